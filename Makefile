@@ -128,6 +128,10 @@ cover: setup ## measure what the tests of each package cover; summary in .tmp/co
 		.tmp/cover.out | sort -k 2 >.tmp/cover.txt
 	@cat .tmp/cover.txt
 
+.PHONY: soak
+soak: ## run what takes too long for every test: kill the store at each of its writes
+	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
+
 .PHONY: fuzz
 fuzz: setup ## run every fuzz target for FUZZTIME (10s)
 	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \

@@ -68,7 +68,7 @@ type Error struct {
 	RequestID string
 	// RetryAfter is how long the service asks to wait; 0 when it says nothing.
 	RetryAfter time.Duration
-	// Reason is why the sandbox is not there any more; empty when the service does
+	// Reason is why the sandbox is no longer there; empty when the service does
 	// not say, as E2B's own, or never had it.
 	Reason EndReason
 	// EndedAt is when that sandbox ended; zero when the service does not say.

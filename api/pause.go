@@ -39,7 +39,7 @@ type pauseRequest struct {
 	RequireHealthyGuest bool  `json:"requireHealthyGuest,omitempty"`
 }
 
-// Pause pauses a running sandbox: it costs no lifetime any more, and every
+// Pause pauses a running sandbox: its lifetime no longer runs out, and every
 // connection into it ends. Connect resumes it. The error is [ErrConflict] when the
 // sandbox is paused already or is changing its state, and [ErrUnavailable] when
 // the service cannot pause it now; the sandbox then runs on.

@@ -46,7 +46,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   2     usage: unknown flag, bad value, missing argument, confirmation needed
   3     not found: sandbox, template, file
   4     no key, or the key is refused
-  5     conflict or wrong state: the sandbox is gone, a local cloud already runs
+  5     conflict or wrong state: the sandbox is gone or paused already, a local
+        cloud already runs
   6     rate limit or quota
   7     time limit of this command reached
   8     partial: at least one of several targets failed
@@ -78,8 +79,14 @@ func ownExitCode(e *cmdutil.OwnError) int {
 	if !e.Running || !errors.Is(e.Err, sandbox.ErrGone) {
 		return exitRemoteOwn
 	}
-	if gone, ok := errors.AsType[*sandbox.GoneError](e.Err); ok && gone.State == sandbox.GoneExpired {
+	gone, _ := errors.AsType[*sandbox.GoneError](e.Err)
+	switch {
+	case gone == nil:
+		return exitRemoteKilled
+	case gone.State == sandbox.GoneExpired:
 		return exitRemoteTimeout
+	case gone.State == sandbox.GonePaused: // the command may go on
+		return exitRemoteOwn
 	}
 	return exitRemoteKilled
 }
@@ -150,6 +157,9 @@ func classify(err error) class {
 		return class{code: "unknown_user", exit: exitNotFound, hint: "The sandbox has no such user: check --user; without it commands run as user."}
 	} else if ok && ofSandbox(e) && errors.Is(e, api.ErrUnauthorized) {
 		return class{code: "unauthorized", exit: exitUnauthorized}
+	}
+	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State == sandbox.GonePaused {
+		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume " + cmdutil.Printable(gone.ID) + " to continue it."}
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):

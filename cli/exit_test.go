@@ -49,6 +49,7 @@ func TestExitCode(t *testing.T) {
 		{&cmdutil.OwnError{Err: gone("killed")}, 125},
 		{&cmdutil.OwnError{Err: gone("killed"), Running: true}, 137},
 		{&cmdutil.OwnError{Err: gone("expired"), Running: true}, 124},
+		{&cmdutil.OwnError{Err: gone("paused"), Running: true}, 125},
 		{&cmdutil.OwnError{Err: context.DeadlineExceeded}, 124},
 		{&cmdutil.OwnError{Err: stopped}, 143},
 	}

@@ -58,10 +58,14 @@ func insteadOf(group, verb string) string {
 		return "use e2bctl exec"
 	case "kill", "kl":
 		return "use e2bctl kill"
+	case "pause", "ps":
+		return "use e2bctl pause"
+	case "resume", "rs":
+		return "use e2bctl resume"
 	case "connect", "cn":
 		return "use e2bctl exec -it <id> bash"
-	case "pause", "ps", "resume", "rs", "logs", "lg", "metrics", "mt", "snapshot", "snap":
+	case "logs", "lg", "metrics", "mt", "snapshot", "snap":
 		return "use the official CLI (e2b sandbox " + verb + ") or the SDK"
 	}
-	return "its commands stand at the top: e2bctl create, exec, info, kill, ls"
+	return "its commands stand at the top: e2bctl create, exec, info, kill, ls, pause, resume"
 }

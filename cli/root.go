@@ -29,6 +29,8 @@ var commands = []struct {
 	{[]string{"ls", "list"}, sandbox.NewCmdList},
 	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
 	{[]string{"exec"}, sandbox.NewCmdExec},
+	{[]string{"pause"}, sandbox.NewCmdPause},
+	{[]string{"resume"}, sandbox.NewCmdResume},
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
 	{[]string{"code"}, code.NewCmdCode},
 	{[]string{"local"}, local.NewCmdLocal},

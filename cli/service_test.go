@@ -57,6 +57,13 @@ type fakeSandbox struct {
 	Envd       string            `json:"envdVersion"`
 	Metadata   map[string]string `json:"metadata,omitempty"`
 	Envs       map[string]string `json:"-"`
+	PauseMode  string            `json:"pauseMode,omitempty"`
+	Lifecycle  *fakeLifecycle    `json:"lifecycle,omitempty"`
+}
+
+type fakeLifecycle struct {
+	OnTimeout  string `json:"onTimeout"`
+	AutoResume bool   `json:"autoResume"`
 }
 
 type fakeProcess struct {
@@ -79,6 +86,7 @@ func newService(t testing.TB) *service {
 	}
 	mux.HandleFunc("GET /sandboxes/{id}", s.sandbox((*service).get))
 	mux.HandleFunc("DELETE /sandboxes/{id}", s.sandbox((*service).kill))
+	mux.HandleFunc("POST /sandboxes/{id}/pause", s.sandbox((*service).pause))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
 	control := s.authenticate(mux)
@@ -143,6 +151,9 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		Timeout    int               `json:"timeout"`
 		Metadata   map[string]string `json:"metadata"`
 		EnvVars    map[string]string `json:"envVars"`
+		AutoPause  *bool             `json:"autoPause"`
+		Memory     *bool             `json:"autoPauseMemory"`
+		AutoResume struct{ Enabled bool }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
 		problem(w, http.StatusBadRequest, err.Error())
@@ -176,18 +187,28 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		EndAt:    time.Date(2026, 11, 21, 10, 0, s.created+request.Timeout, 0, time.UTC),
 		CPUCount: 2, MemoryMB: 512, DiskSizeMB: 1024, Envd: "0.6.13", Metadata: request.Metadata, Envs: request.EnvVars,
 	}
+	if request.AutoPause != nil {
+		sb.Lifecycle = &fakeLifecycle{OnTimeout: "kill", AutoResume: request.AutoResume.Enabled}
+		if *request.AutoPause {
+			sb.Lifecycle.OnTimeout = "pause"
+		}
+		if request.Memory != nil {
+			sb.Lifecycle.OnTimeout += fmt.Sprintf(" (memory %v)", *request.Memory)
+		}
+	}
 	s.sandboxes[sb.ID] = sb
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_ = json.NewEncoder(w).Encode(sb)
 }
 
-func (s *service) list(w http.ResponseWriter, _ *http.Request) {
+func (s *service) list(w http.ResponseWriter, r *http.Request) {
+	states := r.URL.Query().Get("state")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []*fakeSandbox{}
 	for i := s.created; i > 0; i-- {
-		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil {
+		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil && (states == "" || strings.Contains(states, sb.State)) {
 			all = append(all, sb)
 		}
 	}
@@ -211,8 +232,54 @@ func (s *service) get(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
 	_ = json.NewEncoder(w).Encode(sb)
 }
 
-func (s *service) connect(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
+func (s *service) connect(w http.ResponseWriter, r *http.Request, sb *fakeSandbox) {
+	var request struct {
+		Timeout int
+		Memory  *bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case sb.Alias == "wedged" && request.Memory == nil:
+		w.WriteHeader(http.StatusConflict)
+		fmt.Fprintf(w, `{"code":409,"message":"its agent did not answer","error_code":"sandbox_snapshot_guest_agent_unresponsive"}`)
+		return
+	case sb.State == "paused":
+		sb.State, sb.PauseMode = "running", ""
+		sb.EndAt = sb.StartedAt.Add(time.Duration(request.Timeout) * time.Second)
+		w.WriteHeader(http.StatusCreated)
+	}
 	_ = json.NewEncoder(w).Encode(sb)
+}
+
+func (s *service) pause(w http.ResponseWriter, r *http.Request, sb *fakeSandbox) {
+	var request struct {
+		Memory              *bool
+		RequireHealthyGuest bool
+	}
+	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {
+		problem(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case sb.State == "paused":
+		problem(w, http.StatusConflict, fmt.Sprintf("sandbox %q is already paused", sb.ID))
+		return
+	case request.RequireHealthyGuest && sb.Alias == "wedged":
+		problem(w, http.StatusServiceUnavailable, "its agent does not answer")
+		return
+	}
+	sb.State, sb.PauseMode = "paused", "full"
+	if request.Memory != nil && !*request.Memory {
+		sb.PauseMode = "filesystem"
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {

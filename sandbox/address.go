@@ -84,8 +84,18 @@ func (p portClient) Do(r *http.Request) (*http.Response, error) {
 
 // do is Do with limits on the time that the answer may take.
 func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response, error) {
+	// Nothing is worth to be asked of a sandbox that Close kills: a paused one would be
+	// resumed for it.
+	if p.sb.dying.Load() {
+		return nil, ErrClosed
+	}
 	p.header(r.Header)
-	return p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))
+	slept := p.sb.asleep.is()
+	response, err := p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))
+	if err == nil && slept {
+		p.sb.asleep.end()
+	}
+	return response, err
 }
 
 // answer turns an answer of the service's router into an error, as Do describes.

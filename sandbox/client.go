@@ -142,7 +142,7 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost,
 	}
-	c.timeoutConfig.apply(p)
+	c.timeout.apply(p)
 	return p
 }
 

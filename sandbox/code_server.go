@@ -39,6 +39,7 @@ func (s codeServer) Dial(ctx context.Context, path string) (*jupyter.Conn, error
 	server := portClient{s.r.sb, protocol.PortJupyter}
 	header := http.Header{}
 	server.header(header)
+	slept := s.r.sb.asleep.is()
 	conn, err := jupyter.Dial(ctx, s.r.dialer, "ws"+strings.TrimPrefix(s.r.sb.baseURL(protocol.PortJupyter), "http")+path, header)
 	if err != nil {
 		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusBadGateway {
@@ -51,7 +52,14 @@ func (s codeServer) Dial(ctx context.Context, path string) (*jupyter.Conn, error
 		}
 		return nil, err
 	}
+	if slept {
+		s.r.sb.asleep.end()
+	}
 	return conn, nil
+}
+
+func (s codeServer) Settle(ctx context.Context) (paused bool) {
+	return s.r.sb.asleep.wait(ctx) || s.r.sb.isPaused(ctx)
 }
 
 func (s codeServer) Gone(err error) bool { return errors.Is(err, ErrGone) }

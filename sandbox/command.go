@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 
+	"connectrpc.com/connect"
+
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -21,6 +23,7 @@ type Command struct {
 	tag            string
 	own            bool      // started through this handle
 	bound          bool      // ends with the call that follows it
+	waiting        *audience // nil: the call that follows it waits
 	stdin          io.Reader // may be nil
 	out, errOut    io.Writer // may be nil
 	stdout, stderr *clip.Output
@@ -62,6 +65,7 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 		return c.result, c.err
 	default:
 	}
+	defer c.waiting.join()()
 	select {
 	case <-c.done:
 		return c.result, c.err
@@ -175,12 +179,12 @@ func (c *Command) follow(life context.Context) (*CommandResult, error) {
 		go c.feed(fed, stdinFailed)
 	}
 	var outputFailed error
-	end, err := c.process.follow(func(data *process.ProcessEvent_DataEvent) error {
+	end, err := c.process.followOn(life, c.waiting, func(data *process.ProcessEvent_DataEvent) error {
 		outputFailed = c.deliver(life, data)
 		return outputFailed
 	})
 	result := newCommandResult(end)
-	result.OutputHeld = c.process.outputHeld
+	result.OutputHeld, result.OutputCut = c.process.outputHeld, c.process.outputCut
 	result.Stdout, result.StdoutDropped = c.stdout.Text(), c.stdout.Dropped()
 	result.Stderr, result.StderrDropped = c.stderr.Text(), c.stderr.Dropped()
 	if end == nil {
@@ -244,6 +248,9 @@ func (c *Command) feed(ctx context.Context, failed chan<- error) {
 			return
 		}
 		if _, err := c.process.input(ctx, buffer[:n], stdinInput); err != nil {
+			if connect.CodeOf(err) != connect.CodeNotFound { // it has not ended
+				c.process.failInput(err)
+			}
 			return
 		}
 		if err == nil {

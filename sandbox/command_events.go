@@ -33,6 +33,7 @@ func (c *Command) Events(ctx context.Context) iter.Seq2[CommandEvent, error] {
 			return
 		}
 		defer c.backlog.give()
+		defer c.waiting.join()()
 		for ended := false; ; {
 			for {
 				event, ok, dropped := c.backlog.pop()

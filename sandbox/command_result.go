@@ -36,6 +36,9 @@ type CommandResult struct {
 	// such a command lasts until all of them end or close their output. So redirect
 	// the output of processes that are to stay: "server >server.log 2>&1 &".
 	OutputHeld bool
+	// OutputCut reports that the sandbox was paused while the command ran. Until this
+	// handle had connected to the command again, what it printed was lost.
+	OutputCut bool
 }
 
 // signals are the Linux signals that can end a process, by number, with the names

@@ -198,6 +198,7 @@ func (c *Commands) handle(ctx context.Context, what string, timeout time.Duratio
 		return nil, c.sb.failed(ctx, what, err)
 	}
 	command.abandon, command.backlog, command.done = abandon, newBacklog[CommandEvent](), make(chan struct{})
+	command.waiting = newAudience()
 	go func() {
 		defer end()
 		defer close(command.done)

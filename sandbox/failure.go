@@ -39,7 +39,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	if gone, ok := errors.AsType[*GoneError](err); ok {
-		return sb.epitaph(ctx, gone)
+		return lostIn(sb.epitaph(ctx, gone), err)
 	}
 	err = translated(err)
 	if errors.Is(err, ErrGone) { // the transport knows that all of the service has ended
@@ -54,13 +54,24 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	answer := sb.probe(ctx)
 	switch _, known := errors.AsType[*GoneError](answer); {
 	case known:
-		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: "it ended during the call", At: time.Now(), cause: err})
+		return lostIn(sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: "it ended during the call", At: time.Now(), cause: err}), err)
 	case errors.Is(answer, ErrGone):
 		return fmt.Errorf("%w: %w", err, translated(answer))
 	case lost && answer != nil:
 		return fmt.Errorf("%w; its daemon does not answer: %w", err, translated(answer))
 	}
 	return err
+}
+
+// lostIn returns the error of a call that err ended. What was lost from sight in a
+// sandbox that is only paused is still there.
+func lostIn(gone *GoneError, err error) error {
+	for _, lost := range []error{ErrCommandLost, ErrKernelLost} {
+		if gone.State == GonePaused && errors.Is(err, lost) {
+			return fmt.Errorf("%w: %w", lost, gone)
+		}
+	}
+	return gone
 }
 
 // translated turns an error of the libraries that carry a call into one of

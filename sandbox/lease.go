@@ -77,8 +77,12 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 			switch {
 			case err == nil:
 				wait = lease / 2
-			case errors.Is(err, api.ErrNotFound):
+			case errors.Is(err, api.ErrNotFound) && !sb.isPaused(ctx):
 				return // it is gone: the next call on it reports that
+			case errors.Is(err, api.ErrNotFound):
+				wait = lease / 2 // whoever resumes it gives it at least that
+			case errors.Is(err, api.ErrConflict):
+				wait = lease / hurry // it is being paused or resumed
 			case ctx.Err() == nil:
 				sb.client.api.Logger().WarnContext(ctx, "the sandbox's lease was not renewed", "sandbox", sb.ID(), "error", err)
 				wait = lease / hurry

@@ -50,18 +50,18 @@ type sandboxConfig struct {
 	template        string
 	lifetime, lease time.Duration
 	leaseAsked      bool // by WithLease
-	timeoutConfig
-	reboot         bool
-	metadata, envs map[string]string
-	internet       *bool
-	network        *api.Network
-	private        bool
-	httpsPorts     []int
-	requestHost    string
-	pipCredentials bool
-	index          *PackageIndex
-	wheels         *wheelCache
-	code           CodeTransport
+	timeout         timeoutConfig
+	reboot          bool
+	metadata, envs  map[string]string
+	internet        *bool
+	network         *api.Network
+	private         bool
+	httpsPorts      []int
+	requestHost     string
+	pipCredentials  bool
+	index           *PackageIndex
+	wheels          *wheelCache
+	code            CodeTransport
 }
 
 func clientOption(name string, o api.Option) Option {
@@ -227,7 +227,7 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	c := config{sandboxConfig: base}
 	// A lifetime or lease given here replaces a default one of either kind.
 	c.lifetime, c.lease = 0, 0
-	c.timeoutConfig = timeoutConfig{}
+	c.timeout = timeoutConfig{}
 	for _, o := range opts {
 		if err := o(&c); err != nil {
 			return c, err
@@ -239,10 +239,10 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	if c.lifetime == 0 && c.lease == 0 {
 		c.lifetime, c.lease, c.leaseAsked = base.lifetime, base.lease, base.leaseAsked
 	}
-	if c.timeoutConfig == (timeoutConfig{}) {
-		c.timeoutConfig = base.timeoutConfig
+	if c.timeout == (timeoutConfig{}) {
+		c.timeout = base.timeout
 	}
-	if err := c.timeoutConfig.check(); err != nil {
+	if err := c.timeout.check(); err != nil {
 		return c, err
 	}
 	return c, c.checkCredentials()

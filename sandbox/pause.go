@@ -53,7 +53,7 @@ func WithOnTimeout(action OnTimeout) Option {
 		if action != OnTimeoutKill && action != OnTimeoutPause {
 			return fmt.Errorf("sandbox: WithOnTimeout(%q): want %q or %q", string(action), OnTimeoutKill, OnTimeoutPause)
 		}
-		c.onTimeout = action
+		c.timeout.onTimeout = action
 		return nil
 	}
 }
@@ -65,7 +65,7 @@ func WithAutoPauseMode(mode PauseMode) Option {
 		if mode != PauseFull && mode != PauseFilesystem {
 			return fmt.Errorf("sandbox: WithAutoPauseMode(%q): want %q or %q", string(mode), PauseFull, PauseFilesystem)
 		}
-		c.autoPauseMode = mode
+		c.timeout.autoPauseMode = mode
 		return nil
 	}
 }
@@ -76,7 +76,7 @@ func WithAutoPauseMode(mode PauseMode) Option {
 // WithOnTimeout([OnTimeoutPause]), and memory that was kept: [PauseFilesystem]
 // excludes it.
 func WithAutoResume() Option {
-	return func(c *config) error { c.autoResume = true; return nil }
+	return func(c *config) error { c.timeout.autoResume = true; return nil }
 }
 
 // WithReboot makes [Connect] start a paused sandbox anew from its files, even if
@@ -119,7 +119,7 @@ func (t timeoutConfig) apply(p *api.CreateParams) {
 // renewal returns the lease that a handle renews, 0 for none: a sandbox that is to
 // be paused when its lifetime is over would never be.
 func (c *sandboxConfig) renewal() time.Duration {
-	if c.onTimeout == OnTimeoutPause && !c.leaseAsked {
+	if c.timeout.onTimeout == OnTimeoutPause && !c.leaseAsked {
 		return 0
 	}
 	return c.lease
@@ -153,7 +153,10 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	defer end()
 	sb.lease.pause() // no renewal may arrive in the middle of it
 	defer sb.lease.start(sb.lease.length / 2)
-	if err := sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p); err != nil {
+	settle := sb.asleep.begin()
+	err = sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p)
+	settle(err == nil)
+	if err != nil {
 		return sb.failed(ctx, "pause", missing(sb.ID(), err))
 	}
 	return nil
@@ -187,6 +190,7 @@ func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	if _, err := sb.client.api.Sandboxes.Connect(ctx, sb.ID(), &api.ConnectParams{Lifetime: life, Reboot: p.Reboot}); err != nil {
 		return unresponsive(sb.failed(ctx, "resume", missing(sb.ID(), err)))
 	}
+	sb.asleep.end()
 	sb.extended(life)
 	return nil
 }

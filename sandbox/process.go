@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -43,10 +44,24 @@ type attachment struct {
 	sb     *Sandbox
 	user   string
 	pid    uint32
+	config *process.ProcessConfig // nil if it was not started through this handle
 	events eventStream
-	cancel context.CancelFunc // of the stream
+	begun  time.Time // when the stream was asked for
 
-	outputHeld bool // set by follow: see CommandResult
+	outputHeld, outputCut bool // set by follow and followOn: see CommandResult
+
+	mu       sync.Mutex
+	stream   context.CancelFunc
+	left     bool  // cancel was called
+	inputErr error // why its input is not what was sent
+}
+
+// cancel ends the stream, and one that takes its place.
+func (a *attachment) cancel() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.left = true
+	a.stream()
 }
 
 // eventStream is the answer of Start or of Connect, which differ only in their
@@ -75,10 +90,14 @@ func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent()
 // The daemon is told the deadline of life. If the caller has given up, what may
 // have been started is killed in the background.
 func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
-	return sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
+	a, err := sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))
 		return startEvents{stream}, err
 	})
+	if err == nil {
+		a.config = msg.GetProcess()
+	}
+	return a, err
 }
 
 // connectProcess follows a running process, from now on.
@@ -109,7 +128,7 @@ func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, o
 	if deadline, ok := life.Deadline(); ok {
 		stream, cancel = context.WithDeadline(stream, deadline.Add(killGrace))
 	}
-	a := &attachment{sb: sb, user: user, cancel: cancel}
+	a := &attachment{sb: sb, user: user, begun: time.Now(), stream: cancel}
 	opened := make(chan error, 1)
 	sb.running.Go(func() { opened <- a.open(stream, open) })
 	timeout := time.NewTimer(startTimeout)

@@ -107,7 +107,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 		defer end()
 		return nil, p.sb.failed(ctx, what, err)
 	}
-	t := &Terminal{process: a, own: own, abandon: abandon, backlog: newBacklog[[]byte](), done: make(chan struct{})}
+	t := &Terminal{process: a, own: own, abandon: abandon, waiting: newAudience(), backlog: newBacklog[[]byte](), done: make(chan struct{})}
 	t.backlog.take() // output that is not read must wait
 	t.write = func(data []byte) (n int, err error) {
 		err = a.act(life, "write to", func(ctx context.Context) error {
@@ -134,6 +134,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]
+	waiting *audience
 	abandon context.CancelCauseFunc
 	own     bool // opened through this handle
 	write   func([]byte) (int, error)
@@ -163,6 +164,7 @@ func (t *Terminal) Read(p []byte) (int, error) {
 	}
 	t.reading.Lock()
 	defer t.reading.Unlock()
+	defer t.waiting.join()()
 	for ended := false; len(t.rest) == 0; {
 		data, ok, _ := t.backlog.pop()
 		switch {
@@ -214,6 +216,7 @@ func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 // An exit status other than 0 is an [*ExitError]; other errors are those of
 // [Command.Wait].
 func (t *Terminal) Wait(ctx context.Context) error {
+	defer t.waiting.join()()
 	select {
 	case <-t.done:
 		return t.err
@@ -266,7 +269,7 @@ func (t *Terminal) kill() error {
 func (t *Terminal) follow(life context.Context) error {
 	stop := context.AfterFunc(life, t.process.cancel)
 	defer stop()
-	end, err := t.process.follow(func(data *process.ProcessEvent_DataEvent) error {
+	end, err := t.process.followOn(life, t.waiting, func(data *process.ProcessEvent_DataEvent) error {
 		if len(data.GetStdout())+len(data.GetStderr()) > 0 {
 			return errors.New("it has no terminal: use Commands.Connect")
 		}

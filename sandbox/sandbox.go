@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -43,7 +44,9 @@ type Sandbox struct {
 	endAt   time.Time // when the sandbox ends, as far as this handle knows
 	running sync.WaitGroup
 
-	lease lease
+	lease  lease
+	asleep asleep
+	dying  atomic.Bool // it is being killed by Close
 }
 
 // inFlight is a call that Close cuts off.
@@ -187,6 +190,7 @@ func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 		return sb.closing, false
 	}
 	sb.closing = sync.OnceValue(func() error { return sb.close(kill) })
+	sb.dying.Store(kill)
 	for c := range sb.calls {
 		c.cancel(ErrClosed)
 	}

@@ -5,8 +5,6 @@ package cloud
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -45,7 +44,8 @@ type Options struct {
 	Address      string           // loopback host:port to listen on; "": a free port on 127.0.0.1
 	Domain       string           // name that leads to this machine, without port; "": localhost
 	Authority    string           // private directory that keeps the certificate authority; "": one that ends with the cloud
-	Key          string           // API key; "": a new one
+	State        string           // directory that keeps what outlives the process; "": nothing does
+	Key          string           // API key; "": a new one, or that of State
 	Dir          string           // private directory that holds the instances; "": one of this user's
 	Isolation    engine.Isolation // "": the best this machine supports
 	Binary       string           // program to start again for the cloud's processes; "": this one
@@ -64,6 +64,7 @@ type Cloud struct {
 	python    *pyenv.Env
 	dialer    *network.Dialer
 	engine    engine.Engine
+	store     *store.Store
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -87,9 +88,6 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Key == "" {
-		o.Key = newKey()
-	}
 	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
 	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -112,6 +110,11 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, err
 	}
 	undo = append(undo, func() error { return os.RemoveAll(dir) })
+	if c.store, err = openStore(ctx, o.State, dir); err != nil {
+		return nil, err
+	}
+	undo = append(undo, c.store.Close)
+	c.options.Key = cmp.Or(o.Key, keyOf(c.store))
 	authority, trust, err := newAuthority(o, dir)
 	if err != nil {
 		return nil, err
@@ -141,12 +144,14 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	undo = nil
 	c.address = listener.Addr()
-	c.sandboxes = lifecycle.New(lifecycle.Options{MaxSandboxes: o.MaxSandboxes, Launch: c.launch, Logger: o.Logger})
+	c.sandboxes = lifecycle.New(lifecycle.Options{
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
+	})
 	api := control.New(control.Options{
-		Key: o.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
+		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -174,7 +179,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.serving.Wait()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.engine.Close(), os.RemoveAll(dir))
+	return errors.Join(err, c.engine.Close(), c.store.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https
@@ -215,14 +220,6 @@ func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 // sandboxes, which happens when something outside it kills their supervisor.
 // The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.engine.Done() }
-
-// newKey returns a key in the format of the service's keys, which old clients
-// check.
-func newKey() string {
-	var key [20]byte
-	_, _ = rand.Read(key[:]) // never fails
-	return "e2b_" + hex.EncodeToString(key[:])
-}
 
 // handlers counts the HTTP handlers that are running, so that Close can wait
 // for them: closing the HTTP server only cuts their connections.

@@ -53,6 +53,22 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
 }
 
+// wake resumes a sandbox because a request for it came.
+func (c *Cloud) wake(ctx context.Context, id string) error {
+	err := c.sandboxes.Wake(ctx, id)
+	_, limit := errors.AsType[*lifecycle.LimitError](err)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case errors.Is(err, lifecycle.ErrAsleep):
+		return fmt.Errorf("%w: %w", edge.ErrAsleep, err)
+	case limit:
+		return fmt.Errorf("%w: %w", edge.ErrLimit, err)
+	}
+	// Also for one that cannot be resumed: it is there, so the client may try again.
+	return fmt.Errorf("%w: %w", edge.ErrBusy, err)
+}
+
 // tellDenial logs that a sandbox was denied a connection.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
 	c.options.Logger.InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)

@@ -31,6 +31,15 @@ func connections() (int, error) {
 	return int(min(files.Cur/clientShare, maxConnections)), nil
 }
 
+// machineMemory returns the bytes of this machine's memory; 0 if that is not known.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
 // resources returns the limits in the API's units.
 func resources(l engine.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}

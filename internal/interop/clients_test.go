@@ -26,13 +26,7 @@ const patience = 4 * time.Minute
 // this test finds out.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	cloud := localUp(t)
-	driveAll(t, cloud)
-	t.Run("others", func(t *testing.T) {
-		t.Parallel()
-		interpreter, packages := installPython(t, "others")
-		drivePython(t, cloud, interpreter, packages, "othercases", "asynchronous")
-	})
+	driveAll(t, localUp(t))
 }
 
 // TestClientsByDomain has the clients know only the domain, the key and the
@@ -42,7 +36,12 @@ func TestClientsByDomain(t *testing.T) {
 	driveAll(t, byDomain(t, localUp(t)))
 }
 
-// driveAll runs the cases of all generations of the official SDKs and the command.
+// others are the libraries that build on an SDK, by their pins, with the folders of
+// their cases.
+var others = map[string]string{"others": "othercases"}
+
+// driveAll runs the cases of all generations of the official SDKs and the
+// command, and of the libraries.
 func driveAll(t *testing.T, cloud []string) {
 	t.Helper()
 	for _, generation := range generations {
@@ -63,6 +62,13 @@ func driveAll(t *testing.T, cloud []string) {
 		t.Run("command-"+generation, func(t *testing.T) {
 			t.Parallel()
 			driveCommand(t, cloud, filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"))
+		})
+	}
+	for pins, folder := range others {
+		t.Run(pins, func(t *testing.T) {
+			t.Parallel()
+			interpreter, packages := installPython(t, pins)
+			drivePython(t, cloud, interpreter, packages, folder, "asynchronous")
 		})
 	}
 }

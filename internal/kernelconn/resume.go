@@ -15,6 +15,10 @@ import (
 // execution.
 const resumeTime = 5 * time.Second
 
+// wakeTime is the same for a sandbox that was paused: the service takes up to a minute
+// to resume it.
+const wakeTime = 70 * time.Second
+
 // resume continues over another websocket. If there is none the execution is
 // over, unless it was only given up.
 func (k *Kernel) resume(ctx context.Context, e *execution) error {
@@ -35,13 +39,19 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 // execution, and sends a barrier request through the same queue: a kernel that
 // answers the barrier has finished with the execution.
 func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
-	ctx, cancel := context.WithTimeout(ctx, resumeTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.life, cancel)()
 	if !e.busy && k.refused() {
 		return errTooBig
 	}
 	k.hangUp()
+	limit := resumeTime
+	if k.kernels.options.Server.Settle(ctx) {
+		limit = wakeTime
+	}
+	ctx, cancelDial := context.WithTimeout(ctx, limit)
+	defer cancelDial()
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		conn, err := k.kernels.dial(ctx, k.id, k.session)
 		if err == nil {

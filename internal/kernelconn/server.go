@@ -24,6 +24,10 @@ type Server interface {
 	// Gone reports whether an error of Dial means that there is no sandbox to dial any
 	// longer.
 	Gone(err error) bool
+	// Settle is called when a connection was cut. While this program itself keeps the
+	// sandbox paused it waits. Then it reports whether the sandbox is or was paused: the
+	// next Dial may take as long as a resume.
+	Settle(ctx context.Context) (paused bool)
 }
 
 // json makes a request with a JSON answer, which must have the status 200 and is

@@ -108,6 +108,8 @@ func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
 
 func (s *server) Gone(error) bool { return false }
 
+func (s *server) Settle(context.Context) bool { return false }
+
 // run runs code in the default context and returns what it prints.
 func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {
 	message := h.Message

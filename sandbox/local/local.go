@@ -50,7 +50,10 @@ type Report struct {
 	// Egress is how programs inside reach the network: "transparent", or the reason
 	// why only programs that use a proxy do.
 	Egress string
-	Notes  []string // what is missing or weaker than it could be, and how to mend it
+	// StateNotes say what the directory of [WithStateDir] cannot keep, and what was found
+	// damaged there; they are also among Notes.
+	StateNotes []string
+	Notes      []string // what is missing or weaker than it could be, and how to mend it
 }
 
 // Start starts a cloud, which takes tens of milliseconds. ctx bounds the start

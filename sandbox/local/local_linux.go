@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -17,6 +18,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Address:      s.address,
 		Domain:       s.domain,
 		Authority:    s.authority,
+		State:        s.state,
 		Key:          string(s.key),
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
@@ -41,10 +43,12 @@ func (l linux) report() Report {
 	r, env := l.Report(), l.Python()
 	report := Report{
 		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python, PythonNote: env.Note,
-		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Notes: r.Notes,
+		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress,
+		StateNotes: l.StateNotes(),
 	}
+	report.Notes = slices.Concat(r.Notes, report.StateNotes)
 	if env.Note != "" {
-		report.Notes = append(report.Notes[:len(r.Notes):len(r.Notes)], env.Note)
+		report.Notes = append(report.Notes, env.Note)
 	}
 	return report
 }

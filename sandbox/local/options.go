@@ -39,6 +39,7 @@ type settings struct {
 	address      string
 	domain       string
 	authority    string
+	state        string
 	key          api.Key
 	maxSandboxes int
 	limits       engine.Limits
@@ -74,8 +75,15 @@ func WithDomain(name string) Option { return func(s *settings) { s.domain = name
 // authority of its own, whose files are removed by Close.
 func WithAuthority(dir string) Option { return func(s *settings) { s.authority = dir } }
 
+// WithStateDir names the directory that keeps what outlives the cloud: paused sandboxes
+// with their files, and the secrets of keys and tokens, so that the next cloud with the
+// same directory has them, and the same key. It is made if need be, and must be this
+// user's alone; only one cloud can use it at a time. By default nothing outlives
+// [Cloud.Close].
+func WithStateDir(dir string) Option { return func(s *settings) { s.state = dir } }
+
 // WithAPIKey sets the key that the cloud accepts. The default, a fresh key
-// for each cloud, is the better choice: see [Cloud.APIKey].
+// for each cloud or [WithStateDir], is the better choice: see [Cloud.APIKey].
 func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 
 // WithMaxSandboxes sets how many sandboxes may exist at once; 0 means the

@@ -14,6 +14,9 @@ func Message(err error) string {
 		"context canceled", "it was stopped",
 		"ask for more with WithLifetime or SetLifetime", "create it with a longer --lifetime",
 		", which Contexts.Restart ends", "",
+		"; Resume or Connect wakes it up", "", // the hint below it names the command
+		"with WithReboot or ResumeParams.Reboot", "with e2bctl resume --reboot",
+		"mode=filesystem", "--mode filesystem",
 		"WithEnvFile", "--env-file",
 		"RunCodeParams.Envs", "--env",
 		"RunCodeParams.Stdin", "input",

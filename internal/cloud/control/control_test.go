@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -41,7 +42,7 @@ type service struct {
 func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	t.Helper()
 	s := &service{fakes: &lifecycletest.Fakes{}}
-	o := lifecycle.Options{Launch: s.fakes.Launch}
+	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {
 		c(&o)
 	}
@@ -132,9 +133,8 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":-1}`, 400, "validation error: timeout must not be negative"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":1.5}`, 400, "validation error: timeout must be a 32-bit integer, not number 1.5"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true}`, 400, "not supported by this local cloud: the field autoPause"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`, 400, "not supported by this local cloud: the field autoPauseMemory"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","autoResume":{"enabled":true}}`, 400, "not supported by this local cloud: the field autoResume.enabled"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`, 400, "validation error: autoPauseMemory false needs autoPause true"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "validation error: autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":{"github":{}}}`, 400, "not supported by this local cloud: the field mcp"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, "not supported by this local cloud: the field volumeMounts"},
@@ -179,13 +179,11 @@ func TestErrors(t *testing.T) {
 		{"GET", "/sandboxes/A", ``, 400, "Invalid sandbox ID"},
 		{"POST", "/sandboxes/" + id + "/connect", ``, 400, "validation error: the request has no body"},
 		{"POST", "/sandboxes/" + id + "/connect", `{}`, 400, "validation error: timeout is missing"},
-		{"POST", "/sandboxes/" + id + "/connect", `{"timeout":1,"memory":false}`, 400, "not supported by this local cloud: the field memory (false)"},
 		{"POST", "/v2/sandboxes/" + id + "/connect", `{"timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
 		{"POST", "/sandboxes/" + id + "/timeout", `{}`, 400, "validation error: timeout is missing"},
 		{"POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
 		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
 		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
-		{"POST", "/sandboxes/" + id + "/pause", ``, 501, "not supported by this local cloud: pausing sandboxes"},
 		{"GET", "/sandboxes/" + id + "/metrics", ``, 501, "not supported by this local cloud: metrics of sandboxes"},
 		{"GET", "/templates/base", ``, 501, "not supported by this local cloud: templates"},
 		{"DELETE", "/templates/team%2Fname%3Atag", ``, 404, "template 'team/name:tag' not found"},

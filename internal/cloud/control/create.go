@@ -70,6 +70,7 @@ func (s *Service) create(d dialect) handler {
 		request := lifecycle.Request{
 			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: q.EnvVars, Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
+			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(),
 		}
 		sb, err := s.createOnce(r, request)
 		if err != nil {
@@ -99,12 +100,10 @@ func (q *createRequest) validate() error {
 	switch {
 	case q.TemplateID == "":
 		return invalid("templateID is missing")
-	case q.AutoPause:
-		return unsupported("autoPause")
-	case q.AutoPauseMemory != nil && !*q.AutoPauseMemory:
-		return unsupported("autoPauseMemory")
-	case q.AutoResume != nil && q.AutoResume.Enabled:
-		return unsupported("autoResume.enabled")
+	case q.dropsMemory() && !q.AutoPause:
+		return invalid("autoPauseMemory false needs autoPause true")
+	case q.dropsMemory() && q.resumes():
+		return invalid("autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory")
 	case given(q.MCP):
 		return unsupported("mcp")
 	case given(q.IAM):
@@ -123,6 +122,12 @@ func (q *createRequest) validate() error {
 	}
 	return q.Network.validate(q.Secure)
 }
+
+// dropsMemory reports whether an automatic pause keeps only the files.
+func (q *createRequest) dropsMemory() bool { return q.AutoPauseMemory != nil && !*q.AutoPauseMemory }
+
+// resumes reports whether requests resume the sandbox.
+func (q *createRequest) resumes() bool { return q.AutoResume != nil && q.AutoResume.Enabled }
 
 // given reports whether an optional part of a request asks for anything.
 func given(raw json.RawMessage) bool {

@@ -5,14 +5,24 @@
 //
 // # What it serves
 //
-// Sandboxes: create, connect, get, list, kill, timeout, refreshes and network rules;
-// aliases of its two templates, base and code-interpreter-v1; health.
+// Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause
+// and resume; aliases of its two templates, base and code-interpreter-v1; health.
+//
+// # Pausing
+//
+// A pause keeps the memory, or with memory false only the files; the SDKs call that
+// mode full and filesystem, and so does pauseMode in what GET returns. What was paused
+// with its memory is paused with only its files when the local cloud was started again:
+// connect answers 201 for both, and only pauseMode tells. Connecting with memory false
+// boots a sandbox from its files. Unlike the service's, this cloud's memory of a sandbox
+// is its frozen processes, which end then. A memory whose envd did not answer when it was
+// paused is marked with envdUnresponsiveAtPause and can be resumed with memory false only.
 //
 // # What it does not
 //
-// Pausing and resuming, forks, snapshots, metrics and logs, template builds, volumes,
-// secrets and teams are answered with 501. Fields of a create request that are known but
-// not supported (autoPause, autoPauseMemory false, autoResume, mcp, iam, volumeMounts,
-// and of network egressProxy and rules) are refused with 400 and an error that names
-// them. Unknown fields are ignored, as newer clients need, and named in the request log.
+// Forks, snapshots, metrics and logs, template builds, volumes, secrets and teams are
+// answered with 501. Fields of a create request that are known but not supported (mcp,
+// iam, volumeMounts, and of network egressProxy and rules) are refused with 400 and an
+// error that names them. Unknown fields are ignored, as newer clients need, and named in
+// the request log.
 package control

@@ -1,11 +1,13 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -21,6 +23,10 @@ type apiError struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code,omitempty"`
+	// Of a sandbox that is gone, which the service does not tell: why, one of
+	// lifecycle's reasons, and when.
+	Reason  lifecycle.Reason `json:"reason,omitempty"`
+	EndedAt *time.Time       `json:"endedAt,omitempty"`
 }
 
 func (e *apiError) Error() string { return fmt.Sprintf("control: %d: %s", e.Code, e.Message) }
@@ -48,32 +54,108 @@ func answerFor(err error) *apiError {
 		return e
 	}
 	if e, ok := errors.AsType[*lifecycle.NotFoundError](err); ok {
-		message := fmt.Sprintf("Sandbox \"%s\" doesn't exist or you don't have access to it", bounded(e.ID))
-		if e.How != "" { // only clients that knew the id get here
-			message += ": " + e.How
-		}
-		return &apiError{Code: http.StatusNotFound, Message: message}
+		return notFound(e)
 	}
+	if e, ok := errors.AsType[*lifecycle.StateError](err); ok {
+		return conflict(e)
+	}
+	if e := noRoom(err); e != nil {
+		return e
+	}
+	if e := failed(err); e != nil {
+		return e
+	}
+	for known, e := range known {
+		if errors.Is(err, known) {
+			return &e
+		}
+	}
+	return &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
+}
+
+// known are the answers for errors that carry nothing.
+var known = map[error]apiError{
+	lifecycle.ErrClosed:    {Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"},
+	lifecycle.ErrKeyReused: {Code: http.StatusUnprocessableEntity, Message: protocol.HeaderIdempotency + " was used for a different request"},
+	lifecycle.ErrUnhealthy: {
+		Code:    http.StatusServiceUnavailable,
+		Message: "envd in the sandbox does not answer, so it was not paused: it runs on; a pause with memory that does not require a healthy guest would pause it",
+	},
+	lifecycle.ErrUnresponsive: {
+		Code: http.StatusConflict, ErrorCode: "sandbox_snapshot_guest_agent_unresponsive",
+		Message: "envd in the sandbox did not answer when it was paused, and would not if its memory was resumed: resume it with memory false",
+	},
+	context.DeadlineExceeded: {Code: http.StatusGatewayTimeout, Message: fmt.Sprintf("not done within %v: it goes on, so look at the sandbox and ask again", requestDeadline)},
+}
+
+func notFound(e *lifecycle.NotFoundError) *apiError {
+	message := fmt.Sprintf("Sandbox \"%s\" doesn't exist or you don't have access to it", bounded(e.ID))
+	switch {
+	case e.Paused:
+		message = fmt.Sprintf("Sandbox \"%s\" is not running: it is paused, and connect resumes it", bounded(e.ID))
+	case e.How != "": // only clients that knew the id get here
+		message += fmt.Sprintf(": %s at %s", e.How, e.EndedAt.Format(time.RFC3339))
+		return &apiError{Code: http.StatusNotFound, Message: message, Reason: e.Reason, EndedAt: &e.EndedAt}
+	}
+	return &apiError{Code: http.StatusNotFound, Message: message}
+}
+
+func conflict(e *lifecycle.StateError) *apiError {
+	is := map[lifecycle.State]string{
+		lifecycle.Running: "already running", lifecycle.Paused: "already paused",
+		lifecycle.Pausing: "being paused", lifecycle.Resuming: "being resumed", lifecycle.Killing: "being killed",
+	}[e.State]
+	return &apiError{Code: http.StatusConflict, Message: fmt.Sprintf("Sandbox %s is %s", bounded(e.ID), is)}
+}
+
+// noRoom returns the answer for a limit that was reached. None has a Retry-After: a
+// client that silently waits would hide it.
+func noRoom(err error) *apiError {
 	if e, ok := errors.AsType[*lifecycle.LimitError](err); ok {
-		// No Retry-After: a client that silently waits would hide this.
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d", e.Max)}
+	}
+	if e, ok := errors.AsType[*lifecycle.FrozenLimitError](err); ok {
+		room := fmt.Sprintf("%d sandboxes", e.Max)
+		if e.Memory > 0 {
+			room += fmt.Sprintf(" or %d MiB", e.Memory>>20)
+		}
+		return &apiError{
+			Code: http.StatusServiceUnavailable,
+			Message: fmt.Sprintf("paused sandboxes already keep as much memory as they may, %s, so this one was not paused: it runs on; "+
+				`pause it with mode="filesystem" (memory false), which keeps only its files, or resume or kill others`, room),
+		}
+	}
+	if e, ok := errors.AsType[*lifecycle.KeptLimitError](err); ok {
+		return &apiError{
+			Code:    http.StatusServiceUnavailable,
+			Message: fmt.Sprintf("the files of %d sandboxes are kept, which is the limit, so this one was not paused: it runs on; kill paused sandboxes that are no longer needed", e.Max),
+		}
+	}
+	return nil
+}
+
+// failed returns the answer for what the machine could not do.
+func failed(err error) *apiError {
+	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
+		return &apiError{
+			Code: http.StatusInternalServerError, ErrorCode: "sandbox_save_failed",
+			Message: "The files of the sandbox could not be kept: " + bounded(e.Err.Error()) + "; the sandbox is as it was before",
+		}
 	}
 	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
 		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
 	}
 	if e, ok := errors.AsType[*lifecycle.LaunchError](err); ok {
+		message := "Failed to create sandbox: "
+		if e.Resumed {
+			message = "Failed to resume sandbox, which is still paused: "
+		}
 		return &apiError{
 			Code: http.StatusInternalServerError, ErrorCode: "sandbox_create_failed",
-			Message: "Failed to create sandbox: " + bounded(e.Err.Error()),
+			Message: message + bounded(e.Err.Error()),
 		}
 	}
-	switch {
-	case errors.Is(err, lifecycle.ErrClosed):
-		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
-	case errors.Is(err, lifecycle.ErrKeyReused):
-		return &apiError{Code: http.StatusUnprocessableEntity, Message: protocol.HeaderIdempotency + " was used for a different request"}
-	}
-	return &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
+	return nil
 }
 
 // writeJSON answers with v. The length is always stated: some clients cannot

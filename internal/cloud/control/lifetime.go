@@ -8,56 +8,6 @@ import (
 // The handlers of this file check the request before they look for the sandbox, as the
 // service does: what is wrong with a request does not depend on which sandbox it names.
 
-type timeoutRequest struct {
-	Timeout *int32 `json:"timeout"`
-	Memory  *bool  `json:"memory"`
-}
-
-func (s *Service) connect(d dialect) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		var q timeoutRequest
-		if err := decode(w, r, &q, d.bodyOptional); err != nil {
-			return err
-		}
-		switch {
-		case q.Timeout == nil && !d.bodyOptional:
-			return invalid("timeout is missing")
-		case q.Memory != nil && !*q.Memory:
-			return unsupported("memory (false)")
-		}
-		lifetime, err := s.lifetime(q.Timeout, d)
-		if err != nil {
-			return err
-		}
-		id, err := sandboxID(r)
-		if err != nil {
-			return err
-		}
-		sb, err := s.sandboxes.Extend(id, lifetime)
-		if err != nil {
-			return err
-		}
-		writeJSON(w, http.StatusOK, s.answer(sb))
-		return nil
-	}
-}
-
-// resume has nothing to do here, because sandboxes are never paused.
-func (s *Service) resume(w http.ResponseWriter, r *http.Request) error {
-	var q timeoutRequest
-	if err := decode(w, r, &q, true); err != nil {
-		return err
-	}
-	if _, err := s.lifetime(q.Timeout, version1); err != nil {
-		return err
-	}
-	sb, err := s.find(r)
-	if err != nil {
-		return err
-	}
-	return errorf(http.StatusConflict, "Sandbox %s is already running", sb.ID)
-}
-
 func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Timeout *int32 `json:"timeout"`
@@ -102,7 +52,7 @@ func (s *Service) refresh(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.sandboxes.Extend(id, time.Duration(max(q.Duration, minRefresh))*time.Second); err != nil {
+	if err := s.sandboxes.Extend(id, time.Duration(max(q.Duration, minRefresh))*time.Second); err != nil {
 		return err
 	}
 	noContent(w)

@@ -20,7 +20,8 @@ const maxPage = 100
 // listQuery is a validated query of GET /v2/sandboxes.
 type listQuery struct {
 	metadata     map[string]string
-	running      bool // false only if just paused ones were asked for
+	running      bool // those that run
+	paused       bool // all others
 	ascending    bool
 	startedAfter time.Time
 	template     *lifecycle.Template
@@ -42,7 +43,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	found := s.matching(q)
 	if q.running {
-		w.Header().Set("X-Total-Running", strconv.Itoa(len(found)))
+		w.Header().Set("X-Total-Running", strconv.Itoa(running(found)))
 	}
 	if q.after != nil {
 		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb lifecycle.Sandbox, c cursor) int {
@@ -83,9 +84,19 @@ func (s *Service) writeList(w http.ResponseWriter, found []lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
+func running(found []lifecycle.Sandbox) int {
+	n := 0
+	for _, sb := range found {
+		if sb.State == lifecycle.Running {
+			n++
+		}
+	}
+	return n
+}
+
 // matching returns the sandboxes that match a query, in the query's order.
 func (s *Service) matching(q *listQuery) []lifecycle.Sandbox {
-	if !q.running || q.nothing {
+	if q.nothing {
 		return nil
 	}
 	all := slices.DeleteFunc(s.sandboxes.List(), func(sb lifecycle.Sandbox) bool { return !q.matches(sb) })
@@ -94,6 +105,9 @@ func (s *Service) matching(q *listQuery) []lifecycle.Sandbox {
 }
 
 func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
+	if runs := sb.State == lifecycle.Running; runs && !q.running || !runs && !q.paused {
+		return false
+	}
 	for key, want := range q.metadata {
 		if got, ok := sb.Metadata[key]; !ok || got != want {
 			return false
@@ -122,13 +136,14 @@ func parseListQuery(raw string) (*listQuery, error) {
 		return nil, err
 	}
 	states := values.Get("state")
-	q.running = states == ""
+	q.running, q.paused = states == "", states == ""
 	if states != "" {
 		for state := range strings.SplitSeq(states, ",") {
 			switch state {
-			case "running":
+			case stateRunning:
 				q.running = true
-			case "paused":
+			case statePaused:
+				q.paused = true
 			default:
 				return nil, invalid("state must be running or paused")
 			}

@@ -25,7 +25,7 @@ func (s *Service) routes() *http.ServeMux {
 		"/sandboxes/{id}/timeout":    {"POST": s.timeout},
 		"/sandboxes/{id}/refreshes":  {"POST": s.refresh},
 		"/templates/aliases/{alias}": {"GET": s.alias},
-		"/sandboxes/{id}/pause":      {"POST": s.unservedSandbox("pausing sandboxes")},
+		"/sandboxes/{id}/pause":      {"POST": s.pause},
 		"/sandboxes/{id}/fork":       {"POST": s.unservedSandbox("forking sandboxes")},
 		"/sandboxes/{id}/snapshots":  {"POST": s.unservedSandbox("snapshots")},
 		"/sandboxes/{id}/network":    {"PUT": s.setNetwork},

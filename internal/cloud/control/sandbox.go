@@ -35,6 +35,7 @@ type listed struct {
 	EnvdVersion  string            `json:"envdVersion"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
 	VolumeMounts []struct{}        `json:"volumeMounts"`
+	Unresponsive bool              `json:"envdUnresponsiveAtPause,omitempty"`
 }
 
 // detail is the object returned by GET for one sandbox.
@@ -45,6 +46,7 @@ type detail struct {
 	Domain              string          `json:"domain,omitempty"`
 	Network             *networkRequest `json:"network,omitempty"`
 	Lifecycle           onTimeout       `json:"lifecycle"`
+	PauseMode           string          `json:"pauseMode,omitempty"` // of a paused sandbox: "full" or "filesystem"
 }
 
 // onTimeout is what happens to a sandbox whose lifetime is over.
@@ -66,8 +68,43 @@ func (s *Service) listed(sb lifecycle.Sandbox) listed {
 		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
 		StartedAt: sb.StartedAt, EndAt: sb.EndAt,
 		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
-		State: "running", EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: []struct{}{},
+		State: stateOf(sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: []struct{}{},
+		Unresponsive: sb.Unresponsive,
 	}
+}
+
+// The states that clients see. One that is on the way to another is called paused, since
+// it does not take requests.
+const (
+	stateRunning = "running"
+	statePaused  = "paused"
+)
+
+func stateOf(sb lifecycle.Sandbox) string {
+	if sb.State == lifecycle.Running {
+		return stateRunning
+	}
+	return statePaused
+}
+
+func (s *Service) detail(sb lifecycle.Sandbox) detail {
+	d := detail{
+		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
+		Network: networkAnswer(sb.Network), Lifecycle: onTimeout{AutoResume: sb.AutoResume, OnTimeout: "kill"},
+	}
+	if sb.AutoPause {
+		d.Lifecycle.OnTimeout = "pause"
+	}
+	switch {
+	case sb.State == lifecycle.Running:
+		d.Domain = s.options.Domain
+	case sb.State != lifecycle.Paused:
+	case sb.Memory:
+		d.PauseMode = "full"
+	default:
+		d.PauseMode = "filesystem"
+	}
+	return d
 }
 
 func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
@@ -75,10 +112,7 @@ func (s *Service) get(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, detail{
-		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
-		Domain: s.options.Domain, Network: networkAnswer(sb.Network), Lifecycle: onTimeout{OnTimeout: "kill"},
-	})
+	writeJSON(w, http.StatusOK, s.detail(sb))
 	return nil
 }
 
@@ -94,7 +128,7 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find returns the running sandbox that the path names.
+// find returns the sandbox that the path names.
 func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	id, err := sandboxID(r)
 	if err != nil {

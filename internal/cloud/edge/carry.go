@@ -51,6 +51,13 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	}
 	defer u.inFlight.Add(-1)
 	connlimit.Admit(r.Context())
+	spell, refusal := rt.enter(r, u, port)
+	if refusal != nil {
+		writeError(w, r, *refusal)
+		return
+	}
+	r, unbind := spell.bind(w, r)
+	defer unbind()
 	// An answer may come before the whole request was read: it may be one side of a
 	// conversation, a refusal, or just fast. Without full duplex, which must be
 	// enabled only for HTTP/1, the server would then close the body that is being
@@ -60,17 +67,18 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
-	target := &target{upstream: u, port: port, grpc: isGRPC(r)}
+	target := &target{upstream: u, spell: spell, port: port, grpc: isGRPC(r)}
 	served := make(chan struct{})
 	defer close(served)
-	rt.proxy.ServeHTTP(&upgradable{w, u.gone, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
+	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
 // target is where a request is forwarded to.
 type target struct {
 	*upstream
-	port int
-	grpc bool
+	spell *spell
+	port  int
+	grpc  bool
 }
 
 // isGRPC reports whether a request is a gRPC call. gRPC exists only over HTTP/2;
@@ -83,12 +91,12 @@ func isGRPC(r *http.Request) bool {
 func (t *target) transport() *http.Transport {
 	switch t.port {
 	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
-		return t.own
+		return t.spell.own
 	}
 	if t.grpc {
-		return t.user2
+		return t.spell.user2
 	}
-	return t.user
+	return t.spell.user
 }
 
 type targetKey struct{}
@@ -138,33 +146,33 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("edge: %w: status %d", errUnasked, res.StatusCode)
 	}
 	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && res.StatusCode != http.StatusSwitchingProtocols {
-		res.Body = &endless{res.Body, to.upstream}
+		res.Body = &endless{res.Body, to}
 	}
 	return res, nil
 }
 
 // endless is the body of an answer whose end is the end of its connection. The end
-// of the sandbox also ends the connection, but must not count as the end of the
-// answer.
+// and the pause of the sandbox also end the connection, but must not count as the end
+// of the answer.
 type endless struct {
 	io.ReadCloser
-	from *upstream
+	from *target
 }
 
 func (b *endless) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF && b.from.isGone() {
+	if err == io.EOF && (b.from.isGone() || b.from.spell.over.Err() != nil) {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
 }
 
 // upgradable is the ResponseWriter of a request whose connection may be upgraded. An
-// upgraded connection ends with the sandbox. If only the sandbox's half ended, the
-// client's half would stay open for as long as the client likes.
+// upgraded connection ends when the sandbox ends or pauses. If only the sandbox's half
+// ended, the client's half would stay open for as long as the client likes.
 type upgradable struct {
 	http.ResponseWriter
-	gone   <-chan struct{}
+	to     *target
 	served <-chan struct{} // closed when the handler has returned
 }
 
@@ -175,7 +183,9 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil {
 		go func() {
 			select {
-			case <-w.gone:
+			case <-w.to.gone.Done():
+				_ = conn.Close()
+			case <-w.to.spell.over.Done():
 				_ = conn.Close()
 			case <-w.served:
 			}
@@ -220,10 +230,12 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	to := targetOf(r.Context())
 	e := sandboxError{SandboxID: to.ID, Code: http.StatusBadGateway}
 	switch {
-	case r.Context().Err() != nil:
-		panic(http.ErrAbortHandler) // the client has gone
+	case to.spell.over.Err() != nil, r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the sandbox was paused, or the client has gone
 	case errors.Is(err, ErrGone), to.isGone():
 		e.Message = messageNotFound
+	case errors.Is(err, errPaused):
+		panic(http.ErrAbortHandler)
 	case errors.Is(err, ErrPortClosed):
 		e.Message, e.Port = messagePortClosed, &to.port
 	case errors.Is(err, ErrTooMany):

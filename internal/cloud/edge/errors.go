@@ -18,6 +18,10 @@ const (
 	messageBroken         = "The connection to the sandbox broke before it answered. Try again in a moment."
 	messageNoTLS          = "The port is one of httpsPorts, but what listens there does not speak TLS"
 	messageMethod         = "CONNECT and TRACE are not possible through the sandbox URL"
+	messageAsleep         = "The sandbox is paused, and only a request with its token resumes it. Token header 'X-Access-Token' is missing or invalid"
+	messageBusy           = "The sandbox is changing its state. Try again in a moment."
+	messageLimit          = "The sandbox is paused, and cannot be resumed: as many sandboxes run as may"
+	messageNoWake         = "The sandbox is paused, and could not be resumed. Try again in a moment."
 	messageHost           = "this host is not served here: use localhost or an IP address"
 )
 

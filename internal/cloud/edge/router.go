@@ -86,12 +86,22 @@ func (rt *Router) Remove(id string) {
 	}
 }
 
-// Pause ends every connection into a sandbox. Until Resume, requests for it are not
-// forwarded: those that carry the sandbox's tokens wake it.
-func (rt *Router) Pause(id string) {}
+// Pause ends every request and connection into a sandbox: what a client was sent until
+// then breaks off. When it returns, none of the sandbox's connections is open any
+// longer. Until Resume, requests for it are not forwarded: those that carry the
+// sandbox's tokens wake it. It is idempotent.
+func (rt *Router) Pause(id string) {
+	if u := rt.lookup(id); u != nil {
+		u.pause()
+	}
+}
 
-// Resume forwards requests to a sandbox again.
-func (rt *Router) Resume(id string) {}
+// Resume forwards requests to a sandbox again. It is idempotent.
+func (rt *Router) Resume(id string) {
+	if u := rt.lookup(id); u != nil {
+		u.resume()
+	}
+}
 
 func (rt *Router) lookup(id string) *upstream {
 	rt.mu.RLock()

@@ -2,12 +2,9 @@ package edge
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"math"
 	"net"
-	"net/http"
-	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -50,97 +47,56 @@ type Sandbox struct {
 type upstream struct {
 	Sandbox
 	inFlight atomic.Int64
-	gone     chan struct{}   // closed when the sandbox is removed
-	own      *http.Transport // to the service's own servers
-	user     *http.Transport // to the user's
-	user2    *http.Transport // to the user's servers that speak only HTTP/2
+	gone     context.Context //nolint:containedctx // it ends when the sandbox is removed, and is no call's
+	remove   context.CancelFunc
 	pauses   []time.Duration
+
+	mu    sync.Mutex
+	awake *spell // nil while the sandbox is paused
 }
 
-// idleTimeout is shorter than the time after which the servers inside close an idle
-// connection themselves.
-const idleTimeout = 90 * time.Second
-
 func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
-	u := &upstream{Sandbox: sb, gone: make(chan struct{}), pauses: pauses}
-	transport := func(idle int) *http.Transport {
-		return &http.Transport{
-			DialContext: u.dial,
-			// The client chose its encoding; what the service answers is forwarded
-			// unchanged.
-			DisableCompression:     true,
-			MaxIdleConnsPerHost:    idle,
-			IdleConnTimeout:        idleTimeout,
-			MaxResponseHeaderBytes: maxHeader,
-			// The server inside decides whether a client that asks should send a body; if
-			// it does not answer that, the body is sent after this time.
-			ExpectContinueTimeout: time.Second,
-			TLSHandshakeTimeout:   10 * time.Second,
-			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
-			WriteBufferSize:       bufferSize,
-			ReadBufferSize:        bufferSize,
-		}
-	}
-	u.own = transport(32)
-	// Connections to the user's servers are not kept: if the server closed an idle
-	// connection at the moment it is used again, a request that cannot be repeated would
-	// fail, and opening a connection takes only microseconds.
-	u.user = transport(-1)
-	u.user2 = transport(-1)
-	u.user2.DisableKeepAlives = true
-	u.user2.Protocols = new(http.Protocols)
-	u.user2.Protocols.SetHTTP2(true)
-	u.user2.Protocols.SetUnencryptedHTTP2(true)
+	u := &upstream{Sandbox: sb, pauses: pauses}
+	u.gone, u.remove = context.WithCancel(context.Background())
+	u.awake = u.newSpell()
 	return u
 }
 
-// dial connects to the port in address, which [Router] put there. Like the hosted
-// service, it waits up to a second for a server that is about to listen.
-func (u *upstream) dial(ctx context.Context, _, address string) (net.Conn, error) {
-	_, text, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.Atoi(text)
-	if err != nil {
-		return nil, err
-	}
-	if port < 1 || port > math.MaxUint16 {
-		return nil, ErrPortClosed
-	}
-	for i := 0; ; i++ {
-		conn, err := u.Dial(ctx, port)
-		if err == nil || i == len(u.pauses) || !errors.Is(err, ErrPortClosed) {
-			return conn, err
-		}
-		pause := time.NewTimer(u.pauses[i])
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, ctx.Err()
-		case <-u.gone:
-			pause.Stop()
-			return nil, ErrGone
-		}
-	}
-}
-
 // isGone reports whether the sandbox was removed.
-func (u *upstream) isGone() bool {
-	select {
-	case <-u.gone:
-		return true
-	default:
-		return false
+func (u *upstream) isGone() bool { return u.gone.Err() != nil }
+
+// spell returns that in which requests are forwarded now; nil while the sandbox is
+// paused.
+func (u *upstream) spell() *spell {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.awake
+}
+
+// pause ends the spell.
+func (u *upstream) pause() {
+	u.mu.Lock()
+	spell := u.awake
+	u.awake = nil
+	u.mu.Unlock()
+	if spell != nil {
+		spell.end()
 	}
 }
 
-// close marks the sandbox as gone and closes its idle connections. It must be called
-// once.
+// resume begins a spell, unless there is one.
+func (u *upstream) resume() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.awake == nil {
+		u.awake = u.newSpell()
+	}
+}
+
+// close marks the sandbox as gone and closes its connections. It must be called once.
 func (u *upstream) close() {
-	close(u.gone)
-	u.own.CloseIdleConnections()
-	u.user.CloseIdleConnections()
-	u.user2.CloseIdleConnections()
+	u.remove()
+	if spell := u.spell(); spell != nil {
+		spell.close()
+	}
 }

@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // maxExpiration bounds the length of the expiration in a signature, which is a number
@@ -21,7 +23,7 @@ const maxExpiration = 20
 type signed struct {
 	given  string
 	begun  []hash.Cloner // one for each operation that may have been signed
-	ending string
+	ending string        // "", or a colon and the expiration
 }
 
 // signedURL parses a request; it returns nil if nobody can have signed it.
@@ -67,4 +69,14 @@ func (s *signed) with(token string) bool {
 		}
 	}
 	return false
+}
+
+// expired reports whether the URL is no longer valid.
+func (s *signed) expired(now time.Time) bool {
+	expiration := strings.TrimPrefix(s.ending, ":")
+	if expiration == "" {
+		return false
+	}
+	seconds, err := strconv.ParseInt(expiration, 10, 64)
+	return err != nil || seconds < now.Unix()
 }

@@ -1,14 +1,29 @@
-// Package lifecycle keeps the records of a cloud's sandboxes: which ones exist,
-// how long they live, and how they ended. It knows nothing of HTTP.
+// Package lifecycle keeps the records of a cloud's sandboxes: which ones exist, what
+// state they are in, how long they live, and how they ended. It knows nothing of HTTP.
 //
 // # States
 //
-//	starting  takes a place; nobody finds it       Create
-//	running   has a record; everybody finds it     from Create's return until its end
-//	ending    has no record, keeps its place       Kill, its lifetime, its own death, Close
-//	ended     has freed its place; how it ended is remembered for a while
+//	starting  takes a place; nobody finds it                Create
+//	running   has a place and a lifetime                    until its lifetime is over, Pause, Kill, its death
+//	pausing   on the way to paused                          keeps its place until it is paused
+//	paused    has no place; see below what is kept of it    until Connect, Resume, Wake, Kill
+//	resuming  on the way to running                         has a place again
+//	killing   on the way out; only Kill's caller waits      keeps its place until everything in it is dead
+//	ended     how it ended is remembered for an hour
 //
-// A record leaves the registry exactly once, and whatever removed it ends the
-// sandbox. Its place becomes free only when everything in the sandbox is dead,
-// so there are never more sandboxes on the machine than the limit allows.
+// What may happen in which state, and who waits for whom, is the table in state.go.
+// There are never more sandboxes with a place than the limit allows; frozen ones, which
+// have none, are bounded by number and by memory.
+//
+// # What a pause keeps
+//
+// A pause with memory stops the processes and leaves them where they are. In a durable
+// store, it also copies the files, so that after the end of the server the sandbox can be
+// booted from them: what was a pause with memory is a filesystem pause then. A filesystem
+// pause copies the files, in every store, and ends the processes.
+//
+// The files of a pause stay until the next pause replaces them or Kill removes them: a
+// sandbox that ends in any other way after it was resumed is paused again, as it was at
+// its latest pause, and can be resumed from these files. A sandbox that is resumed
+// without its memory loses that memory: its frozen processes end.
 package lifecycle

@@ -1,36 +1,89 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 const (
-	// maxEnded bounds how many ended sandboxes are remembered.
-	maxEnded = 1000
+	// maxEnded bounds how many ended sandboxes are remembered, and remembered how
+	// long.
+	maxEnded   = 1000
+	remembered = time.Hour
 	// maxHow bounds the text that is remembered for each.
 	maxHow = 300
 )
 
+// Reason says why a sandbox is gone, for programs.
+type Reason string
+
+// The reasons.
+const (
+	Expired     Reason = "expired"
+	Killed      Reason = "killed"
+	OutOfMemory Reason = "out_of_memory"
+	Died        Reason = "died"
+	ServerGone  Reason = "server_gone" // the local cloud ended while the sandbox ran
+)
+
+// An end is how a sandbox ended, for programs and for people.
+type end struct {
+	reason Reason
+	how    string
+}
+
+var (
+	expired   = end{Expired, "its lifetime was over"}
+	killed    = end{Killed, "it was killed by request"}
+	abandoned = end{Killed, "the client that created it was gone"}
+	closed    = end{ServerGone, "the local cloud was closed"}
+	left      = end{ServerGone, "the local cloud ended"}
+)
+
+// death returns the end of a sandbox that ended by itself.
+func death(err error) end {
+	reason := Died
+	if errors.Is(err, engine.ErrOutOfMemory) {
+		reason = OutOfMemory
+	}
+	return end{reason, clip.Text(fmt.Sprintf("it died: %v", err), maxHow)}
+}
+
 // endedLog remembers for a while how sandboxes ended.
 type endedLog struct {
-	how   map[string]string
-	order []string
+	entries map[string]endedEntry
+	order   []string
 }
 
-func (l *endedLog) add(id string, at time.Time, how string) {
-	if l.how == nil {
-		l.how = map[string]string{}
-	}
-	if len(l.order) == maxEnded {
-		delete(l.how, l.order[0])
-		l.order = l.order[1:]
-	}
-	l.order = append(l.order, id)
-	l.how[id] = fmt.Sprintf("%s at %s", clip.Text(how, maxHow), at.Format(time.RFC3339))
+type endedEntry struct {
+	end
+	at time.Time
 }
 
-// of returns how a sandbox ended, or "" if that is not known.
-func (l *endedLog) of(id string) string { return l.how[id] }
+func (l *endedLog) add(id string, at time.Time, e end) {
+	if l.entries == nil {
+		l.entries = map[string]endedEntry{}
+	}
+	if _, again := l.entries[id]; !again {
+		if len(l.order) == maxEnded {
+			delete(l.entries, l.order[0])
+			l.order = l.order[1:]
+		}
+		l.order = append(l.order, id)
+	}
+	l.entries[id] = endedEntry{e, at}
+}
+
+// of returns the error for a sandbox that does not exist, with how it ended if that is
+// known.
+func (l *endedLog) of(id string, now time.Time) *NotFoundError {
+	e, ok := l.entries[id]
+	if !ok || now.Sub(e.at) > remembered {
+		return &NotFoundError{ID: id}
+	}
+	return &NotFoundError{ID: id, Reason: e.reason, EndedAt: e.at, How: e.how}
+}

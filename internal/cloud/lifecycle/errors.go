@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 var (
@@ -11,21 +12,44 @@ var (
 	// ErrKeyReused is returned when an idempotency key was used for another
 	// request.
 	ErrKeyReused = errors.New("lifecycle: the idempotency key was used for a different request")
+	// ErrUnhealthy is returned for a pause that needs an envd that answers.
+	ErrUnhealthy = errors.New("lifecycle: envd in the sandbox does not answer")
+	// ErrUnresponsive is returned for resuming a memory whose envd did not answer
+	// when it was paused.
+	ErrUnresponsive = errors.New("lifecycle: envd in the sandbox did not answer when it was paused")
+	// ErrAsleep is returned by Wake for a sandbox that requests do not resume.
+	ErrAsleep = errors.New("lifecycle: requests do not resume this sandbox")
 )
 
-// NotFoundError means that a sandbox does not exist, or no longer exists.
+// NotFoundError means that a sandbox does not exist, or no longer exists, or that it
+// is paused and what was asked for needs a running one.
 type NotFoundError struct {
-	ID string
-	// How says how and when it ended; "" if that is not known.
-	How string
+	ID     string
+	Paused bool
+	// Reason, EndedAt and How say how and when it ended; zero if that is not known.
+	Reason  Reason
+	EndedAt time.Time
+	How     string
 }
 
 func (e *NotFoundError) Error() string {
-	if e.How == "" {
+	switch {
+	case e.Paused:
+		return fmt.Sprintf("lifecycle: sandbox %q is paused", e.ID)
+	case e.How == "":
 		return fmt.Sprintf("lifecycle: no sandbox %q", e.ID)
 	}
-	return fmt.Sprintf("lifecycle: no sandbox %q: %s", e.ID, e.How)
+	return fmt.Sprintf("lifecycle: no sandbox %q: %s at %s", e.ID, e.How, e.EndedAt.Format(time.RFC3339))
 }
+
+// StateError means that a sandbox is in a state in which it cannot do what was asked
+// for.
+type StateError struct {
+	ID    string
+	State State
+}
+
+func (e *StateError) Error() string { return fmt.Sprintf("lifecycle: sandbox %q is %v", e.ID, e.State) }
 
 // LimitError means that a sandbox would exceed the limit.
 type LimitError struct{ Max int }
@@ -34,8 +58,37 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("lifecycle: there are %d sandboxes, which is the limit", e.Max)
 }
 
+// FrozenLimitError means that one more sandbox cannot keep its memory while it is
+// paused.
+type FrozenLimitError struct {
+	Max    int   // how many may
+	Memory int64 // bytes that they may keep in all; 0: any
+}
+
+func (e *FrozenLimitError) Error() string {
+	return fmt.Sprintf("lifecycle: paused sandboxes keep as much memory as they may: %d sandboxes, %d bytes", e.Max, e.Memory)
+}
+
+// KeptLimitError means that one more sandbox cannot be kept in files.
+type KeptLimitError struct{ Max int }
+
+func (e *KeptLimitError) Error() string {
+	return fmt.Sprintf("lifecycle: the files of %d sandboxes are kept, which is the limit", e.Max)
+}
+
+// SaveError means that the files of a sandbox could not be kept. It wraps the cause.
+type SaveError struct{ Err error }
+
+func (e *SaveError) Error() string { return "lifecycle: keep the files: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *SaveError) Unwrap() error { return e.Err }
+
 // LaunchError means that a sandbox could not be started. It wraps the cause.
-type LaunchError struct{ Err error }
+type LaunchError struct {
+	Err     error
+	Resumed bool // it was to be resumed, and is still paused
+}
 
 func (e *LaunchError) Error() string { return "lifecycle: launch: " + e.Err.Error() }
 

@@ -5,17 +5,12 @@ import "time"
 // never is a wait that ends only through something else.
 const never = time.Hour
 
-const expiredReason = "its lifetime was over"
-
-// evictor ends sandboxes whose lifetime is over.
+// evictor pauses or ends sandboxes whose lifetime is over.
 func (r *Registry) evictor() {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
 	for {
-		expired, next := r.takeExpired()
-		for _, rec := range expired {
-			r.work.Go(func() { r.end(rec, expiredReason) })
-		}
+		_, next := r.expire()
 		timer.Reset(next)
 		select {
 		case <-r.stop:
@@ -26,23 +21,27 @@ func (r *Registry) evictor() {
 	}
 }
 
-// takeExpired removes the sandboxes whose lifetime is over and returns the time
-// until the next one's is. It looks at all of them: there are few enough that an
+// expire begins what is to happen to sandboxes whose lifetime is over. It returns
+// channels that are closed when that has happened, and the time until the next one's
+// lifetime is over. It looks at all that are running: there are few enough that an
 // ordered structure would cost readers more than it saves.
-func (r *Registry) takeExpired() (expired []*record, next time.Duration) {
+func (r *Registry) expire() (over []<-chan struct{}, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.nowLocked()
 	next = never
-	for id, rec := range r.records {
+	if r.closed {
+		return nil, next
+	}
+	now := r.nowLocked()
+	for _, rec := range r.running {
 		left := rec.EndAt.Sub(now)
 		if left <= 0 {
-			expired = append(expired, r.takeLocked(id))
+			over = append(over, r.expireLocked(rec))
 			continue
 		}
 		next = min(next, left)
 	}
-	return expired, next
+	return over, next
 }
 
 // wakeEvictor makes the evictor check again.

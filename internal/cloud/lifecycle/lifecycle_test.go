@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +34,7 @@ func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := &lifecycletest.Fakes{}
-		r := lifecycle.New(lifecycle.Options{Launch: f.Launch})
+		r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
 		defer r.Close()
 		long, short := create(t, r, 7200*time.Second), create(t, r, 30*time.Second)
 		check := func(after time.Duration, sb lifecycle.Sandbox, want bool) {
@@ -55,26 +56,30 @@ func TestExpiry(t *testing.T) {
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		end  func(t *testing.T, r *lifecycle.Registry, f *lifecycletest.Fake, id string)
-		want string
+		end    func(t *testing.T, r *lifecycle.Registry, f *lifecycletest.Fake, id string)
+		how    string
+		reason lifecycle.Reason
 	}{
 		"killed": {func(t *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, id string) {
 			if err := r.Kill(id); err != nil {
 				t.Error(err)
 			}
-		}, "it was killed by request at "},
+		}, "it was killed by request", lifecycle.Killed},
 		"died": {func(_ *testing.T, _ *lifecycle.Registry, f *lifecycletest.Fake, _ string) {
-			f.Die(errors.New("out of memory"))
-		}, "it died: out of memory at "},
+			f.Die(errors.New("no envd"))
+		}, "it died: no envd", lifecycle.Died},
 		"expired": {func(_ *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, _ string) {
 			r.Advance(time.Hour)
-		}, "its lifetime was over at "},
+		}, "its lifetime was over", lifecycle.Expired},
+		"out of memory": {func(_ *testing.T, _ *lifecycle.Registry, f *lifecycletest.Fake, _ string) {
+			f.Die(fmt.Errorf("envd: %w", engine.ErrOutOfMemory))
+		}, "it died: envd: out of memory", lifecycle.OutOfMemory},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := &lifecycletest.Fakes{}
-				r := lifecycle.New(lifecycle.Options{Launch: f.Launch, MaxSandboxes: 1})
+				r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1})
 				defer r.Close()
 				sb := create(t, r, time.Hour)
 				if _, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour}); !isLimit(err) {
@@ -84,8 +89,8 @@ func TestEnds(t *testing.T) {
 				synctest.Wait()
 				_, err := r.Get(sb.ID)
 				gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
-				if !ok || !strings.HasPrefix(gone.How, tt.want) {
-					t.Errorf("after its end Get returns %v, want a NotFoundError that says %q", err, tt.want)
+				if !ok || gone.How != tt.how || gone.Reason != tt.reason || gone.EndedAt.IsZero() {
+					t.Errorf("after its end Get returns %v, want a NotFoundError of %v that says %q", err, tt.reason, tt.how)
 				}
 				if !f.Fake(sb.ID).Ended() {
 					t.Error("its instance was not closed")
@@ -105,7 +110,7 @@ func isLimit(err error) bool {
 func TestRecordsAreSnapshots(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
-	r := lifecycle.New(lifecycle.Options{Launch: f.Launch})
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
 	defer r.Close()
 	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Network: &lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}})
 	if err != nil {
@@ -114,7 +119,10 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	if err := r.SetEgress(sb.ID, nil, []string{"0.0.0.0/0"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	after, err := r.Extend(sb.ID, 2*time.Hour)
+	if err := r.Extend(sb.ID, 2*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	after, err := r.Get(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +142,7 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
 	const kept = 1000
-	r := lifecycle.New(lifecycle.Options{Launch: f.Launch, MaxSandboxes: 2 * kept})
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 2 * kept})
 	defer r.Close()
 	once := func(i int) string {
 		sb, err := r.CreateOnce(t.Context(), fmt.Sprint("key-", i), lifecycle.Request{Template: base, Lifetime: time.Hour})
@@ -159,7 +167,7 @@ func TestIdempotencyIsBounded(t *testing.T) {
 func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
-	r := lifecycle.New(lifecycle.Options{Launch: f.Launch, MaxSandboxes: 1})
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1})
 	defer r.Close()
 	cause := errors.New("no namespaces left")
 	f.Fail(cause)

@@ -2,57 +2,96 @@ package lifecycle
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"reflect"
 	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
 // Limits of a cloud. They are those of the hosted service where it has them.
 const (
 	DefaultMaxSandboxes = 100
 	DefaultMaxLifetime  = 24 * time.Hour
+	DefaultMaxFrozen    = 100
+	DefaultMaxKept      = 10_000
 )
 
 // Options configure a [Registry].
 type Options struct {
-	MaxSandboxes int           // 0: DefaultMaxSandboxes
+	MaxSandboxes int           // with a place; 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
-	Logger       *slog.Logger  // nil: no log
+	// MaxFrozen bounds the paused sandboxes whose memory is kept, and MaxFrozenMemory
+	// the bytes that they keep in all. 0: DefaultMaxFrozen, and any number of bytes.
+	MaxFrozen       int
+	MaxFrozenMemory int64
+	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept.
+	MaxKept int
+	Logger  *slog.Logger // nil: no log
+
+	// Store keeps what paused sandboxes are resumed from. The caller closes it after
+	// the registry.
+	Store *store.Store
 
 	// Launch starts a sandbox. The registry closes every sandbox that Launch
 	// returned: on request, when its lifetime is over, and in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
 }
 
-// Registry holds the records of all running sandboxes. It is safe for
-// concurrent use. Call Close to end it.
+// Registry holds the records of all sandboxes. It is safe for concurrent use. Call
+// Close to end it.
 type Registry struct {
 	options Options
+	store   *store.Store
 
 	wake chan struct{}  // a deadline changed
 	stop chan struct{}  // closed by Close
-	work sync.WaitGroup // the evictor, and what it and the watchers do
+	work sync.WaitGroup // the evictor, transitions, and what the watchers do
 
 	mu       sync.Mutex
 	records  map[string]*record
+	running  map[string]*record // those of records that are running
 	ended    endedLog
 	attempts attempts
-	places   int // sandboxes that are starting, running or ending
+	places   int    // sandboxes with a place
+	frozen   ledger // paused sandboxes that keep their memory
+	kept     int    // sandboxes whose files are kept
 	offset   time.Duration
 	closed   bool
 }
 
-// record is a running sandbox. Registry.mu guards Network and EndAt; nothing
-// else ever changes.
-type record struct {
-	Sandbox
-	instance Instance
+// ledger counts sandboxes and their bytes of memory.
+type ledger struct {
+	sandboxes int
+	memory    int64
 }
 
-// New returns a registry without sandboxes. Call Close to end it.
+// record is a sandbox. Registry.mu guards everything in it but what never changes: the
+// sandbox's id and tokens.
+type record struct {
+	Sandbox
+	instance   Instance    // nil: it is paused without its memory, or about to be resumed
+	transition *transition // nil: its state is not changing
+	placed     bool        // it is counted in Registry.places
+	frozen     *int64      // bytes that it is counted with in Registry.frozen; nil: it is not
+	kept       *kept       // files of its latest pause; nil: there are none
+	outdated   bool        // its instance has other rules of the network than Request has
+
+	// After a pause that nobody asked for and that failed: why, and until when it is
+	// tried again.
+	unpaused   error
+	retryUntil time.Time
+}
+
+// becomeLocked changes all of a record that may change to that of another moment.
+func (rec *record) becomeLocked(sb Sandbox) {
+	rec.Request, rec.State, rec.StartedAt, rec.EndAt = sb.Request, sb.State, sb.StartedAt, sb.EndAt
+	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
+}
+
+// New returns a registry of the sandboxes that the store keeps. Call Close to end it.
 func New(o Options) *Registry {
 	if o.MaxSandboxes == 0 {
 		o.MaxSandboxes = DefaultMaxSandboxes
@@ -60,16 +99,25 @@ func New(o Options) *Registry {
 	if o.MaxLifetime == 0 {
 		o.MaxLifetime = DefaultMaxLifetime
 	}
+	if o.MaxFrozen == 0 {
+		o.MaxFrozen = DefaultMaxFrozen
+	}
+	if o.MaxKept == 0 {
+		o.MaxKept = DefaultMaxKept
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Registry{
 		options:  o,
+		store:    o.Store,
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		records:  map[string]*record{},
+		running:  map[string]*record{},
 		attempts: attempts{byKey: map[string]*attempt{}},
 	}
+	r.restore()
 	r.work.Go(r.evictor)
 	return r
 }
@@ -77,115 +125,106 @@ func New(o Options) *Registry {
 // MaxLifetime returns the longest lifetime a sandbox may have.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
-// Close ends every sandbox and waits until they have gone. From then on Create
-// returns [ErrClosed]. Close is idempotent.
-func (r *Registry) Close() error {
-	r.mu.Lock()
-	first := !r.closed
-	r.closed = true
-	var all []*record
-	for id := range r.records {
-		all = append(all, r.takeLocked(id))
-	}
-	r.mu.Unlock()
-	if first {
-		close(r.stop)
-	}
-	r.endAll(all, "the cloud was closed")
-	r.work.Wait()
-	return nil
-}
-
 // Create starts a sandbox and records it. Its lifetime counts from the moment
 // it runs. Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a
 // [*LaunchError], and ctx's, after which nothing of the sandbox is left.
 func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
-	sb, spec := q.spec()
-	if err := r.reserve(); err != nil {
+	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed())}
+	spec, err := rec.spec("")
+	if err != nil {
+		return Sandbox{}, &RefusedError{err.Error()}
+	}
+	if err := r.enter(rec); err != nil {
 		return Sandbox{}, err
 	}
-	instance, err := r.options.Launch(ctx, spec)
+	rec.instance, err = r.options.Launch(ctx, spec)
 	if err != nil {
-		r.release()
-		return Sandbox{}, &LaunchError{err}
+		r.leave(rec)
+		return Sandbox{}, &LaunchError{Err: err}
 	}
-	rec := &record{Sandbox: sb, instance: instance}
 	// The client may have gone: then nobody would know of this sandbox.
 	if err := ctx.Err(); err != nil {
-		r.end(rec, "the client that created it was gone")
+		r.discard(rec, abandoned)
 		return Sandbox{}, err
 	}
-	if !r.add(rec, q.Lifetime) {
-		r.end(rec, "the cloud was closed")
+	r.note(rec.ID)
+	if !r.add(rec) {
+		r.discard(rec, closed)
 		return Sandbox{}, ErrClosed
 	}
-	r.options.Logger.InfoContext(ctx, "sandbox created", "sandbox", sb.ID, "template", sb.Template.Alias)
+	r.options.Logger.InfoContext(ctx, "sandbox created", "sandbox", rec.ID, "template", q.Template.Alias)
 	return r.snapshot(rec), nil
 }
 
-// Get returns the record of a running sandbox, or a [*NotFoundError].
+// Get returns the record of a sandbox, or a [*NotFoundError].
 func (r *Registry) Get(id string) (Sandbox, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	rec, err := r.findLocked(id)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	return rec.Sandbox, nil
+	var sb Sandbox
+	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {
+		sb = rec.Sandbox
+		return nil, nil
+	})
+	return sb, err
 }
 
-// List returns the records of all running sandboxes, in no particular order.
+// List returns the records of all sandboxes, in no particular order.
 func (r *Registry) List() []Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]Sandbox, 0, len(r.records))
 	for _, rec := range r.records {
-		all = append(all, rec.Sandbox)
+		if table[onGet][rec.State] == act {
+			all = append(all, rec.Sandbox)
+		}
 	}
 	return all
 }
 
-// Kill ends a sandbox; when it returns, everything in the sandbox is dead. It
-// returns a [*NotFoundError] if the sandbox does not exist.
+// Kill ends a sandbox in whatever state, and removes what is kept of it; when it
+// returns, everything in the sandbox is dead. It returns a [*NotFoundError] if the
+// sandbox does not exist. After another error the sandbox is paused, and can be killed
+// again.
 func (r *Registry) Kill(id string) error {
-	r.mu.Lock()
-	rec, err := r.findLocked(id)
-	if err == nil {
-		r.takeLocked(id)
-	}
-	r.mu.Unlock()
+	var kill func() error
+	err := r.on(context.Background(), id, onKill, func(rec *record) (*transition, error) {
+		before := rec.transition
+		r.takeLocked(rec, killed)
+		kill = func() error { return r.kill(rec, before) }
+		return nil, nil
+	})
 	if err != nil {
 		return err
 	}
-	r.end(rec, "it was killed by request")
-	return nil
+	return kill()
 }
 
-// SetEgress replaces what a sandbox may reach, and what is reported about that.
-// How the sandbox can be reached does not change. It returns a [*NotFoundError]
-// if the sandbox does not exist.
+// SetEgress replaces what a running sandbox may reach, and what is reported about that.
+// How the sandbox can be reached does not change. It returns a [*NotFoundError] if the
+// sandbox does not exist or is paused, and a [*StateError] if its state is changing.
 func (r *Registry) SetEgress(id string, allowOut, denyOut []string, rules *network.Rules) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	rec, err := r.findLocked(id)
-	if err != nil {
-		return err
-	}
-	var changed Network // a new value: records that were handed out keep the old one
-	if rec.Network != nil {
-		changed = *rec.Network
-	}
-	changed.AllowOut, changed.DenyOut = allowOut, denyOut
-	rec.Network = &changed
-	rec.instance.SetEgress(rules)
-	return nil
+	return r.on(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
+		var changed Network // a new value: records that were handed out keep the old one
+		if rec.Network != nil {
+			changed = *rec.Network
+		}
+		changed.AllowOut, changed.DenyOut = allowOut, denyOut
+		rec.Network, rec.Egress = &changed, nil
+		// As in the service, internet access of this request holds until a resume.
+		later, err := rec.rules()
+		rec.outdated = err == nil && !reflect.DeepEqual(later, rules)
+		rec.instance.SetEgress(rules)
+		return nil, nil
+	})
 }
 
-// reserve takes a place for a sandbox before it is started, so that many
-// requests at the same time do not start more sandboxes than are allowed.
-func (r *Registry) reserve() error {
+// enter takes a place for a sandbox before it is started, so that many requests at the
+// same time do not start more sandboxes than are allowed.
+func (r *Registry) enter(rec *record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.enterLocked(rec)
+}
+
+func (r *Registry) enterLocked(rec *record) error {
 	switch {
 	case r.closed:
 		return ErrClosed
@@ -193,40 +232,43 @@ func (r *Registry) reserve() error {
 		return &LimitError{r.options.MaxSandboxes}
 	}
 	r.places++
+	rec.placed = true
 	return nil
 }
 
-func (r *Registry) release() {
+// leave is the reverse of enter.
+func (r *Registry) leave(rec *record) {
 	r.mu.Lock()
-	r.places--
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.leaveLocked(rec)
+}
+
+func (r *Registry) leaveLocked(rec *record) {
+	if rec.placed {
+		r.places--
+		rec.placed = false
+	}
 }
 
 // add records a started sandbox. It reports false if the registry has been
 // closed.
-func (r *Registry) add(rec *record, lifetime time.Duration) bool {
+func (r *Registry) add(rec *record) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return false
 	}
-	rec.StartedAt = r.nowLocked()
-	rec.EndAt = rec.StartedAt.Add(lifetime)
+	r.beginLifeLocked(rec, rec.Lifetime)
+	r.watchLocked(rec)
 	r.records[rec.ID] = rec
-	r.wakeEvictor()
-	r.work.Go(func() { r.watch(rec) })
+	r.setLocked(rec, Running)
 	return true
 }
 
-// watch removes the record of a sandbox that ends by itself.
-func (r *Registry) watch(rec *record) {
-	<-rec.instance.Done()
-	r.mu.Lock()
-	taken := r.takeLocked(rec.ID)
-	r.mu.Unlock()
-	if taken != nil {
-		r.end(rec, fmt.Sprintf("it died: %v", rec.instance.Err()))
-	}
+// beginLifeLocked gives a sandbox that begins to run a lifetime from now.
+func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
+	rec.StartedAt = r.nowLocked()
+	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))
 }
 
 func (r *Registry) snapshot(rec *record) Sandbox {
@@ -238,36 +280,15 @@ func (r *Registry) snapshot(rec *record) Sandbox {
 func (r *Registry) findLocked(id string) (*record, error) {
 	rec := r.records[id]
 	if rec == nil {
-		return nil, &NotFoundError{ID: id, How: r.ended.of(id)}
+		return nil, r.ended.of(id, r.nowLocked())
 	}
 	return rec, nil
 }
 
-// takeLocked removes a sandbox from the records, so that nobody finds it from
-// then on. The caller must end it.
-func (r *Registry) takeLocked(id string) *record {
-	rec := r.records[id]
-	delete(r.records, id)
-	return rec
-}
-
-// end closes a sandbox that was taken and frees its place.
-func (r *Registry) end(rec *record, how string) {
-	r.mu.Lock()
-	r.ended.add(rec.ID, r.nowLocked(), how)
-	r.mu.Unlock()
-	ctx := context.Background()
-	if err := rec.instance.Close(); err != nil {
-		r.options.Logger.ErrorContext(ctx, "sandbox not closed cleanly", "sandbox", rec.ID, "error", err)
+// notFoundLocked returns the error for a sandbox that is as good as not there.
+func (r *Registry) notFoundLocked(rec *record) error {
+	if rec.State == Paused {
+		return &NotFoundError{ID: rec.ID, Paused: true}
 	}
-	r.release()
-	r.options.Logger.InfoContext(ctx, "sandbox ended", "sandbox", rec.ID, "how", how)
-}
-
-func (r *Registry) endAll(all []*record, how string) {
-	var work sync.WaitGroup
-	for _, rec := range all {
-		work.Go(func() { r.end(rec, how) })
-	}
-	work.Wait()
+	return r.ended.of(rec.ID, r.nowLocked())
 }

@@ -2,7 +2,9 @@ package lifecycle
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 	"time"
@@ -25,8 +27,20 @@ type Request struct {
 	Metadata map[string]string
 	Internet *bool    // as asked; nil: not
 	Network  *Network // as asked; nil: not
+	// AutoPause: it is paused, not ended, when its lifetime is over; KeepMemory: with
+	// its memory. AutoResume: requests resume it while its memory is kept.
+	AutoPause, KeepMemory, AutoResume bool
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
+}
+
+// rules returns the rules that result from Internet and Network.
+func (q *Request) rules() (*network.Rules, error) {
+	var allow, deny []string
+	if q.Network != nil {
+		allow, deny = q.Network.AllowOut, q.Network.DenyOut
+	}
+	return network.ParseRules(q.Internet == nil || *q.Internet, allow, deny)
 }
 
 // Network is what was requested for a sandbox's network.
@@ -42,18 +56,19 @@ func (n *Network) Private() bool {
 	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 }
 
-// Sandbox is the record of a running sandbox at one moment. What its maps, slices and
-// pointers refer to never changes.
+// Sandbox is the record of a sandbox at one moment. What its maps, slices and pointers
+// refer to never changes.
 type Sandbox struct {
 	ID           string
-	Template     Template
-	AccessToken  string // "": envd requires none
-	TrafficToken string // "": ports require none
-	Metadata     map[string]string
-	Internet     *bool    // as requested when it was created
-	Network      *Network // as requested last
-	StartedAt    time.Time
-	EndAt        time.Time
+	Request                // what it was created with; Network as requested last
+	AccessToken  string    // "": envd requires none
+	TrafficToken string    // "": ports require none
+	State        State     // Killing is never seen
+	StartedAt    time.Time // or resumed last
+	EndAt        time.Time // when its lifetime is over; when it was paused, if it is
+	// Memory: the processes of a paused sandbox are kept; Unresponsive: envd was not
+	// one that answered.
+	Memory, Unresponsive bool
 }
 
 // A Spec describes a sandbox to launch.
@@ -93,31 +108,46 @@ type Instance interface {
 	Healthy(ctx context.Context) error
 }
 
-// spec returns the record of a requested sandbox, and the spec to launch it with.
-func (q *Request) spec() (Sandbox, Spec) {
-	sb := Sandbox{ID: newID(), Template: q.Template, Metadata: q.Metadata, Internet: q.Internet, Network: q.Network}
+// newSandbox returns the record of a requested sandbox. Its tokens are derived from its
+// id, and so the same for as long as the seed is.
+func newSandbox(q Request, id string, seed []byte) Sandbox {
+	sb := Sandbox{ID: id, Request: q}
 	if q.Secure {
-		sb.AccessToken = newToken()
+		sb.AccessToken = token(seed, id)
 	}
 	if q.Network.Private() {
-		sb.TrafficToken = newToken()
+		sb.TrafficToken = token(seed, "traffic:"+id)
+	}
+	return sb
+}
+
+// spec returns what to launch a sandbox with.
+func (sb *Sandbox) spec(files string) (Spec, error) {
+	egress := sb.Egress
+	if egress == nil {
+		var err error
+		if egress, err = sb.rules(); err != nil {
+			return Spec{}, err
+		}
 	}
 	spec := Spec{
-		ID: sb.ID, TemplateID: q.Template.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
-		Envs: q.Envs, Egress: q.Egress,
+		ID: sb.ID, TemplateID: sb.Template.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
+		Envs: sb.Envs, Egress: egress, Files: files,
 	}
-	if q.Network != nil {
-		spec.MaskHost, spec.HTTPSPorts = q.Network.MaskHost, q.Network.HTTPSPorts
+	if sb.Network != nil {
+		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts
 	}
-	return sb, spec
+	return spec, nil
 }
 
 // newID returns an id of 100 random bits, so that nobody can guess the id of another
 // sandbox.
-func newID() string { return "i" + strings.ToLower(rand.Text())[:20] }
+func newID() string { return "i" + strings.ToLower(rand.Text())[:idLength-1] }
 
-func newToken() string {
-	var token [32]byte
-	_, _ = rand.Read(token[:]) // never fails
-	return hex.EncodeToString(token[:])
+const idLength = 21
+
+func token(seed []byte, subject string) string {
+	mac := hmac.New(sha256.New, seed)
+	_, _ = mac.Write([]byte(subject)) // never fails
+	return hex.EncodeToString(mac.Sum(nil))
 }

@@ -9,9 +9,11 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 )
 
 const (
@@ -34,9 +36,12 @@ type database struct {
 // what has the right name is whole.
 func openDatabase(dir string) (*database, error) {
 	path := filepath.Join(dir, databaseFile)
-	_, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		err = createDatabase(dir)
+	case err == nil && info.Size() == 0: // bolt would make a new one of it
+		err = fmt.Errorf("%s: %w: it is empty", databaseFile, errDamaged)
 	}
 	if err != nil {
 		return nil, err
@@ -85,10 +90,13 @@ func (d *database) open(path string) error {
 				return file, err
 			},
 		})
+		if _, system := errors.AsType[syscall.Errno](err); err != nil && !system && !errors.Is(err, bolterrors.ErrTimeout) {
+			err = errors.Join(errDamaged, err)
+		}
 		return err
 	})
 	if err == nil {
-		err = d.update(migrate)
+		err = d.migrate(migrations)
 	}
 	switch {
 	case err == nil:
@@ -127,9 +135,6 @@ func (d *database) seed() (seed []byte, err error) {
 		seed = bytes.Clone(tx.Bucket([]byte(about)).Get(seedKey))
 		return nil
 	})
-	if err == nil && len(seed) == 0 {
-		err = errors.Join(errDamaged, errors.New("it has no seed"))
-	}
 	return seed, err
 }
 

@@ -43,11 +43,6 @@ var remedies = []struct {
 
 // explain adds to an error what can be done about it.
 func explain(err error) error {
-	for _, unreadable := range []error{bolterrors.ErrInvalid, bolterrors.ErrVersionMismatch, bolterrors.ErrChecksum, bolterrors.ErrInvalidMapping} {
-		if errors.Is(err, unreadable) {
-			err = errors.Join(errDamaged, err)
-		}
-	}
 	for _, remedy := range remedies {
 		if errors.Is(err, remedy.err) {
 			return fmt.Errorf("%w; %s", err, remedy.text)

@@ -177,3 +177,12 @@ func trySparse(path string) error {
 	}
 	return nil
 }
+
+// blocks returns the bytes that a file takes on the disk.
+func blocks(info os.FileInfo) int64 {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return info.Size()
+	}
+	return stat.Blocks * 512
+}

@@ -38,6 +38,19 @@ func (s *Store) remove(dir string) error {
 	return errors.Join(failed...)
 }
 
+// removeAll removes everything that a store that is not durable has made.
+func (s *Store) removeAll() error {
+	var failed []error
+	for _, parent := range []string{published, staging} {
+		names, err := os.ReadDir(s.path(parent))
+		failed = append(failed, ignore(err, fs.ErrNotExist))
+		for _, name := range names {
+			failed = append(failed, s.remove(filepath.Join(s.path(parent), name.Name())))
+		}
+	}
+	return errors.Join(append(failed, os.RemoveAll(s.dir))...)
+}
+
 // discard moves a file or directory to trash.
 func (s *Store) discard(path string) (string, error) {
 	to := filepath.Join(s.path(trash), rand.Text())

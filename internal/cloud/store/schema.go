@@ -21,56 +21,76 @@ var (
 // makes a new one.
 var migrations = []func(*bolt.Tx) error{
 	func(tx *bolt.Tx) error {
-		if err := tx.Bucket([]byte(about)).Put(seedKey, newSeed()); err != nil {
-			return err
+		bucket, err := tx.CreateBucket([]byte(about))
+		if err == nil {
+			err = bucket.Put(seedKey, newSeed())
 		}
 		for _, table := range []Table{Sandboxes, Running, Keys} {
-			if _, err := tx.CreateBucket([]byte(table)); err != nil {
-				return err
+			if err == nil {
+				_, err = tx.CreateBucket([]byte(table))
 			}
 		}
-		return nil
+		return err
 	},
 }
 
-// migrate brings a database to the version of the schema that this program knows.
-func migrate(tx *bolt.Tx) error {
-	bucket := tx.Bucket([]byte(about))
-	if bucket == nil {
-		if first, _ := tx.Cursor().First(); first != nil {
-			return errForeign
-		}
-		var err error
-		if bucket, err = tx.CreateBucket([]byte(about)); err != nil {
-			return err
-		}
+// migrate brings the database to the version of the schema that the last step makes, and
+// changes nothing that has it already.
+func (d *database) migrate(steps []func(*bolt.Tx) error) error {
+	var version int
+	err := d.view(func(tx *bolt.Tx) (err error) {
+		version, err = schemaOf(tx)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case version > len(steps):
+		return fmt.Errorf("a newer e2bctl wrote it (version %d of the schema; this one knows %d): use that e2bctl, or another directory", version, len(steps))
+	case version < len(steps):
+		err = d.update(func(tx *bolt.Tx) error {
+			for _, step := range steps[version:] {
+				if err := step(tx); err != nil {
+					return err
+				}
+			}
+			return tx.Bucket([]byte(about)).Put(schemaKey, []byte(strconv.Itoa(len(steps))))
+		})
 	}
-	version, err := schemaOf(bucket)
-	if err != nil || version == len(migrations) {
+	if err != nil {
 		return err
 	}
-	if version > len(migrations) {
-		return fmt.Errorf("a newer e2bctl wrote it (version %d of the schema; this one knows %d): use that e2bctl, or another directory", version, len(migrations))
-	}
-	for _, step := range migrations[version:] {
-		if err := step(tx); err != nil {
-			return err
-		}
-	}
-	return bucket.Put(schemaKey, []byte(strconv.Itoa(len(migrations))))
+	return d.view(complete)
 }
 
 // schemaOf returns the version of the schema, 0 for a new database.
-func schemaOf(bucket *bolt.Bucket) (int, error) {
-	text := bucket.Get(schemaKey)
-	if text == nil {
+func schemaOf(tx *bolt.Tx) (int, error) {
+	bucket := tx.Bucket([]byte(about))
+	if bucket == nil {
+		if first, _ := tx.Cursor().First(); first != nil {
+			return 0, errForeign
+		}
 		return 0, nil
 	}
+	text := bucket.Get(schemaKey)
 	version, err := strconv.Atoi(string(text))
 	if err != nil || version < 1 {
 		return 0, errors.Join(errDamaged, fmt.Errorf("its schema has the version %q", text))
 	}
 	return version, nil
+}
+
+// complete returns an error unless the database has all that the rest relies on.
+func complete(tx *bolt.Tx) error {
+	if len(tx.Bucket([]byte(about)).Get(seedKey)) == 0 {
+		return errors.Join(errDamaged, errors.New("it has no seed"))
+	}
+	for _, table := range tables {
+		if tx.Bucket([]byte(table)) == nil {
+			return errors.Join(errDamaged, fmt.Errorf("it has no table %s", table))
+		}
+	}
+	return nil
 }
 
 func newSeed() []byte {

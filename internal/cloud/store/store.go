@@ -95,10 +95,10 @@ func (s *Store) open(ctx context.Context) (err error) {
 	return s.sweep(ctx)
 }
 
-// Temporary returns a store of which nothing outlives the process: its records are in
-// memory and its directories below dir, which the caller removes after Close.
+// Temporary returns a store of which nothing outlives Close: its records are in memory
+// and its directories below dir, which Close removes.
 func Temporary(dir string) *Store {
-	return &Store{dir: dir, seed: newSeed(), records: memory{}, release: func() error { return nil }}
+	return &Store{dir: dir, seed: newSeed(), records: memory{}}
 }
 
 // Durable reports whether the store outlives the process.
@@ -234,6 +234,9 @@ func (s *Store) Close() error {
 	if s.records != nil {
 		err = s.records.close()
 		s.records = nil
+		if !s.durable {
+			err = errors.Join(err, s.removeAll())
+		}
 	}
 	if s.release != nil {
 		err = errors.Join(err, s.release())

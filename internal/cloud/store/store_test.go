@@ -3,7 +3,9 @@ package store
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,7 +13,30 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// variable tells another process of this binary what to be, followed by its directory.
+const variable = "STORE_TEST_ROLE"
+
+var roles = map[string]func(dir string) error{"holder": hold}
+
+func TestMain(m *testing.M) {
+	name, dir, found := strings.Cut(os.Getenv(variable), " ")
+	if !found {
+		goleak.VerifyTestMain(m)
+		return
+	}
+	if err := roles[name](dir); err != nil {
+		panic(err)
+	}
+}
+
+// other returns another process of this binary.
+func other(t *testing.T, role, dir string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), variable+"="+role+" "+dir)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
 
 // open opens the store in dir until the test ends.
 func open(t *testing.T, dir string) *Store {
@@ -28,13 +53,10 @@ func open(t *testing.T, dir string) *Store {
 	return s
 }
 
-// fill makes a directory with one file in it.
+// fill is save that cannot fail.
 func fill(t *testing.T, s *Store, text string) string {
 	t.Helper()
-	dir, err := s.NewDir()
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "text"), []byte(text), 0o600)
-	}
+	dir, err := save(s, text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,10 +162,14 @@ func TestStore(t *testing.T) {
 			}
 		}
 		wantFiles(t, s)
+		put(t, s, Sandboxes, "d", "", fill(t, s, "left"))
 		for range 2 {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
+		}
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) == durable {
+			t.Errorf("after Close: got %v, durable: %v", err, durable)
 		}
 		if _, err := s.Records(Sandboxes); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: got %v, want ErrClosed", err)
@@ -184,4 +210,15 @@ func TestRestart(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("got %v and error %v, want mode 0700", info.Mode(), err)
 	}
+}
+
+// save makes a directory with a file and directories in it.
+func save(s *Store, text string) (dir string, err error) {
+	if dir, err = s.NewDir(); err == nil {
+		err = os.WriteFile(filepath.Join(dir, "text"), []byte(text), 0o600)
+	}
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(dir, "deep", "deeper"), 0o700)
+	}
+	return dir, err
 }

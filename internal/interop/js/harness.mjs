@@ -1,9 +1,15 @@
 // What all files of cases/ share.
 import assert from 'node:assert/strict'
+import http from 'node:http'
+import https from 'node:https'
 import { Sandbox as Core } from 'e2b'
 
 export const metadata = { suite: 'interop' }
 export const envs = { GREETING: 'hello' }
+
+// Without an address for all sandboxes, each has a host name of its own.
+export const byDomain = !process.env.E2B_SANDBOX_URL
+const shared = byDomain ? `https://${process.env.E2B_DOMAIN}` : process.env.E2B_SANDBOX_URL
 
 export const cases = []
 
@@ -46,4 +52,15 @@ export function signalled() {
   let resolve
   const promise = new Promise((done) => (resolve = done))
   return { promise, resolve }
+}
+
+// request sends a request to the cloud as a client that uses another name for it.
+export function request(headers, path = '/') {
+  return new Promise((resolve, reject) => {
+    const get = byDomain ? https.get : http.get
+    get(new URL(path, shared), { headers }, (answer) => {
+      let body = ''
+      answer.on('data', (data) => (body += data)).on('end', () => resolve({ status: answer.statusCode, body }))
+    }).on('error', reject)
+  })
 }

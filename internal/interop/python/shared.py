@@ -1,10 +1,18 @@
 """What all files of cases share. It is loaded into them, once for each style."""
 
+import asyncio
 import contextlib
+import os
 import time
+
+import httpx
 
 METADATA = {"suite": "interop"}
 ENVS = {"GREETING": "hello"}
+
+# Without an address for all sandboxes, each has a host name of its own.
+BY_DOMAIN = "E2B_SANDBOX_URL" not in os.environ
+SHARED = "https://" + os.environ["E2B_DOMAIN"] if BY_DOMAIN else os.environ["E2B_SANDBOX_URL"]
 
 
 async def one_case(body):
@@ -51,3 +59,22 @@ async def eventually(condition, what="the condition"):
 
 def same(got, want):
     assert got == want, f"got {got!r}, want {want!r}"
+
+
+async def pages(query, **options):
+    """Returns the pages of a list that have something in them."""
+    found, paginator = [], Core.list(query=query, **options)
+    while paginator.has_next:
+        found.append(await paginator.next_items())
+    try:
+        await paginator.next_items()
+    except Exception:
+        return [page for page in found if page]
+    raise AssertionError("a page after the last")
+
+
+async def request(method, url, **options):
+    """Sends a request without the SDK."""
+    if BLOCKING:
+        return httpx.request(method, url, **options)
+    return await asyncio.to_thread(httpx.request, method, url, **options)

@@ -143,7 +143,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	defer cmdutil.Closing(conn, &err)
 	var sb *sandbox.Sandbox
 	if opts.Sandbox != "" {
-		sb, err = conn.Connect(ctx, opts.Sandbox)
+		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithLease(sandbox.DefaultLease)) // as exec does
 	} else {
 		sb, err = conn.Create(ctx, append(opts.Network.Options(), sandbox.WithTemplate(opts.Template))...)
 	}

@@ -16,37 +16,38 @@ import (
 const defaultLifetime = 5 * time.Minute
 
 type createOptions struct {
-	IO       *cmdutil.IOStreams
-	JSON     bool
-	Open     cmdutil.Opener
-	Template string
-	Lifetime cmdutil.Duration
-	Envs     cmdutil.KeyValues
-	Metadata cmdutil.KeyValues
-	Network  cmdutil.NetworkFlags
+	IO      *cmdutil.IOStreams
+	JSON    bool
+	Open    cmdutil.Opener
+	Sandbox createFlags
 }
 
 // NewCmdCreate returns e2bctl create.
 func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
-	opts := &createOptions{IO: f.IO, Lifetime: cmdutil.Duration(defaultLifetime)}
+	opts := &createOptions{IO: f.IO, Sandbox: createFlags{Lifetime: cmdutil.Duration(defaultLifetime)}}
 	var isLocal bool
 	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
 		Use:   "create [template]",
 		Short: "Create a sandbox and leave it running",
 		Long: `Create a sandbox, print its ID and leave it running until its lifetime is over or
-it is killed. With --local it runs on this machine, in the cloud of
+it is killed. With --on-timeout pause it is paused when its lifetime is over, and
+e2bctl resume continues it. With --local it runs on this machine, in the cloud of
 e2bctl local up; if none is running, one is started in the background, and ends
 ten minutes after its last sandbox. --memory, --cpus, --disk and --pids are limits
 of the local cloud that this command starts; on a service the template decides.`,
 		Example: `  ID=$(e2bctl create)
   e2bctl create code-interpreter-v1 --lifetime 1h -m job=42 -e TZ=UTC
+  e2bctl create --lifetime 10m --on-timeout pause --auto-resume
   ID=$(e2bctl create --local)`,
 		Args: cmdutil.Wants("one template at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON = f.JSON()
 			if len(args) == 1 {
-				opts.Template = args[0]
+				opts.Sandbox.Template = args[0]
+			}
+			if err := opts.Sandbox.checkTimeoutFlags(cmd); err != nil {
+				return err
 			}
 			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting, &resources); err != nil {
 				return err
@@ -55,11 +56,12 @@ of the local cloud that this command starts; on a service the template decides.`
 		},
 	}
 	flags := cmd.Flags()
-	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox lives")
-	flags.Var(&opts.Lifetime, "timeout", "the name of --lifetime in the official CLI")
-	flags.VarP(&opts.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
-	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	opts.Network.Add(cmd)
+	flags.Var(&opts.Sandbox.Lifetime, "lifetime", "how long the sandbox lives")
+	flags.Var(&opts.Sandbox.Lifetime, "timeout", "the name of --lifetime in the official CLI")
+	flags.VarP(&opts.Sandbox.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
+	flags.VarP(&opts.Sandbox.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	opts.Sandbox.addTimeoutFlags(cmd)
+	opts.Sandbox.Network.Add(cmd)
 	resources.Add(cmd)
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
@@ -72,8 +74,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	options := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Envs: opts.Envs, Metadata: opts.Metadata, Network: opts.Network}
-	sb, err := conn.Create(ctx, options.options()...)
+	sb, err := conn.Create(ctx, opts.Sandbox.options()...)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package sandbox
 import (
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -10,22 +12,64 @@ import (
 // createFlags are the flags that describe the sandbox to create.
 type createFlags struct {
 	Template string
-	Lifetime time.Duration // 0: a lease, renewed while the command runs
-	Envs     map[string]string
-	Metadata map[string]string
+	Lifetime cmdutil.Duration // 0: a lease, renewed while the command runs
+	Envs     cmdutil.KeyValues
+	Metadata cmdutil.KeyValues
 	Network  cmdutil.NetworkFlags
+
+	OnTimeout     onTimeout
+	AutoPauseMode pauseMode
+	AutoResume    bool
+}
+
+// addTimeoutFlags adds the flags that say what happens when the lifetime is over,
+// also under the names that they have in the official CLI.
+func (c *createFlags) addTimeoutFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(&c.OnTimeout, "on-timeout", "when the lifetime is over: kill or pause (default kill)")
+	flags.BoolVar(&c.AutoResume, "auto-resume", false, "with --on-timeout pause: any request for the sandbox\nresumes it")
+	flags.Var(&c.AutoPauseMode, "auto-pause-mode", "with --on-timeout pause, what is kept: full, or filesystem\nfor the files alone (default full)")
+	for _, name := range [][2]string{{"on-timeout", "lifecycle.ontimeout"}, {"auto-resume", "lifecycle.autoresume"}} {
+		official := *flags.Lookup(name[0])
+		official.Name, official.Hidden = name[1], true
+		flags.AddFlag(&official)
+		cmd.MarkFlagsMutuallyExclusive(name[0], name[1])
+	}
+}
+
+// checkTimeoutFlags refuses what would have no effect.
+func (c *createFlags) checkTimeoutFlags(cmd *cobra.Command) error {
+	pauses := sandbox.OnTimeout(c.OnTimeout) == sandbox.OnTimeoutPause
+	switch {
+	case c.AutoResume && !pauses:
+		return cmdutil.Usagef(cmd, "--auto-resume needs --on-timeout pause: a sandbox that is killed cannot be resumed")
+	case c.AutoPauseMode != "" && !pauses:
+		return cmdutil.Usagef(cmd, "--auto-pause-mode needs --on-timeout pause")
+	case c.AutoResume && sandbox.PauseMode(c.AutoPauseMode) == sandbox.PauseFilesystem:
+		return cmdutil.Usagef(cmd, "--auto-resume and --auto-pause-mode filesystem exclude each other: only e2bctl resume starts a sandbox from its files")
+	}
+	return nil
 }
 
 func (c createFlags) options() []sandbox.Option {
 	options := []sandbox.Option{sandbox.WithTemplate(c.Template)}
 	if c.Lifetime > 0 {
-		options = append(options, sandbox.WithLifetime(c.Lifetime))
+		options = append(options, sandbox.WithLifetime(time.Duration(c.Lifetime)))
 	}
 	if len(c.Envs) > 0 {
 		options = append(options, sandbox.WithEnvs(c.Envs))
 	}
 	if len(c.Metadata) > 0 {
 		options = append(options, sandbox.WithMetadata(c.Metadata))
+	}
+	if c.OnTimeout != "" {
+		options = append(options, sandbox.WithOnTimeout(sandbox.OnTimeout(c.OnTimeout)))
+	}
+	if c.AutoPauseMode != "" {
+		options = append(options, sandbox.WithAutoPauseMode(sandbox.PauseMode(c.AutoPauseMode)))
+	}
+	if c.AutoResume {
+		options = append(options, sandbox.WithAutoResume())
 	}
 	return append(options, c.Network.Options()...)
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type execOptions struct {
@@ -25,12 +26,14 @@ func NewCmdExec(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] <id> [--] <command>...",
 		Short: "Run a command in a sandbox",
-		Long: `Run a command in a running sandbox, show its output as it comes, and return its
-status. A single word is a line for the shell; several words reach the command
-unchanged. Flags come before the ID. A sandbox of the local cloud is found without
---local. Standard input is passed on if it is a pipe or a file; -it is for a session
-in this terminal. Redirect the output of what the command leaves running: a remote
-service waits for that output to end. See e2bctl help exit-codes.`,
+		Long: `Run a command in a sandbox, show its output as it comes, and return its status. A
+sandbox that is paused is resumed, and it is kept alive while the command runs.
+
+A single word is a line for the shell; several words reach the command unchanged.
+Flags come before the ID. A sandbox of the local cloud is found without --local.
+Standard input is passed on if it is a pipe or a file; -it is for a session in this
+terminal. Redirect the output of what the command leaves running: a remote service
+waits for that output to end. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'
   e2bctl exec -it "$ID" bash
@@ -69,7 +72,7 @@ func execRun(ctx context.Context, opts *execOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	sb, err := conn.Connect(ctx, opts.ID)
+	sb, err := conn.Connect(ctx, opts.ID, sandbox.WithLease(sandbox.DefaultLease)) // also of one that is paused when its lifetime is over
 	if err != nil {
 		return err
 	}

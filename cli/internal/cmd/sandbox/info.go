@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type infoOptions struct {
@@ -53,17 +55,52 @@ func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 	if opts.JSON {
 		return cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
 	}
-	now := time.Now()
-	return cmdutil.WriteTable(opts.IO.Out, []string{"FIELD", "VALUE"}, [][]string{
+	return cmdutil.WriteTable(opts.IO.Out, []string{"FIELD", "VALUE"}, infoRows(info, time.Now(), opts.IO.OutIsTerminal))
+}
+
+func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
+	rows := [][]string{
 		{"ID", info.ID},
 		{"Template", templateName(info)},
 		{"State", string(info.State)},
-		{"Started", cmdutil.Moment(info.StartedAt, now, opts.IO.OutIsTerminal)},
-		{"Ends", cmdutil.Moment(info.EndAt, now, opts.IO.OutIsTerminal)},
-		{"CPUs", fmt.Sprint(info.CPUCount)},
-		{"Memory", fmt.Sprintf("%d MiB", info.MemoryMB)},
-		{"Disk", fmt.Sprintf("%d MiB", info.DiskSizeMB)},
-		{"Daemon", info.EnvdVersion},
-		{"Metadata", metadataText(info.Metadata)},
-	})
+		{"Started", cmdutil.Moment(info.StartedAt, now, terminal)},
+	}
+	end := []string{"Ends", cmdutil.Moment(info.EndAt, now, terminal)}
+	if info.State == api.StatePaused {
+		end[0] = "Paused"
+	}
+	rows = append(rows, end)
+	if info.PauseMode != "" {
+		rows = append(rows, []string{"Kept", kept(info)})
+	}
+	if l := info.Lifecycle; l != nil {
+		rows = append(rows, []string{"On timeout", onTimeoutText(l)})
+	}
+	return append(rows,
+		[]string{"CPUs", fmt.Sprint(info.CPUCount)},
+		[]string{"Memory", fmt.Sprintf("%d MiB", info.MemoryMB)},
+		[]string{"Disk", fmt.Sprintf("%d MiB", info.DiskSizeMB)},
+		[]string{"Daemon", info.EnvdVersion},
+		[]string{"Metadata", metadataText(info.Metadata)},
+	)
+}
+
+// kept says what a paused sandbox continues with.
+func kept(info *sandbox.Info) string {
+	switch {
+	case info.EnvdUnresponsiveAtPause:
+		return "files and memory, but its daemon did not answer: use e2bctl resume --reboot"
+	case info.PauseMode == sandbox.PauseFull:
+		return "files and memory"
+	case info.PauseMode == sandbox.PauseFilesystem:
+		return "files"
+	}
+	return string(info.PauseMode)
+}
+
+func onTimeoutText(l *api.Lifecycle) string {
+	if l.AutoResume {
+		return string(l.OnTimeout) + ", resumed by requests"
+	}
+	return string(l.OnTimeout)
 }

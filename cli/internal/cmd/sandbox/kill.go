@@ -4,19 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync/atomic"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
-
-// killParallel is how many sandboxes are killed at a time.
-const killParallel = 10
 
 type killOptions struct {
 	IO            *cmdutil.IOStreams
@@ -26,6 +20,7 @@ type killOptions struct {
 	IDs           []string
 	All           bool
 	Metadata      cmdutil.KeyValues
+	States        states
 	IgnoreMissing bool
 	Yes           bool
 }
@@ -38,9 +33,9 @@ func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
 		Use:     "kill [<id>...]",
 		Aliases: []string{"rm"},
 		Short:   "Kill sandboxes",
-		Long: `Kill sandboxes by ID, or with --all every sandbox of your key; -m selects some of
-these. The IDs of killed sandboxes are printed. --all lists them and asks first;
-without a terminal it needs --yes.`,
+		Long: `Kill sandboxes by ID, running or paused, or with --all every sandbox of your key;
+-m and -s select some of these. The IDs of killed sandboxes are printed. --all lists
+them and asks first; without a terminal it needs --yes.`,
 		Example: `  e2bctl kill "$ID"
   e2bctl kill --all -m job=42 --yes
   e2bctl kill --ignore-missing "$ID"`,
@@ -51,6 +46,8 @@ without a terminal it needs --yes.`,
 				return cmdutil.Usagef(cmd, "want the IDs of sandboxes, or --all")
 			case len(opts.Metadata) > 0 && !opts.All:
 				return cmdutil.Usagef(cmd, "--metadata needs --all")
+			case len(opts.States) > 0 && !opts.All:
+				return cmdutil.Usagef(cmd, "--state needs --all")
 			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
 				return cmdutil.Usagef(cmd, "--all asks first, but there is no terminal: add --yes")
 			}
@@ -69,33 +66,18 @@ without a terminal it needs --yes.`,
 	flags := cmd.Flags()
 	flags.BoolVarP(&opts.All, "all", "a", false, "all sandboxes of your key")
 	flags.VarP(&opts.Metadata, "metadata", "m", "with --all: only sandboxes with this metadata, repeatable")
+	flags.VarP(&opts.States, "state", "s", "with --all: only sandboxes in these states, running or paused")
 	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that does not exist counts as killed")
 	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
 
-// target is a sandbox to kill and the service that has it; without one, err says
-// why.
-type target struct {
-	id   string
-	conn *cmdutil.Connection
-	err  error
-}
-
 // killNamed kills the sandboxes of the command line, each once however often it is
 // named.
 func killNamed(ctx context.Context, opts *killOptions) (err error) {
 	defer cmdutil.Closing(opts.Find, &err)
-	var targets []target
-	for i, id := range opts.IDs {
-		if slices.Contains(opts.IDs[:i], id) {
-			continue
-		}
-		conn, err := opts.Find.Of(ctx, id)
-		targets = append(targets, target{id: id, conn: conn, err: err})
-	}
-	return killAll(ctx, opts, targets)
+	return killAll(ctx, opts, namedTargets(ctx, opts.Find, opts.IDs))
 }
 
 // killListed kills all sandboxes, once they have been shown and the question was
@@ -107,13 +89,13 @@ func killListed(ctx context.Context, opts *killOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 	var infos []*sandbox.Info
-	var targets []target
-	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata}) {
+	var targets []*target
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata, States: opts.States}) {
 		if err != nil {
 			return err
 		}
 		infos = append(infos, info)
-		targets = append(targets, target{id: info.ID, conn: conn})
+		targets = append(targets, &target{id: info.ID, conn: conn})
 	}
 	if len(infos) == 0 {
 		if !opts.Quiet {
@@ -136,38 +118,13 @@ func killListed(ctx context.Context, opts *killOptions) (err error) {
 	return killAll(ctx, opts, targets)
 }
 
-func killAll(ctx context.Context, opts *killOptions, targets []target) error {
-	var failed atomic.Int64
-	var group errgroup.Group
-	group.SetLimit(killParallel)
-	for i := range targets {
-		group.Go(func() error {
-			t := &targets[i]
-			if t.err == nil {
-				t.err = t.conn.Kill(ctx, t.id)
-			}
-			if errors.Is(t.err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
-				t.err = nil // it has ended since the listing
-			}
-			if t.err != nil {
-				failed.Add(1)
-			}
-			return nil
-		})
-	}
-	_ = group.Wait() // errors are in targets
-	for _, t := range targets {
-		if t.err == nil {
-			fmt.Fprintln(opts.IO.Out, cmdutil.Printable(t.id))
-		} else if len(targets) > 1 {
-			fmt.Fprintf(opts.IO.Err, "%s: %s\n", cmdutil.Printable(t.id), cmdutil.Message(t.err))
+func killAll(ctx context.Context, opts *killOptions, targets []*target) error {
+	forEach(targets, func(t *target) error {
+		err := t.conn.Kill(ctx, t.id)
+		if errors.Is(err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
+			return nil // it has ended since the listing
 		}
-	}
-	switch {
-	case failed.Load() == 0:
-		return nil
-	case len(targets) == 1:
-		return targets[0].err
-	}
-	return &cmdutil.PartialError{Failed: int(failed.Load()), Total: len(targets)}
+		return err
+	})
+	return report(opts.IO, targets)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -18,6 +19,7 @@ type listOptions struct {
 	Quiet    bool
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
+	States   states
 	LocalToo func(*cmdutil.Connection) bool // reports whether a local cloud runs that is not the one listed
 }
 
@@ -29,9 +31,10 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sandboxes",
-		Long:    "List the sandboxes of your key, newest first as the service sends them.",
+		Long:    "List the sandboxes of your key, running and paused, newest first as the service\nsends them.",
 		Example: `  e2bctl ls
   e2bctl ls -m job=42 -o json
+  e2bctl ls --state paused
   e2bctl ls -q | xargs e2bctl kill`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -43,6 +46,7 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 		},
 	}
 	cmd.Flags().VarP(&opts.Metadata, "metadata", "m", "only sandboxes with this metadata, repeatable")
+	cmd.Flags().VarP(&opts.States, "state", "s", "only sandboxes in these states: running, paused")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
@@ -54,7 +58,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 	infos := []*sandbox.Info{}
-	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata}) {
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata, States: opts.States}) {
 		if err != nil {
 			return err
 		}
@@ -90,10 +94,13 @@ func writeSandboxes(w io.Writer, infos []*sandbox.Info, terminal bool) error {
 	now := time.Now()
 	rows := make([][]string, len(infos))
 	for i, info := range infos {
+		ends := cmdutil.Moment(info.EndAt, now, terminal)
+		if info.State == api.StatePaused {
+			ends = "" // not by itself
+		}
 		rows[i] = []string{
 			info.ID, templateName(info), string(info.State),
-			cmdutil.Moment(info.StartedAt, now, terminal), cmdutil.Moment(info.EndAt, now, terminal),
-			metadataText(info.Metadata),
+			cmdutil.Moment(info.StartedAt, now, terminal), ends, metadataText(info.Metadata),
 		}
 	}
 	return cmdutil.WriteTable(w, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)

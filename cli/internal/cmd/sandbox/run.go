@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -98,9 +97,9 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 
-	create := createFlags{Template: opts.Template, Lifetime: time.Duration(opts.Lifetime), Metadata: opts.Metadata, Network: opts.Network}
+	create := createFlags{Template: opts.Template, Lifetime: opts.Lifetime, Metadata: opts.Metadata, Network: opts.Network}
 	if !opts.Remove && create.Lifetime == 0 {
-		create.Lifetime = defaultLifetime
+		create.Lifetime = cmdutil.Duration(defaultLifetime)
 	}
 	sb, err := conn.Create(ctx, create.options()...)
 	if err != nil {

@@ -22,6 +22,15 @@ type sandboxView struct {
 	DiskSizeMB  int               `json:"diskSizeMB"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
+
+	PauseMode               string     `json:"pauseMode,omitempty"`
+	EnvdUnresponsiveAtPause bool       `json:"envdUnresponsiveAtPause,omitempty"`
+	Lifecycle               *lifecycle `json:"lifecycle,omitempty"`
+}
+
+type lifecycle struct {
+	OnTimeout  string `json:"onTimeout"`
+	AutoResume bool   `json:"autoResume"`
 }
 
 func viewOf(info *sandbox.Info) sandboxView {
@@ -30,6 +39,10 @@ func viewOf(info *sandbox.Info) sandboxView {
 		StartedAt: info.StartedAt.UTC(), EndAt: info.EndAt.UTC(),
 		CPUCount: info.CPUCount, MemoryMB: info.MemoryMB, DiskSizeMB: info.DiskSizeMB,
 		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
+		PauseMode: string(info.PauseMode), EnvdUnresponsiveAtPause: info.EnvdUnresponsiveAtPause,
+	}
+	if l := info.Lifecycle; l != nil {
+		v.Lifecycle = &lifecycle{string(l.OnTimeout), l.AutoResume}
 	}
 	if v.Metadata == nil {
 		v.Metadata = map[string]string{}

@@ -5,6 +5,9 @@ package lifecycletest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -16,6 +19,9 @@ import (
 type Fakes struct {
 	// Before is called by Launch with its context, before anything else.
 	Before func(ctx context.Context)
+	// Hook is called at the beginning of each operation of a fake, which fails if it
+	// returns an error.
+	Hook func(ctx context.Context, id string, op Operation) error
 
 	mu    sync.Mutex
 	fail  error
@@ -23,14 +29,37 @@ type Fakes struct {
 	made  map[string]*Fake
 }
 
+// Operation is what a fake can be asked for.
+type Operation string
+
+// The operations.
+const (
+	Pause   Operation = "pause"
+	Resume  Operation = "resume"
+	Save    Operation = "save"
+	Healthy Operation = "healthy"
+	Close   Operation = "close"
+)
+
 // Fake is a sandbox with nothing in it.
 type Fake struct {
-	once sync.Once
-	done chan struct{}
-	err  error
+	id    string
+	hooks *Fakes
+	once  sync.Once
+	done  chan struct{}
+	err   error
 
-	mu    sync.Mutex
-	rules *network.Rules
+	mu     sync.Mutex
+	rules  *network.Rules
+	paused bool
+	memory int64
+}
+
+func (f *Fake) hook(ctx context.Context, op Operation) error {
+	if f.hooks.Hook == nil {
+		return nil
+	}
+	return f.hooks.Hook(ctx, f.id, op)
 }
 
 // Launch returns a new fake, as lifecycle.Options.Launch requires.
@@ -43,7 +72,12 @@ func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if f.fail != nil {
 		return nil, f.fail
 	}
-	fake := &Fake{done: make(chan struct{})}
+	if spec.Files != "" {
+		if id, err := os.ReadFile(filepath.Join(spec.Files, "id")); err != nil || string(id) != spec.ID {
+			return nil, fmt.Errorf("files of %q for %q: %w", id, spec.ID, err)
+		}
+	}
+	fake := &Fake{id: spec.ID, hooks: f, done: make(chan struct{})}
 	if f.made == nil {
 		f.specs, f.made = map[string]lifecycle.Spec{}, map[string]*Fake{}
 	}
@@ -90,8 +124,12 @@ func (f *Fake) Done() <-chan struct{} { return f.done }
 // Err returns why the fake ended, once it has.
 func (f *Fake) Err() error { return f.err }
 
-// Close ends the fake.
-func (f *Fake) Close() error { f.Die(errors.New("closed")); return nil }
+// Close ends the fake, and returns what [Fakes].Hook does.
+func (f *Fake) Close() error {
+	err := f.hook(context.Background(), Close)
+	f.Die(errors.New("closed"))
+	return err
+}
 
 // Die ends the fake as if by itself.
 func (f *Fake) Die(err error) { f.once.Do(func() { f.err = err; close(f.done) }) }
@@ -120,17 +158,56 @@ func (f *Fake) Rules() *network.Rules {
 	return f.rules
 }
 
-// Pause, Resume, Save, Memory and Healthy do nothing.
-func (f *Fake) Pause(context.Context) error { return nil }
+// Pause stops the fake.
+func (f *Fake) Pause(ctx context.Context) error { return f.change(ctx, Pause, true) }
 
-// Resume does nothing.
-func (f *Fake) Resume(context.Context) error { return nil }
+// Resume lets the fake run on.
+func (f *Fake) Resume(ctx context.Context) error { return f.change(ctx, Resume, false) }
 
-// Save does nothing.
-func (f *Fake) Save(context.Context, string) error { return nil }
+func (f *Fake) change(ctx context.Context, op Operation, paused bool) error {
+	if err := f.hook(ctx, op); err != nil {
+		return err
+	}
+	if f.Ended() {
+		return f.err
+	}
+	f.mu.Lock()
+	f.paused = paused
+	f.mu.Unlock()
+	return nil
+}
 
-// Memory returns 0.
-func (f *Fake) Memory() int64 { return 0 }
+// Paused reports whether the fake is stopped.
+func (f *Fake) Paused() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.paused
+}
 
-// Healthy does nothing.
-func (f *Fake) Healthy(context.Context) error { return nil }
+// Save writes one file, with the fake's id.
+func (f *Fake) Save(ctx context.Context, dir string) error {
+	if !f.Paused() {
+		return errors.New("saved while it runs")
+	}
+	if err := f.hook(ctx, Save); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "id"), []byte(f.id), 0o600)
+}
+
+// Memory returns what was given to [Fake.Use].
+func (f *Fake) Memory() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.memory
+}
+
+// Use makes the fake use that many bytes of memory.
+func (f *Fake) Use(bytes int64) {
+	f.mu.Lock()
+	f.memory = bytes
+	f.mu.Unlock()
+}
+
+// Healthy returns what [Fakes].Hook does.
+func (f *Fake) Healthy(ctx context.Context) error { return f.hook(ctx, Healthy) }

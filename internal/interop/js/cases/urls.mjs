@@ -1,12 +1,6 @@
 import assert from 'node:assert/strict'
-import http from 'node:http'
-import https from 'node:https'
 import { Sandbox } from 'e2b'
-import { test, eventually } from '../harness.mjs'
-
-// Without an address for all sandboxes, each has a host name of its own.
-const byDomain = !process.env.E2B_SANDBOX_URL
-const shared = byDomain ? `https://${process.env.E2B_DOMAIN}` : process.env.E2B_SANDBOX_URL
+import { byDomain, request, test, eventually } from '../harness.mjs'
 
 function form(content, name = 'any') {
   const body = new FormData()
@@ -35,17 +29,6 @@ test('an upload URL is enough', async (sandbox) => {
   assert.equal(answer.status, 200, await answer.text())
   assert.equal(await sandbox.files.read('by-name'), 'named')
 })
-
-// request sends a request to the cloud as a client that uses another name for it.
-function request(headers, path = '/') {
-  return new Promise((resolve, reject) => {
-    const get = byDomain ? https.get : http.get
-    get(new URL(path, shared), { headers }, (answer) => {
-      let body = ''
-      answer.on('data', (data) => (body += data)).on('end', () => resolve({ status: answer.statusCode, body }))
-    }).on('error', reject)
-  })
-}
 
 test('a URL is for one file, one use and its time', async (sandbox) => {
   await sandbox.files.write('a', 'content')

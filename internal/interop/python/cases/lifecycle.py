@@ -23,17 +23,6 @@ async def information(sandbox):
     assert await sandbox.is_running()
 
 
-async def pages(query, **options):
-    found, paginator = [], Core.list(query=query, **options)
-    while paginator.has_next:
-        found.append(await paginator.next_items())
-    try:
-        await paginator.next_items()
-    except Exception:
-        return [page for page in found if page]
-    raise AssertionError("a page after the last")
-
-
 @case
 async def list_pages_through_what_a_filter_leaves(sandbox):
     mine = {**METADATA, "of": sandbox.sandbox_id, "odd": "a=b&c d"}

@@ -1,18 +1,5 @@
-import asyncio
 import os
 import re
-
-import httpx
-
-# Without an address for all sandboxes, each has a host name of its own.
-BY_DOMAIN = "E2B_SANDBOX_URL" not in os.environ
-SHARED = "https://" + os.environ["E2B_DOMAIN"] if BY_DOMAIN else os.environ["E2B_SANDBOX_URL"]
-
-
-async def request(method, url, **options):
-    if BLOCKING:
-        return httpx.request(method, url, **options)
-    return await asyncio.to_thread(httpx.request, method, url, **options)
 
 
 def form(content, name="any"):

@@ -27,10 +27,15 @@ def getaddrinfo(host, *arguments, **options):
 socket.getaddrinfo = getaddrinfo
 
 
+# By its domain, a sandbox is reached with TLS.
+TLS = "s" if BY_DOMAIN else ""
+API = f"https://api.{os.environ['E2B_DOMAIN']}" if BY_DOMAIN else os.environ["E2B_API_URL"]
+
+
 def address(sandbox, path, scheme="http"):
     """Returns the URL of a path of the sandbox's Jupyter server, with the token
     that sandboxes require by default."""
-    return f"{scheme}://{sandbox.get_host(8888)}/api{path}?token={sandbox._envd_access_token}"
+    return f"{scheme}{TLS}://{sandbox.get_host(8888)}/api{path}?token={sandbox._envd_access_token}"
 
 
 def channels(sandbox, kernel, **options):
@@ -178,12 +183,12 @@ class Gateway:
     async def create(cls, metadata, envs):
         self = cls()
         made = requests.post(
-            os.environ["E2B_API_URL"] + "/sandboxes",
+            API + "/sandboxes",
             headers={"X-API-Key": os.environ["E2B_API_KEY"]},
             json={"templateID": Interpreter.default_template, "secure": False, "timeout": 300, "metadata": metadata, "envVars": envs},
         )
         self.sandbox = await Interpreter.connect(made.json()["sandboxID"])
-        GatewayClient.instance(url="http://" + self.sandbox.get_host(8888))
+        GatewayClient.instance(url=f"http{TLS}://" + self.sandbox.get_host(8888))
         self.manager = GatewayKernelManager()
         await self.manager.start_kernel(kernel_name="python3")
         self.client = self.manager.client()

@@ -1,0 +1,587 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// counted is a server in a sandbox that reports how many of its connections are open.
+type counted struct {
+	*httptest.Server
+	open    atomic.Int64
+	changed chan struct{}
+}
+
+func serveCounted(t *testing.T, h http.Handler) *counted {
+	t.Helper()
+	c := &counted{Server: httptest.NewUnstartedServer(h), changed: make(chan struct{}, 1)}
+	c.Config.Protocols = new(http.Protocols)
+	c.Config.Protocols.SetHTTP1(true)
+	c.Config.Protocols.SetUnencryptedHTTP2(true)
+	c.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			c.open.Add(1)
+		case http.StateClosed:
+			c.open.Add(-1)
+		case http.StateActive, http.StateIdle, http.StateHijacked:
+		}
+		select {
+		case c.changed <- struct{}{}:
+		default:
+		}
+	}
+	c.Start()
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *counted) dial(ctx context.Context, _ int) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", c.Listener.Addr().String())
+}
+
+// quiet waits until no connection is open.
+func (c *counted) quiet(t *testing.T) {
+	t.Helper()
+	timeout := time.After(time.Minute)
+	for c.open.Load() != 0 {
+		select {
+		case <-c.changed:
+		case <-timeout:
+			t.Fatalf("got %d connections into the sandbox, want none", c.open.Load())
+		}
+	}
+}
+
+// TestPauseEndsRequests: whatever a request is doing when its sandbox is paused, both
+// sides are cut off at once, even if the client neither sends nor reads.
+func TestPauseEndsRequests(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 1)
+	begin := func() { begun <- struct{}{} }
+	inside := http.NewServeMux()
+	inside.HandleFunc("/silent", func(_ http.ResponseWriter, r *http.Request) {
+		begin()
+		<-r.Context().Done()
+	})
+	inside.HandleFunc("/upload", func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadFull(r.Body, make([]byte, 4))
+		begin()
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	inside.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		begin()
+		<-r.Context().Done()
+	})
+	inside.HandleFunc("/download", func(w http.ResponseWriter, _ *http.Request) {
+		begin()
+		for { // until every buffer on the way is full, and then some
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	})
+	tests := []struct {
+		path   string
+		port   string
+		stalls bool // the client does not read
+		upload bool
+	}{
+		{path: "/silent", port: "3000"}, {path: "/silent", port: "49983"},
+		{path: "/upload", port: "3000", upload: true}, {path: "/files", port: "49983", upload: true},
+		{path: "/stream", port: "3000"}, {path: "/download", port: "49983", stalls: true},
+	}
+	inside.HandleFunc("/files", func(w http.ResponseWriter, r *http.Request) {
+		r.URL.Path = "/upload"
+		inside.ServeHTTP(w, r)
+	})
+	for _, http2 := range []bool{false, true} {
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("HTTP/2 %v %s %s", http2, tt.path, tt.port), func(t *testing.T) {
+				c := start(t)
+				server := serveCounted(t, inside)
+				c.Add(Sandbox{ID: id, Dial: server.dial})
+				send := http1(c.dial(t))
+				if http2 {
+					transport := http2Transport()
+					defer transport.CloseIdleConnections()
+					send = transport.RoundTrip
+				}
+				var body io.Reader
+				method := "GET"
+				if tt.upload {
+					method, body = "POST", strings.NewReader("part")
+				}
+				r, err := http.NewRequestWithContext(t.Context(), method, c.url+tt.path, body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if tt.upload { // which never ends
+					up, rest := io.Pipe()
+					defer rest.Close()
+					r.Body, r.ContentLength = struct {
+						io.Reader
+						io.Closer
+					}{io.MultiReader(body, up), up}, 100
+				}
+				for name, value := range by(id, tt.port) {
+					r.Header.Set(name, value)
+				}
+				reading := make(chan struct{})
+				ended := make(chan error, 1)
+				go func() {
+					response, err := send(r)
+					if err != nil {
+						ended <- err
+						return
+					}
+					defer response.Body.Close()
+					if tt.stalls {
+						<-reading
+					}
+					_, err = io.Copy(io.Discard, response.Body)
+					ended <- err
+				}()
+				<-begun
+				c.Pause(id)
+				c.Pause(id)
+				server.quiet(t)
+				close(reading)
+				select {
+				case err := <-ended:
+					if err == nil {
+						t.Error("got an answer that seems whole, want one that breaks off")
+					}
+				case <-time.After(time.Minute):
+					t.Error("the client is not cut off")
+				}
+			})
+		}
+	}
+}
+
+// http1 sends a request over a connection. The client of net/http is of no use: it waits
+// for the body of the request even when its connection has ended.
+func http1(conn net.Conn) func(*http.Request) (*http.Response, error) {
+	return func(r *http.Request) (*http.Response, error) {
+		go func() { _ = r.Write(conn) }()
+		return http.ReadResponse(bufio.NewReader(conn), r)
+	}
+}
+
+// TestPauseEndsUpgrade: an upgraded connection ends on both sides, even though neither
+// ends its half.
+func TestPauseEndsUpgrade(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	inside := make(chan net.Conn, 1)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{8888: func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
+		inside <- conn
+	}})})
+	outside := c.dial(t)
+	fmt.Fprintf(outside, "GET / HTTP/1.1\r\nHost: 8888-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n", id)
+	in := bufio.NewReader(outside)
+	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("got %v, %v, want status 101", resp, err)
+	}
+	server := <-inside
+	defer server.Close()
+	if err := server.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	c.Pause(id)
+	for side, from := range map[string]io.Reader{"client": in, "server": server} {
+		_, err := io.Copy(io.Discard, from)
+		if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+			t.Errorf("the connection of the %s stays open", side)
+		}
+	}
+}
+
+// TestPauseDropsIdleConnections: a connection that waits for the next request to envd
+// would, after a resume, be taken for one that works.
+func TestPauseDropsIdleConnections(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	server := serveCounted(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	c.Add(Sandbox{ID: id, Dial: server.dial})
+	ask := ask{method: "GET", header: by(id, "49983")}
+	if resp, _ := c.do(t, ask); resp.StatusCode != 200 || server.open.Load() != 1 {
+		t.Fatalf("got status %d and %d connections, want 200 and 1", resp.StatusCode, server.open.Load())
+	}
+	c.Pause(id)
+	server.quiet(t)
+	if resp, body := c.do(t, ask); resp.StatusCode != 502 || server.open.Load() != 0 {
+		t.Errorf("paused: got %d %s and %d connections, want 502 and none", resp.StatusCode, body, server.open.Load())
+	}
+	c.Resume(id)
+	c.Resume(id)
+	if resp, body := c.do(t, ask); resp.StatusCode != 200 {
+		t.Errorf("resumed: got %d %s, want 200", resp.StatusCode, body)
+	}
+	c.Pause("inobody")
+	c.Resume("inobody")
+}
+
+// TestDialMeetsPause: a connection that is being opened when the sandbox is paused is
+// not used, and is closed.
+func TestDialMeetsPause(t *testing.T) {
+	t.Parallel()
+	rt := New(Options{})
+	near, far := net.Pipe()
+	rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
+		rt.Pause(id)
+		return near, nil
+	}})
+	defer rt.Remove(id)
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("the request was answered, want that it is aborted")
+		}
+		if _, err := far.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("got %v, want that the connection is closed", err)
+		}
+	}()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "http://localhost/", nil)
+	for name, value := range by(id, "3000") {
+		r.Header.Set(name, value)
+	}
+	rt.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// TestWhoWakes: a request wakes a paused sandbox if it carries the token that its port
+// asks for, and if it is none of those that never do.
+func TestWhoWakes(t *testing.T) {
+	t.Parallel()
+	signed := func(operation, expiration string) string {
+		s := "/files?path=/a.txt&signature=" + sign("/a.txt:"+operation+"::"+token, expiration)
+		if expiration != "" {
+			s += "&signature_expiration=" + expiration
+		}
+		return s
+	}
+	const late, past = "4102444800", "946684800"
+	tests := []struct {
+		name, method, path, port, access, traffic string
+		header                                    map[string]string
+		status                                    int
+		message                                   string
+	}{
+		{name: "right token", port: "49983", access: token, status: 200},
+		{name: "no token", port: "49983", status: 403, message: messageAsleep},
+		{name: "wrong token", port: "49983", access: "nope", status: 403, message: messageAsleep},
+		{name: "signed URL", path: signed("read", ""), port: "49983", status: 200},
+		{name: "signed URL that names no sandbox", path: signed("read", late), status: 200},
+		{name: "signed URL for writing", method: "POST", path: signed("write", late), port: "49983", status: 200},
+		{name: "signed URL for something else", method: "POST", path: signed("read", late), port: "49983", status: 403, message: messageAsleep},
+		{name: "expired URL", path: signed("read", past), port: "49983", status: 403, message: messageAsleep},
+		{name: "expired URL that names no sandbox", path: signed("read", past), status: 403, message: messageAsleep},
+		{name: "signature elsewhere", path: strings.Replace(signed("read", late), "/files", "/other", 1), port: "49983", status: 403, message: messageAsleep},
+		{name: "private port", port: "3000", traffic: traffic, status: 200},
+		{name: "private port without token", port: "3000", access: token, status: 403, message: messageTrafficMissing},
+		{name: "private port with a wrong token", port: "3000", traffic: "nope", status: 403, message: messageTrafficInvalid},
+		{name: "interpreter", method: "POST", port: "49999", traffic: traffic, status: 200},
+		{name: "health", path: "/health", port: "49983", access: token, status: 502, message: messageNotFound},
+		{name: "health of a user's server", path: "/health", port: "3000", traffic: traffic, status: 200},
+		{name: "preflight", method: "OPTIONS", port: "3000", traffic: traffic, header: map[string]string{"Access-Control-Request-Method": "POST"}, status: 502, message: messageNotFound},
+		{name: "OPTIONS of a program", method: "OPTIONS", port: "3000", traffic: traffic, status: 200},
+		{name: "reserved", method: "POST", path: "/init", port: "49983", access: token, status: 404, message: messageReserved},
+		{name: "TRACE", method: "TRACE", port: "49983", access: token, status: 405, message: messageMethod},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			woken := 0
+			c.options.Wake = func(_ context.Context, got string) error {
+				if woken++; got != id {
+					t.Errorf("got %q woken, want %q", got, id)
+				}
+				c.Resume(id)
+				return nil
+			}
+			server := serveCounted(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			c.Add(Sandbox{ID: id, AccessToken: token, TrafficToken: traffic, Dial: server.dial})
+			c.Pause(id)
+			header := map[string]string{}
+			if tt.port != "" {
+				header = by(id, tt.port)
+			}
+			for name, value := range map[string]string{protocol.HeaderAccess: tt.access, protocol.HeaderTraffic: tt.traffic} {
+				if value != "" {
+					header[name] = value
+				}
+			}
+			maps.Copy(header, tt.header)
+			if tt.method == "" {
+				tt.method = "GET"
+			}
+			resp, body := c.do(t, ask{method: tt.method, path: tt.path, header: header})
+			if resp.StatusCode != tt.status || !strings.Contains(body, tt.message) {
+				t.Errorf("got %d %s, want %d and %q", resp.StatusCode, body, tt.status, tt.message)
+			}
+			if want := tt.status == 200; (woken == 1) != want || woken > 1 {
+				t.Errorf("got woken %d times, want %v", woken, want)
+			}
+			if sb := c.lookup(id); (sb.spell() != nil) != (tt.status == 200) {
+				t.Errorf("got awake %v, want %v", sb.spell() != nil, tt.status == 200)
+			}
+		})
+	}
+}
+
+// TestWakeFails: what Wake answers is told in the words of the service; a sandbox that
+// traffic does not resume is not distinguished from one that does not exist.
+func TestWakeFails(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		wake func(context.Context, string) error
+		want string
+	}{
+		{"none", nil, "502 " + messageNotFound},
+		{"asleep", refuseWake(ErrAsleep), "502 " + messageNotFound},
+		{"busy", refuseWake(ErrBusy), "409 " + messageBusy},
+		{"limit", refuseWake(ErrLimit), "429 " + messageLimit},
+		{"broken", refuseWake(errors.New("no memory left")), "503 " + messageNoWake},
+		{"paused again", func(context.Context, string) error { return nil }, "409 " + messageBusy},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t)
+			c.options.Wake = tt.wake
+			c.Add(Sandbox{ID: id})
+			c.Pause(id)
+			resp, body := c.do(t, ask{method: "POST", body: strings.NewReader("body"), header: by(id, "3000")})
+			status, message, _ := strings.Cut(tt.want, " ")
+			want := fmt.Sprintf(`{"sandboxId":"%s","message":"%s","code":%s}`, id, message, status)
+			if fmt.Sprint(resp.StatusCode) != status || body != want {
+				t.Errorf("got %d %s, want %s %s", resp.StatusCode, body, status, want)
+			}
+			if after := resp.Header.Get("Retry-After"); after != "" {
+				t.Errorf("got Retry-After %q, want none", after)
+			}
+		})
+	}
+}
+
+func refuseWake(err error) func(context.Context, string) error {
+	return func(context.Context, string) error { return fmt.Errorf("lifecycle: %w", err) }
+}
+
+// waker is a Wake whose callers wait until it is told to go on.
+type waker struct {
+	waiting chan context.Context
+	resume  chan struct{}
+}
+
+func newWaker() *waker {
+	return &waker{waiting: make(chan context.Context, 2*maxRequests), resume: make(chan struct{})}
+}
+
+func (w *waker) wake(ctx context.Context, _ string) error {
+	w.waiting <- ctx
+	select {
+	case <-w.resume:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestWakeIsAwaited: requests that wait for a sandbox to wake are bounded as those that
+// are forwarded, and arrive whole.
+func TestWakeIsAwaited(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	w := newWaker()
+	c.options.Wake = w.wake
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }})})
+	c.Pause(id)
+	const many = 20
+	c.lookup(id).inFlight.Store(maxRequests - many)
+	var asking sync.WaitGroup
+	for range many {
+		asking.Go(func() {
+			resp, body := c.do(t, ask{method: "POST", header: by(id, "3000"), body: strings.NewReader("whole")})
+			if resp.StatusCode != 200 || body != "whole" {
+				t.Errorf("got %d %q, want 200 %q", resp.StatusCode, body, "whole")
+			}
+		})
+	}
+	for range many {
+		<-w.waiting
+	}
+	if resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 429 {
+		t.Errorf("one more: got %d %s, want 429", resp.StatusCode, body)
+	}
+	c.Resume(id)
+	close(w.resume)
+	asking.Wait()
+}
+
+// TestWaitForWakeEnds: a client that goes away no longer waits, and a sandbox that is
+// removed meanwhile is not found.
+func TestWaitForWakeEnds(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	w := newWaker()
+	c.options.Wake = w.wake
+	c.Add(Sandbox{ID: id})
+	c.Pause(id)
+	ctx, leave := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "GET", c.url, nil)
+	for name, value := range by(id, "3000") {
+		r.Header.Set(name, value)
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	left := make(chan error, 1)
+	go func() {
+		_, err := transport.RoundTrip(r) //nolint:bodyclose // there is no answer
+		left <- err
+	}()
+	waits := <-w.waiting
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	<-waits.Done()
+
+	answered := make(chan string, 1)
+	go func() {
+		resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
+		answered <- fmt.Sprint(resp.StatusCode, " ", body)
+	}()
+	<-w.waiting
+	c.Remove(id)
+	if got, want := <-answered, `502 {"sandboxId":"`+id+`","message":"`+messageNotFound+`","code":502}`; got != want {
+		t.Errorf("removed: got %s, want %s", got, want)
+	}
+}
+
+// TestPauseAndResumeRace: however requests, pauses and resumes meet, each request is
+// answered by the sandbox or breaks off, and nothing stays open.
+func TestPauseAndResumeRace(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.options.Wake = func(context.Context, string) error { c.Resume(id); return nil }
+	server := serveCounted(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }))
+	c.Add(Sandbox{ID: id, Dial: server.dial})
+	var work sync.WaitGroup
+	const clients = 8
+	answered := make(chan struct{}, clients*50)
+	for n := range clients {
+		work.Go(func() {
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			for range 50 {
+				r, _ := http.NewRequestWithContext(t.Context(), "POST", c.url, nil)
+				for name, value := range by(id, []string{"3000", "49983"}[n%2]) {
+					r.Header.Set(name, value)
+				}
+				resp, err := transport.RoundTrip(r)
+				if err != nil {
+					continue
+				}
+				body, err := io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+				switch {
+				case err == nil && resp.StatusCode == 200 && string(body) == "here":
+					answered <- struct{}{}
+				case err == nil && resp.StatusCode != http.StatusConflict:
+					t.Errorf("got %d %q, want 200 %q", resp.StatusCode, body, "here")
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { work.Wait(); close(done) }()
+	pauses := 0
+	for ended := false; !ended; pauses++ {
+		select {
+		case <-answered:
+		case <-done:
+			ended = true
+		}
+		c.Pause(id)
+	}
+	server.quiet(t)
+	if pauses < 2 {
+		t.Errorf("got %d pauses, want that some met requests", pauses)
+	}
+}
+
+// TestExpiry: a signature is valid up to and including its last second, as envd has it.
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	for expiration, want := range map[string]bool{"": false, "1000": false, "999": true, "-1": true, "x": true, "99999999999999999999": true} {
+		s := &signed{}
+		if expiration != "" {
+			s.ending = ":" + expiration
+		}
+		if got := s.expired(time.Unix(1000, 0)); got != want {
+			t.Errorf("%q: got expired %v, want %v", expiration, got, want)
+		}
+	}
+}
+
+// TestPauseWhileWaitingForPort: a request that waits for a server to listen does not
+// outlast the pause.
+func TestPauseWhileWaitingForPort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rt := New(Options{})
+		rt.pauses = []time.Duration{time.Hour}
+		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, ErrPortClosed }})
+		defer rt.Remove(id)
+		ended := make(chan any)
+		go func() {
+			defer func() { ended <- recover() }()
+			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://3000-"+id+".localhost/", nil)
+			rt.ServeHTTP(httptest.NewRecorder(), r)
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		rt.Pause(id)
+		if got := <-ended; got != http.ErrAbortHandler || time.Since(begun) != 0 {
+			t.Errorf("got %v after %v, want that it is aborted at once", got, time.Since(begun))
+		}
+	})
+}
+
+// sign returns the signature of an operation.
+func sign(operation, expiration string) string {
+	if expiration != "" {
+		operation += ":" + expiration
+	}
+	sum := sha256.Sum256([]byte(operation))
+	return "v1_" + url.QueryEscape(base64.RawStdEncoding.EncodeToString(sum[:]))
+}

@@ -1,0 +1,187 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"math"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// errPaused ends a dial because the sandbox is paused.
+var errPaused = errors.New("edge: the sandbox is paused")
+
+// idleTimeout is shorter than the time after which the servers inside close an idle
+// connection themselves.
+const idleTimeout = 90 * time.Second
+
+// spell is a time during which requests are forwarded to a sandbox. When it ends, so
+// does everything that was begun in it: what comes later must not meet it again.
+type spell struct {
+	of   *upstream
+	over context.Context //nolint:containedctx // it ends with the spell, which is no call
+	stop context.CancelFunc
+
+	own   *http.Transport // to the service's own servers
+	user  *http.Transport // to the user's
+	user2 *http.Transport // to the user's servers that speak only HTTP/2
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // that are open; nil when the spell is over
+}
+
+func (u *upstream) newSpell() *spell {
+	s := &spell{of: u, conns: map[*conn]struct{}{}}
+	s.over, s.stop = context.WithCancel(context.Background())
+	transport := func(idle int) *http.Transport {
+		return &http.Transport{
+			DialContext: s.dial,
+			// The client chose its encoding; what the service answers is forwarded
+			// unchanged.
+			DisableCompression:     true,
+			MaxIdleConnsPerHost:    idle,
+			IdleConnTimeout:        idleTimeout,
+			MaxResponseHeaderBytes: maxHeader,
+			// The server inside decides whether a client that asks should send a body; if
+			// it does not answer that, the body is sent after this time.
+			ExpectContinueTimeout: time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
+			WriteBufferSize:       bufferSize,
+			ReadBufferSize:        bufferSize,
+		}
+	}
+	s.own = transport(32)
+	// Connections to the user's servers are not kept: if the server closed an idle
+	// connection at the moment it is used again, a request that cannot be repeated would
+	// fail, and opening a connection takes only microseconds.
+	s.user = transport(-1)
+	s.user2 = transport(-1)
+	s.user2.DisableKeepAlives = true
+	s.user2.Protocols = new(http.Protocols)
+	s.user2.Protocols.SetHTTP2(true)
+	s.user2.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// end ends the requests and closes the connections of the spell.
+func (s *spell) end() {
+	s.stop()
+	s.close()
+}
+
+// close closes the connections of the spell, and those that are still being opened.
+func (s *spell) close() {
+	s.mu.Lock()
+	conns := s.conns
+	s.conns = nil
+	s.mu.Unlock()
+	for c := range conns {
+		_ = c.Conn.Close()
+	}
+	s.own.CloseIdleConnections()
+	s.user.CloseIdleConnections()
+	s.user2.CloseIdleConnections()
+}
+
+// dial connects to the port in address, which [Router] put there. Like the hosted
+// service, it waits up to a second for a server that is about to listen.
+func (s *spell) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	_, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return nil, err
+	}
+	if port < 1 || port > math.MaxUint16 {
+		return nil, ErrPortClosed
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.over, cancel)()
+	for i := 0; ; i++ {
+		conn, err := s.of.Dial(ctx, port)
+		if err == nil {
+			return s.add(conn)
+		}
+		if i == len(s.of.pauses) || !errors.Is(err, ErrPortClosed) {
+			return nil, err
+		}
+		pause := time.NewTimer(s.of.pauses[i])
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return nil, ctx.Err()
+		case <-s.of.gone.Done():
+			pause.Stop()
+			return nil, ErrGone
+		}
+	}
+}
+
+// add makes a connection one of the spell. If the spell is over, it closes the
+// connection.
+func (s *spell) add(inner net.Conn) (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conns == nil {
+		_ = inner.Close()
+		return nil, errPaused
+	}
+	c := &conn{inner, s}
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+// bind cuts off a request when the spell ends, in both directions at once: the client
+// may be one that neither sends nor reads. The returned function ends that; if the
+// request was cut off, it aborts its handler, because the client's connection can no
+// longer be used.
+func (s *spell) bind(w http.ResponseWriter, r *http.Request) (bound *http.Request, unbind func()) {
+	ctx, cancel := context.WithCancel(r.Context())
+	cut := make(chan struct{})
+	stop := context.AfterFunc(s.over, func() {
+		defer close(cut)
+		cancel()
+		// Neither fails in a server of net/http, except for a connection that was upgraded
+		// and is closed in another way.
+		client, now := http.NewResponseController(w), time.Now()
+		_ = client.SetReadDeadline(now)
+		_ = client.SetWriteDeadline(now)
+	})
+	return r.WithContext(ctx), func() {
+		cancel()
+		if !stop() {
+			<-cut
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// conn is a connection into a sandbox.
+type conn struct {
+	net.Conn
+	spell *spell
+}
+
+func (c *conn) Close() error {
+	c.spell.mu.Lock()
+	delete(c.spell.conns, c)
+	c.spell.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// CloseWrite ends one half of an upgraded connection.
+func (c *conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}

@@ -1,0 +1,94 @@
+package edge
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+const (
+	healthPath = "/health"
+	// maxWakes is how often a request wakes a sandbox that is paused again before the
+	// request was forwarded.
+	maxWakes = 3
+)
+
+// enter returns the spell in which a request is to be forwarded, or why it is not
+// forwarded. A paused sandbox is woken first, if the request may do that.
+func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandboxError) {
+	if s := u.spell(); s != nil {
+		return s, nil
+	}
+	if refusal := u.mayWake(r, port); refusal != nil {
+		return nil, refusal
+	}
+	for range maxWakes {
+		if refusal := rt.wake(r, u); refusal != nil {
+			return nil, refusal
+		}
+		if s := u.spell(); s != nil {
+			return s, nil
+		}
+	}
+	return nil, u.refusal(http.StatusConflict, messageBusy)
+}
+
+// mayWake returns nil if a request may wake the paused sandbox: it must carry the token
+// that the port asks for, so that nobody else can make the sandbox run. That of private
+// ports has been checked already.
+//
+// Two kinds of requests never wake it: the question whether the sandbox runs, whose
+// answer it would change, and a browser's preflight request, which carries no token.
+func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
+	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+		return u.refusal(http.StatusBadGateway, messageNotFound)
+	}
+	if port != protocol.PortEnvd {
+		return nil
+	}
+	if r.URL.Path == healthPath {
+		return u.refusal(http.StatusBadGateway, messageNotFound)
+	}
+	if u.AccessToken == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get(protocol.HeaderAccess)), []byte(u.AccessToken)) == 1 {
+		return nil
+	}
+	if query := r.URL.Query(); r.URL.Path == filesPath && query.Has("signature") {
+		if url := signedURL(r.Method, query); url != nil && url.with(u.AccessToken) && !url.expired(time.Now()) {
+			return nil
+		}
+	}
+	return u.refusal(http.StatusForbidden, messageAsleep)
+}
+
+// wake wakes a sandbox and waits until requests can be forwarded to it.
+func (rt *Router) wake(r *http.Request, u *upstream) *sandboxError {
+	if rt.options.Wake == nil {
+		return u.refusal(http.StatusBadGateway, messageNotFound)
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(u.gone, cancel)()
+	err := rt.options.Wake(ctx, u.ID)
+	switch {
+	case u.isGone(), errors.Is(err, ErrAsleep):
+		return u.refusal(http.StatusBadGateway, messageNotFound)
+	case err == nil:
+		return nil
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the client has gone
+	case errors.Is(err, ErrBusy):
+		return u.refusal(http.StatusConflict, messageBusy)
+	case errors.Is(err, ErrLimit):
+		return u.refusal(http.StatusTooManyRequests, messageLimit)
+	}
+	rt.options.Logger.WarnContext(r.Context(), "a request did not resume a sandbox", "sandbox", u.ID, "error", err)
+	return u.refusal(http.StatusServiceUnavailable, messageNoWake)
+}
+
+func (u *upstream) refusal(status int, message string) *sandboxError {
+	return &sandboxError{SandboxID: u.ID, Message: message, Code: status}
+}

@@ -1,0 +1,217 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// watchLocked ends a sandbox whose instance ends by itself.
+func (r *Registry) watchLocked(rec *record) {
+	instance := rec.instance
+	r.work.Go(func() {
+		<-instance.Done()
+		for {
+			err := r.on(context.Background(), rec.ID, onDeath, func(found *record) (*transition, error) {
+				if found == rec && rec.instance == instance {
+					r.endLocked(rec, death(instance.Err()))
+				}
+				return nil, nil
+			})
+			if _, busy := errors.AsType[*StateError](err); !busy {
+				return
+			}
+		}
+	})
+}
+
+// expireLocked does what is to happen to a running sandbox whose lifetime is over. It
+// returns a channel that is closed when it has happened.
+func (r *Registry) expireLocked(rec *record) <-chan struct{} {
+	switch {
+	case !rec.AutoPause:
+		return r.endLocked(rec, expired)
+	case !rec.retryUntil.IsZero() && !r.nowLocked().Before(rec.retryUntil):
+		return r.endLocked(rec, end{Expired, fmt.Sprintf("%s, and it could not be paused: %v", expired.how, rec.unpaused)})
+	}
+	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true}).done
+}
+
+// endLocked ends a sandbox that nobody killed. If files of it are kept it is paused again,
+// as it was at that pause. The channel is closed when it has ended.
+func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
+	instance := rec.instance
+	if rec.kept != nil {
+		return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
+			r.close(rec.ID, instance)
+			r.forget(ctx, rec.ID)
+			r.options.Logger.InfoContext(ctx, "sandbox ended, and is paused as it was at its latest pause", "sandbox", rec.ID, "how", e.how)
+			return func() State { r.revertLocked(rec); return Paused }, nil
+		}).done
+	}
+	r.takeLocked(rec, e)
+	done := make(chan struct{})
+	r.work.Go(func() {
+		defer close(done)
+		r.discard(rec, e)
+	})
+	return done
+}
+
+// revertLocked makes a sandbox without processes what it was at its latest pause.
+func (r *Registry) revertLocked(rec *record) {
+	r.leaveLocked(rec)
+	r.thawLocked(rec)
+	rec.becomeLocked(rec.kept.sandbox)
+	rec.instance, rec.retryUntil = nil, time.Time{}
+}
+
+// takeLocked makes a sandbox one that nobody finds. The caller must discard it.
+func (r *Registry) takeLocked(rec *record, e end) {
+	if rec.transition != nil {
+		rec.transition.cancel()
+	}
+	r.setLocked(rec, Killing)
+	r.ended.add(rec.ID, r.nowLocked(), e)
+}
+
+// kill ends a sandbox that was taken, when the transition that it was in has ended, and
+// removes what is kept of it.
+func (r *Registry) kill(rec *record, before *transition) error {
+	if before != nil {
+		<-before.done
+	}
+	if rec.kept == nil {
+		r.discard(rec, killed)
+		return nil
+	}
+	if rec.instance != nil {
+		r.close(rec.ID, rec.instance)
+	}
+	err := r.store.Delete(store.Sandboxes, rec.ID)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.revertLocked(rec)
+		return fmt.Errorf("lifecycle: the sandbox has ended, but its files cannot be removed: %w", err)
+	}
+	r.discard(rec, killed)
+	return nil
+}
+
+// discard closes a sandbox that was taken or never recorded, and frees its place.
+func (r *Registry) discard(rec *record, e end) {
+	if rec.instance != nil {
+		r.close(rec.ID, rec.instance)
+	}
+	ctx := context.Background()
+	r.mu.Lock()
+	if r.records[rec.ID] == rec {
+		delete(r.records, rec.ID)
+	}
+	r.ended.add(rec.ID, r.nowLocked(), e)
+	if rec.kept != nil {
+		r.kept--
+	}
+	r.leaveLocked(rec)
+	r.thawLocked(rec)
+	r.mu.Unlock()
+	if e != closed { // of what ran until now, the next server is to say so
+		r.forget(ctx, rec.ID)
+	}
+	r.options.Logger.InfoContext(ctx, "sandbox ended", "sandbox", rec.ID, "how", e.how)
+}
+
+func (r *Registry) close(id string, instance Instance) {
+	if err := instance.Close(); err != nil {
+		r.options.Logger.ErrorContext(context.Background(), "sandbox not closed cleanly", "sandbox", id, "error", err)
+	}
+}
+
+const (
+	// closeDeadline bounds how long Close waits for pauses, and closers how many there
+	// are at once.
+	closeDeadline = time.Minute
+	closers       = 2
+)
+
+// Close ends every sandbox and waits until they have gone. In a durable store, those with
+// AutoPause are paused first, so that the next registry has them: their files are copied,
+// for a minute at most. From then on Create returns [ErrClosed]. Close is idempotent.
+func (r *Registry) Close() error {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	all := make([]*record, 0, len(r.records))
+	for _, rec := range r.records {
+		all = append(all, rec)
+	}
+	r.mu.Unlock()
+	if !first {
+		r.work.Wait()
+		return nil
+	}
+	close(r.stop)
+	ctx, cancel := context.WithTimeout(context.Background(), closeDeadline)
+	defer cancel()
+	free := make(chan struct{}, closers)
+	for _, rec := range all {
+		r.work.Go(func() {
+			r.settle(ctx, rec)
+			r.save(ctx, rec, free)
+			r.shut(rec)
+		})
+	}
+	r.work.Wait()
+	return nil
+}
+
+// settle waits until the state of a sandbox does not change. When ctx ends it makes the
+// transition end, too.
+func (r *Registry) settle(ctx context.Context, rec *record) {
+	r.mu.Lock()
+	t := rec.transition
+	r.mu.Unlock()
+	if t == nil {
+		return
+	}
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		t.cancel()
+		<-t.done
+	}
+}
+
+// save pauses a sandbox to files if the next registry is to have it, once free has room.
+func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
+	if !rec.AutoPause || !r.store.Durable() {
+		return
+	}
+	select {
+	case free <- struct{}{}:
+		defer func() { <-free }()
+	case <-ctx.Done():
+		return
+	}
+	r.mu.Lock()
+	if rec.State == Running {
+		r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: true}, unasked: true})
+	}
+	r.mu.Unlock()
+	r.settle(ctx, rec)
+}
+
+// shut ends what is left of a sandbox when the registry is closed. Its files stay.
+func (r *Registry) shut(rec *record) {
+	r.mu.Lock()
+	ending := rec.State == Killing
+	r.setLocked(rec, Killing)
+	r.mu.Unlock()
+	if !ending && rec.instance != nil {
+		r.discard(rec, closed)
+	}
+}

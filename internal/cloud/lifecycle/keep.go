@@ -1,0 +1,162 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// kept is what a pause keeps of a sandbox in the store.
+type kept struct {
+	dir     string
+	sandbox Sandbox // as it was paused
+}
+
+// savedVersion is the version of what is stored; restore knows how to read it and all
+// before it.
+const savedVersion = 1
+
+// saved is the record of a paused sandbox in the store. The names of its fields, and of
+// those of [Request], [Template] and [Network], are part of the format.
+type saved struct {
+	Version   int
+	Request   Request
+	StartedAt time.Time
+	PausedAt  time.Time
+	Memory    bool // the memory was kept, too, for as long as the server lived
+}
+
+// keep copies the files of a stopped sandbox to the store and records there what it
+// takes to resume it.
+func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance Instance) (_ *kept, err error) {
+	if err := r.reserveKept(rec); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.releaseKept(rec)
+			err = &SaveError{err}
+		}
+	}()
+	value, err := json.Marshal(saved{savedVersion, sb.Request, sb.StartedAt, sb.EndAt, sb.Memory})
+	if err != nil {
+		return nil, err
+	}
+	dir, err := r.store.NewDir()
+	if err != nil {
+		return nil, err
+	}
+	if err := instance.Save(ctx, dir); err != nil {
+		return nil, errors.Join(err, r.store.Discard(dir))
+	}
+	published, err := r.store.Put(store.Sandboxes, sb.ID, value, dir)
+	if err != nil {
+		return nil, errors.Join(err, r.store.Discard(dir))
+	}
+	r.forget(ctx, sb.ID)
+	// The memory is the registry's alone.
+	sb.Memory, sb.Unresponsive = false, false
+	return &kept{published, sb}, nil
+}
+
+// reserveKept counts a sandbox of which no files are kept so far.
+func (r *Registry) reserveKept(rec *record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case rec.kept != nil:
+		return nil
+	case r.kept >= r.options.MaxKept:
+		return &KeptLimitError{r.options.MaxKept}
+	}
+	r.kept++
+	return nil
+}
+
+func (r *Registry) releaseKept(rec *record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec.kept == nil {
+		r.kept--
+	}
+}
+
+// note records that a sandbox runs, so that the next server knows that it did.
+func (r *Registry) note(id string) {
+	if r.store.Durable() {
+		r.store.Note(store.Running, id, []byte("{}"))
+	}
+}
+
+// forget is the reverse of note.
+func (r *Registry) forget(ctx context.Context, id string) {
+	if !r.store.Durable() {
+		return
+	}
+	if err := r.store.Delete(store.Running, id); err != nil {
+		r.options.Logger.ErrorContext(ctx, "state directory", "sandbox", id, "error", err)
+	}
+}
+
+// restore takes over what an earlier registry left in the store. What cannot be read is
+// left alone: another version may be able to.
+func (r *Registry) restore() {
+	ctx, log := context.Background(), r.options.Logger
+	all, err := r.store.Records(store.Sandboxes)
+	if err != nil {
+		log.ErrorContext(ctx, "sandboxes that cannot be read are left alone", "error", err)
+	}
+	for _, entry := range all {
+		k, memory, err := r.load(entry)
+		if err != nil {
+			log.ErrorContext(ctx, "a sandbox that cannot be read is left alone", "sandbox", entry.ID, "error", err)
+			continue
+		}
+		if memory {
+			log.WarnContext(ctx, "sandbox was paused with its memory, which ended with the local cloud: it can be resumed from its files", "sandbox", entry.ID)
+		}
+		r.kept++
+		r.records[entry.ID] = &record{Sandbox: k.sandbox, kept: k}
+	}
+	ran, err := r.store.Records(store.Running)
+	if err != nil {
+		log.ErrorContext(ctx, "what ran is not known", "error", err)
+	}
+	for _, entry := range ran {
+		if r.records[entry.ID] == nil {
+			r.ended.add(entry.ID, r.nowLocked(), left)
+		}
+		r.forget(ctx, entry.ID)
+	}
+}
+
+// load reads the record of a sandbox, and reports whether its memory was kept, too.
+func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
+	var s saved
+	if err := json.Unmarshal(entry.Value, &s); err != nil {
+		return nil, false, err
+	}
+	sb := newSandbox(s.Request, entry.ID, r.store.Seed())
+	sb.State, sb.StartedAt, sb.EndAt = Paused, s.StartedAt, s.PausedAt
+	switch {
+	case s.Version < 1 || s.Version > savedVersion:
+		return nil, false, fmt.Errorf("its version is %d, and this program knows up to %d", s.Version, savedVersion)
+	case entry.Dir == "":
+		return nil, false, errors.New("it has no files")
+	case !validID(entry.ID) || s.Request.Template.ID == "":
+		return nil, false, errors.New("it has no id or no template")
+	}
+	_, err = sb.rules()
+	return &kept{entry.Dir, sb}, s.Memory, err
+}
+
+// validID reports whether an id can be that of a sandbox.
+func validID(id string) bool {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	return len(id) == idLength && id[0] == 'i' && strings.Trim(id, alphabet) == ""
+}

@@ -1,0 +1,151 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// PauseOptions say how a sandbox is paused.
+type PauseOptions struct {
+	DropMemory     bool // only its files are kept, and its processes end
+	RequireHealthy bool // only if envd answers; without memory it has to in any case
+}
+
+// Pause pauses a running sandbox, or waits for a pause that has begun. Errors after which
+// the sandbox runs on are [ErrUnhealthy], a [*FrozenLimitError], a [*KeptLimitError], a
+// [*SaveError], and those of the instance; others are a [*NotFoundError], a [*StateError],
+// [ErrClosed], and ctx's, after which the pause goes on.
+func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
+	return r.on(ctx, id, onPause, func(rec *record) (*transition, error) {
+		return r.pauseLocked(rec, pause{PauseOptions: o}), nil
+	})
+}
+
+// pause is a pause that has been begun.
+type pause struct {
+	PauseOptions
+	// unasked: nobody asked for it, so that it does what is possible: what would have to
+	// keep too much memory, keeps only the files, and envd need not answer.
+	unasked bool
+}
+
+// pauseLocked begins to pause a running sandbox.
+func (r *Registry) pauseLocked(rec *record, p pause) *transition {
+	sb, instance := rec.Sandbox, rec.instance
+	return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
+		sb.EndAt, sb.State, sb.Memory = r.now(), Paused, !p.DropMemory
+		k, err := r.pause(ctx, rec, &sb, instance, p)
+		if err != nil {
+			r.options.Logger.WarnContext(ctx, "sandbox not paused", "sandbox", sb.ID, "error", err)
+			return func() State { return r.runOnLocked(rec, p, err) }, err
+		}
+		r.options.Logger.InfoContext(ctx, "sandbox paused", "sandbox", sb.ID, "memory", sb.Memory)
+		return func() State {
+			r.leaveLocked(rec)
+			rec.becomeLocked(sb)
+			rec.retryUntil = time.Time{}
+			if k != nil {
+				rec.kept = k
+			}
+			if !sb.Memory {
+				rec.instance = nil
+			}
+			return Paused
+		}, nil
+	})
+}
+
+// pause stops a sandbox, keeps its files where that is due, and records in sb whether its
+// memory is kept and envd answered. After an error the sandbox runs, or has died.
+func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance Instance, p pause) (_ *kept, err error) {
+	unhealthy := instance.Healthy(ctx)
+	if unhealthy != nil && !p.unasked && (p.RequireHealthy || p.DropMemory) {
+		return nil, fmt.Errorf("%w: %w", ErrUnhealthy, unhealthy)
+	}
+	if sb.Memory {
+		over := r.freeze(rec, instance.Memory())
+		switch {
+		case over == nil:
+			defer func() {
+				if err != nil {
+					r.thaw(rec)
+				}
+			}()
+		case p.unasked:
+			r.options.Logger.WarnContext(ctx, "sandbox paused without its memory", "sandbox", sb.ID, "error", over)
+			sb.Memory = false
+		default:
+			return nil, over
+		}
+	}
+	sb.Unresponsive = sb.Memory && unhealthy != nil
+	if err := instance.Pause(ctx); err != nil {
+		return nil, err
+	}
+	if sb.Memory && !r.store.Durable() {
+		return nil, nil
+	}
+	k, err := r.keep(ctx, rec, *sb, instance)
+	if err == nil && !sb.Memory {
+		r.close(sb.ID, instance)
+	}
+	if err != nil && ctx.Err() == nil {
+		if failed := instance.Resume(ctx); failed != nil {
+			err = fmt.Errorf("%w; it cannot run on: %w", err, failed)
+			r.close(sb.ID, instance) // its watcher ends it
+		}
+	}
+	return k, err
+}
+
+// Attempts of a pause that nobody asked for, if one fails.
+const (
+	retryAfter = time.Minute
+	retryFor   = 10 * time.Minute
+)
+
+// runOnLocked returns the state of a sandbox that could not be paused. If its lifetime is
+// over, that is tried again for a while.
+func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
+	if !p.unasked {
+		return Running
+	}
+	now := r.nowLocked()
+	if rec.retryUntil.IsZero() {
+		rec.retryUntil = now.Add(retryFor)
+	}
+	rec.EndAt, rec.unpaused = now.Add(retryAfter), err
+	return Running
+}
+
+// freeze counts a sandbox as one that keeps its memory.
+func (r *Registry) freeze(rec *record, bytes int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.options
+	over := o.MaxFrozenMemory > 0 && r.frozen.memory+bytes > o.MaxFrozenMemory
+	if r.frozen.sandboxes >= o.MaxFrozen || over {
+		return &FrozenLimitError{Max: o.MaxFrozen, Memory: o.MaxFrozenMemory}
+	}
+	rec.frozen = &bytes
+	r.frozen.sandboxes++
+	r.frozen.memory += bytes
+	return nil
+}
+
+// thaw is the reverse of freeze.
+func (r *Registry) thaw(rec *record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.thawLocked(rec)
+}
+
+func (r *Registry) thawLocked(rec *record) {
+	if rec.frozen == nil {
+		return
+	}
+	r.frozen.sandboxes--
+	r.frozen.memory -= *rec.frozen
+	rec.frozen = nil
+}

@@ -1,0 +1,172 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ResumeOptions say how a paused sandbox is resumed.
+type ResumeOptions struct {
+	Lifetime time.Duration // from when it runs
+	// DropMemory boots it from its files. If its memory is kept, its processes end.
+	DropMemory bool
+	AutoPause  *bool // from now on; nil: as before
+}
+
+// Connect extends the lifetime of a running sandbox, or resumes a paused one. It returns
+// the record, and reports whether it was paused. Errors are a [*NotFoundError], a
+// [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed], and
+// ctx's, after which a resume goes on.
+func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb Sandbox, resumed bool, err error) {
+	resumed = true
+	err = r.on(ctx, id, onConnect, func(rec *record) (*transition, error) {
+		if rec.State != Running {
+			return r.resumeLocked(rec, o)
+		}
+		resumed = false
+		return nil, nil
+	})
+	if err != nil {
+		return Sandbox{}, false, err
+	}
+	sb, err = r.connected(id, o.Lifetime)
+	return sb, resumed, err
+}
+
+// Resume is Connect for a paused sandbox only: a running one is a [*StateError].
+func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sandbox, error) {
+	err := r.on(ctx, id, onResume, func(rec *record) (*transition, error) { return r.resumeLocked(rec, o) })
+	if err != nil {
+		return Sandbox{}, err
+	}
+	return r.connected(id, o.Lifetime)
+}
+
+// connected returns the record of a sandbox that ran a moment ago, and has it live for
+// lifetime at least: whoever joined the resume of another caller asked for its own.
+func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, err := r.findLocked(id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if rec.State == Running {
+		r.moveLocked(rec, lifetime, true)
+	}
+	return rec.Sandbox, nil
+}
+
+// Bounds of a resume because a request came.
+const (
+	wakeDeadline = time.Minute
+	minWake      = 5 * time.Minute // shortest lifetime after it
+)
+
+// Wake resumes a sandbox because a request came for it, and waits until it runs. The
+// sandbox lives as long as was asked for when it was created, at least five minutes. Errors
+// are [ErrAsleep], for a sandbox that does not exist, too; a [*StateError] if its state
+// goes on changing; a [*LimitError]; ctx's; and why it could not be resumed.
+func (r *Registry) Wake(ctx context.Context, id string) error {
+	bounded, cancel := context.WithTimeout(ctx, wakeDeadline)
+	defer cancel()
+	err := r.on(bounded, id, onWake, func(rec *record) (*transition, error) {
+		switch {
+		case rec.State == Running:
+			return nil, nil
+		case !rec.AutoResume || !rec.Memory || rec.Unresponsive:
+			return nil, ErrAsleep
+		}
+		return r.resumeLocked(rec, ResumeOptions{Lifetime: max(rec.Lifetime, minWake)})
+	})
+	if _, gone := errors.AsType[*NotFoundError](err); gone {
+		return ErrAsleep
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return r.busy(id)
+	}
+	return err
+}
+
+// resumeDeadline bounds a resume, whoever waits for it.
+const resumeDeadline = 70 * time.Second
+
+// resumeLocked begins to resume a paused sandbox.
+func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, error) {
+	if rec.Unresponsive && !o.DropMemory {
+		return nil, ErrUnresponsive
+	}
+	if err := r.enterLocked(rec); err != nil {
+		return nil, err
+	}
+	sb, instance := rec.Sandbox, rec.instance
+	return r.beginLocked(rec, Resuming, func(ctx context.Context) (func() State, error) {
+		ctx, cancel := context.WithTimeout(ctx, resumeDeadline)
+		defer cancel()
+		memory := sb.Memory && !o.DropMemory
+		var booted Instance
+		var err error
+		if memory {
+			err = r.resumeMemory(ctx, rec, sb, instance)
+		} else {
+			booted, err = r.boot(ctx, rec, sb, instance)
+		}
+		if err != nil {
+			r.options.Logger.ErrorContext(ctx, "sandbox not resumed", "sandbox", sb.ID, "error", err)
+			return func() State { r.leaveLocked(rec); return Paused }, &LaunchError{err, true}
+		}
+		r.note(sb.ID)
+		r.options.Logger.InfoContext(ctx, "sandbox resumed", "sandbox", sb.ID, "memory", memory)
+		return func() State {
+			r.thawLocked(rec)
+			if booted != nil {
+				rec.instance = booted
+				r.watchLocked(rec)
+			}
+			if o.AutoPause != nil {
+				rec.AutoPause = *o.AutoPause
+			}
+			rec.Memory, rec.Unresponsive, rec.outdated = false, false, false
+			r.beginLifeLocked(rec, o.Lifetime)
+			return Running
+		}, nil
+	}), nil
+}
+
+// resumeMemory lets a frozen sandbox run on.
+func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, instance Instance) error {
+	if rec.outdated { // only changed while it runs
+		rules, err := sb.rules()
+		if err != nil {
+			return err
+		}
+		instance.SetEgress(rules)
+	}
+	return instance.Resume(ctx)
+}
+
+// boot starts a sandbox from its files. If it was frozen until now its processes end, and
+// from then on it is one that was paused without its memory.
+func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Instance) (Instance, error) {
+	k := rec.kept // only a transition, of which this is the only one, changes it
+	if frozen != nil {
+		sb.Memory, sb.Unresponsive = false, false
+		if !r.store.Durable() { // otherwise the pause has kept them
+			var err error
+			if k, err = r.keep(ctx, rec, sb, frozen); err != nil {
+				return nil, err
+			}
+		}
+		r.mu.Lock()
+		rec.Memory, rec.Unresponsive, rec.kept, rec.instance = false, false, k, nil
+		r.thawLocked(rec)
+		r.mu.Unlock()
+		r.close(sb.ID, frozen)
+	}
+	spec, err := sb.spec(k.dir)
+	if err != nil {
+		return nil, err
+	}
+	return r.options.Launch(ctx, spec)
+}

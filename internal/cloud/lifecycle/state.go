@@ -1,0 +1,62 @@
+package lifecycle
+
+// State is where a sandbox is in its life.
+type State int
+
+// The states of a sandbox that can be found.
+const (
+	Running State = iota
+	Pausing
+	Paused
+	Resuming
+	Killing
+	states // how many there are
+)
+
+func (s State) String() string {
+	return [...]string{"running", "pausing", "paused", "resuming", "killing"}[s]
+}
+
+// event is what a caller, or the clock, wants of a sandbox.
+type event int
+
+const (
+	onGet event = iota
+	onConnect
+	onResume
+	onPause
+	onLifetime
+	onNetwork
+	onKill
+	onWake
+	onExpiry
+	onDeath
+	events // how many there are
+)
+
+// reply is what the table has for an event in a state.
+type reply int
+
+const (
+	act    reply = iota // what the event asks for is done
+	wait                // until the transition has ended; then the table is asked again
+	join                // until the transition has ended; its result is the event's
+	refuse              // with a StateError
+	absent              // as if there was no such sandbox
+)
+
+// table says what an event does in each state. The service has the same table; what it
+// has besides, snapshots, would be another column.
+var table = [events][states]reply{
+	//           running pausing paused  resuming killing
+	onGet:      {act, act, act, act, absent},
+	onConnect:  {act, wait, act, join, refuse},
+	onResume:   {refuse, wait, act, join, absent},
+	onPause:    {act, join, refuse, wait, absent},
+	onLifetime: {act, refuse, absent, refuse, refuse},
+	onNetwork:  {act, refuse, absent, refuse, absent},
+	onKill:     {act, act, act, act, absent},
+	onWake:     {act, wait, act, join, absent},
+	onExpiry:   {act, absent, absent, absent, absent},
+	onDeath:    {act, wait, act, wait, absent},
+}

@@ -1,0 +1,264 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// stage is a registry of fakes in which operations can be held up.
+type stage struct {
+	*lifecycle.Registry
+	fakes lifecycletest.Fakes
+	held  map[lifecycletest.Operation]chan struct{}
+	fail  map[lifecycletest.Operation]error
+}
+
+func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
+	t.Helper()
+	s := &stage{held: map[lifecycletest.Operation]chan struct{}{}, fail: map[lifecycletest.Operation]error{}}
+	s.fakes.Hook = func(ctx context.Context, _ string, op lifecycletest.Operation) error {
+		if held := s.held[op]; held != nil {
+			select {
+			case <-held:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return s.fail[op]
+	}
+	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
+	for _, c := range change {
+		c(&o)
+	}
+	s.Registry = lifecycle.New(o)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// hold makes an operation wait until release is called or its context ends.
+func (s *stage) hold(op lifecycletest.Operation) (release func()) {
+	held := make(chan struct{})
+	s.held[op] = held
+	return func() { close(held) }
+}
+
+func (s *stage) create(t *testing.T, change ...func(*lifecycle.Request)) string {
+	t.Helper()
+	q := lifecycle.Request{Template: base, Lifetime: time.Hour, KeepMemory: true, AutoResume: true}
+	for _, c := range change {
+		c(&q)
+	}
+	sb, err := s.Create(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb.ID
+}
+
+func (s *stage) pause(t *testing.T, id string, o lifecycle.PauseOptions) {
+	t.Helper()
+	if err := s.Pause(t.Context(), id, o); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcome names what a call returned.
+func outcome(ok string, err error) string {
+	gone, isGone := errors.AsType[*lifecycle.NotFoundError](err)
+	busy, isBusy := errors.AsType[*lifecycle.StateError](err)
+	switch {
+	case err == nil:
+		return ok
+	case isGone && gone.Paused:
+		return "is paused"
+	case isGone:
+		return "gone " + string(gone.Reason)
+	case isBusy:
+		return "refused " + busy.State.String()
+	case errors.Is(err, lifecycle.ErrAsleep):
+		return "asleep"
+	}
+	return err.Error()
+}
+
+var day = lifecycle.ResumeOptions{Lifetime: time.Hour}
+
+// calls are what a client can ask for.
+var calls = map[string]func(context.Context, *stage, string) string{
+	"get": func(_ context.Context, s *stage, id string) string {
+		sb, err := s.Get(id)
+		return outcome(sb.State.String(), err)
+	},
+	"connect": func(ctx context.Context, s *stage, id string) string {
+		_, resumed, err := s.Connect(ctx, id, day)
+		return outcome(map[bool]string{false: "200", true: "201"}[resumed], err)
+	},
+	"resume": func(ctx context.Context, s *stage, id string) string {
+		_, err := s.Resume(ctx, id, day)
+		return outcome("201", err)
+	},
+	"pause": func(ctx context.Context, s *stage, id string) string {
+		return outcome("204", s.Pause(ctx, id, lifecycle.PauseOptions{}))
+	},
+	"pause to files": func(ctx context.Context, s *stage, id string) string {
+		return outcome("204", s.Pause(ctx, id, lifecycle.PauseOptions{DropMemory: true}))
+	},
+	"timeout": func(_ context.Context, s *stage, id string) string {
+		return outcome("204", s.SetLifetime(id, time.Hour))
+	},
+	"network": func(_ context.Context, s *stage, id string) string {
+		return outcome("204", s.SetEgress(id, nil, nil, nil))
+	},
+	"kill": func(_ context.Context, s *stage, id string) string { return outcome("204", s.Kill(id)) },
+	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
+}
+
+// Every call in every state does what the service does.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	states := []string{"running", "pausing", "paused", "resuming", "killing"}
+	for call, wants := range map[string][5]string{
+		// "waits" is for the transition.
+		"get":            {"running", "pausing", "paused", "resuming", "gone killed"},
+		"connect":        {"200", "waits 201", "201", "waits 201", "refused killing"},
+		"resume":         {"refused running", "waits 201", "201", "waits 201", "gone killed"},
+		"pause":          {"204", "waits 204", "refused paused", "waits 204", "gone killed"},
+		"pause to files": {"204", "waits 204", "refused paused", "waits 204", "gone killed"},
+		"timeout":        {"204", "refused pausing", "is paused", "refused resuming", "refused killing"},
+		"network":        {"204", "refused pausing", "is paused", "refused resuming", "gone killed"},
+		"kill":           {"204", "204", "204", "204", "gone killed"},
+		"wake":           {"ok", "waits ok", "ok", "waits ok", "asleep"},
+	} {
+		for i, state := range states {
+			t.Run(call+" "+state, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					// With room for one only what leaves a count wrong shows up below.
+					s := newStage(t, func(o *lifecycle.Options) { o.MaxSandboxes, o.MaxFrozen, o.MaxKept = 1, 1, 1 })
+					id := s.create(t)
+					release := s.bring(t, id, state)
+					got := make(chan string, 1)
+					go func() { got <- calls[call](t.Context(), s, id) }()
+					synctest.Wait()
+					waits := ""
+					if len(got) == 0 {
+						waits = "waits "
+					}
+					release()
+					if got := waits + <-got; got != wants[i] {
+						t.Errorf("got %s, want %s", got, wants[i])
+					}
+					synctest.Wait()
+					_ = s.Kill(id)
+					next := s.create(t)
+					s.pause(t, next, lifecycle.PauseOptions{})
+					if err := s.Kill(next); err != nil {
+						t.Error(err)
+					}
+					next = s.create(t)
+					s.pause(t, next, lifecycle.PauseOptions{DropMemory: true})
+					_ = s.Close()
+				})
+			})
+		}
+	}
+}
+
+// bring brings a running sandbox into a state. In those that are transitions it stays
+// until release.
+func (s *stage) bring(t *testing.T, id, state string) (release func()) {
+	t.Helper()
+	release = func() {}
+	switch state {
+	case "pausing":
+		release = s.hold(lifecycletest.Pause)
+		go func() { _ = s.Pause(t.Context(), id, lifecycle.PauseOptions{}) }()
+	case "paused":
+		s.pause(t, id, lifecycle.PauseOptions{})
+	case "resuming":
+		s.pause(t, id, lifecycle.PauseOptions{})
+		release = s.hold(lifecycletest.Resume)
+		go func() { _, _, _ = s.Connect(t.Context(), id, day) }()
+	case "killing":
+		release = s.hold(lifecycletest.Close)
+		go func() { _ = s.Kill(id) }()
+	}
+	synctest.Wait()
+	return release
+}
+
+// A pause with memory stops the instance, and a resume lets the same one run on.
+func TestPauseWithMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		f := s.fakes.Fake(id)
+		time.Sleep(time.Minute)
+		s.pause(t, id, lifecycle.PauseOptions{})
+		paused, err := s.Get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !f.Paused() || paused.State != lifecycle.Paused || !paused.Memory || !paused.EndAt.Equal(time.Now()) {
+			t.Errorf("paused: %v, %+v, want it paused now, with its memory", f.Paused(), paused)
+		}
+		time.Sleep(24 * time.Hour) // no lifetime counts
+		sb, resumed, err := s.Connect(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Minute})
+		if err != nil || !resumed || f.Paused() {
+			t.Fatalf("resumed: %v, %v, want true and no error", resumed, err)
+		}
+		if !sb.StartedAt.Equal(time.Now()) || sb.EndAt.Sub(sb.StartedAt) != time.Minute {
+			t.Errorf("runs from %v to %v, want a minute from now", sb.StartedAt, sb.EndAt)
+		}
+		if got := s.fakes.Fake(id); got != f || f.Ended() {
+			t.Error("it was started anew, want the same instance")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !f.Ended() {
+			t.Error("it lives on after its new lifetime")
+		}
+		_ = s.Close()
+	})
+}
+
+// A pause to files ends the instance, and a resume starts another one with these files.
+func TestPauseToFiles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t, func(q *lifecycle.Request) {
+			q.Secure, q.Envs = true, map[string]string{"A": "b"}
+			q.Network = &lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}, MaskHost: "a.test", AllowPublicTraffic: new(bool)}
+		})
+		first, spec := s.fakes.Fake(id), s.fakes.Spec(id)
+		s.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
+		if sb, err := s.Get(id); !first.Ended() || err != nil || sb.Memory {
+			t.Errorf("ended: %v, %+v, %v, want an ended instance and no memory", first.Ended(), sb, err)
+		}
+		if err := s.Wake(t.Context(), id); !errors.Is(err, lifecycle.ErrAsleep) {
+			t.Errorf("a request wakes it: %v, want ErrAsleep", err)
+		}
+		if _, resumed, err := s.Connect(t.Context(), id, day); err != nil || !resumed {
+			t.Fatalf("resumed: %v, %v", resumed, err)
+		}
+		again := s.fakes.Spec(id)
+		if again.Files == "" {
+			t.Error("it was started without files")
+		}
+		again.Files, again.Egress = "", spec.Egress
+		if got, want := fmt.Sprintf("%+v", again), fmt.Sprintf("%+v", spec); got != want {
+			t.Errorf("it was started with %s, want %s", got, want)
+		}
+		_ = s.Close()
+	})
+}

@@ -1,0 +1,104 @@
+package lifecycle
+
+import "context"
+
+// maxWaits bounds how many transitions a caller waits for.
+const maxWaits = 3
+
+// transition is a change of a sandbox's state that takes time. It does not end because
+// a caller went away: others may wait for it.
+type transition struct {
+	done   chan struct{}
+	cancel context.CancelFunc // makes it end early, because the sandbox is to end
+	err    error              // how it ended; set before done is closed
+}
+
+// on does what the table says about an event of a sandbox. Where that is act, it calls f
+// with the lock held, and waits for the transition that f returns, if it returns one.
+func (r *Registry) on(ctx context.Context, id string, e event, f func(rec *record) (*transition, error)) error {
+	for range maxWaits {
+		r.mu.Lock()
+		rec, err := r.findLocked(id)
+		if err != nil {
+			r.mu.Unlock()
+			return err
+		}
+		if r.closed && e != onGet {
+			r.mu.Unlock()
+			return ErrClosed
+		}
+		says, t := table[e][rec.State], rec.transition
+		switch says {
+		case act:
+			t, err = f(rec)
+		case refuse:
+			err = &StateError{ID: id, State: rec.State}
+		case absent:
+			err = r.notFoundLocked(rec)
+		}
+		r.mu.Unlock()
+		if err != nil || t == nil {
+			return err
+		}
+		select {
+		case <-t.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if says != wait {
+			return t.err
+		}
+	}
+	return r.busy(id)
+}
+
+// busy returns the error for a sandbox that never stayed in one state.
+func (r *Registry) busy(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, err := r.findLocked(id)
+	if err != nil {
+		return err
+	}
+	return &StateError{ID: id, State: rec.State}
+}
+
+// beginLocked moves a sandbox to a state for as long as work takes. What work returns is
+// called with the lock held, however work ended; it records what became of the sandbox,
+// and returns the state it is in then. A sandbox that was killed meanwhile stays killed.
+func (r *Registry) beginLocked(rec *record, during State, work func(ctx context.Context) (settle func() State, err error)) *transition {
+	ctx, cancel := context.WithCancel(context.Background())
+	t := &transition{done: make(chan struct{}), cancel: cancel}
+	rec.transition = t
+	r.setLocked(rec, during)
+	r.work.Go(func() {
+		defer cancel()
+		settle, err := work(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		killed := rec.State == Killing
+		state := settle()
+		if killed {
+			state = Killing
+		}
+		rec.transition = nil
+		r.setLocked(rec, state)
+		if killed {
+			err = r.notFoundLocked(rec)
+		}
+		t.err = err
+		close(t.done)
+	})
+	return t
+}
+
+// setLocked moves a sandbox to another state.
+func (r *Registry) setLocked(rec *record, s State) {
+	rec.State = s
+	if s != Running {
+		delete(r.running, rec.ID)
+		return
+	}
+	r.running[rec.ID] = rec
+	r.wakeEvictor()
+}

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	bolt "go.etcd.io/bbolt"
+)
+
+// used returns a directory with a store that was closed, and its database.
+func used(t *testing.T) (dir, path string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := open(t, dir)
+	err := s.records.(*database).update(func(tx *bolt.Tx) error {
+		for n := range 300 { // more than a page
+			text := entry{value: bytes.Repeat([]byte("x"), 100)}.encode()
+			if err := tx.Bucket([]byte(Keys)).Put(fmt.Appendf(nil, "k%03d", n), text); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, Sandboxes, "a", "1", fill(t, s, "of a"))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir, filepath.Join(dir, databaseFile)
+}
+
+// change changes what is in a file.
+func change(t *testing.T, path string, how func(text []byte) []byte) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, how(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What is damaged is refused, and stays as it is.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	truncate := func(size int) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			change(t, path, func(text []byte) []byte { return text[:min(size, len(text))] })
+		}
+	}
+	garbage := func(from, to int) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			change(t, path, func(text []byte) []byte {
+				to := min(to, len(text))
+				copy(text[from:to], bytes.Repeat([]byte{0xa5}, to-from))
+				return text
+			})
+		}
+	}
+	inBolt := func(do func(*bolt.Tx) error) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			base, err := bolt.Open(path, 0o600, nil)
+			if err == nil {
+				err = errors.Join(base.Update(do), base.Close())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	about := []byte(about)
+	for name, tt := range map[string]struct {
+		damage func(t *testing.T, path string)
+		want   string
+	}{
+		"empty":           {truncate(0), errDamaged.Error()},
+		"one byte":        {truncate(1), errDamaged.Error()},
+		"one page":        {truncate(os.Getpagesize()), errDamaged.Error()},
+		"two pages":       {truncate(2 * os.Getpagesize()), errDamaged.Error()},
+		"four pages":      {truncate(4 * os.Getpagesize()), errDamaged.Error()},
+		"text":            {func(t *testing.T, path string) { change(t, path, func([]byte) []byte { return []byte("hello") }) }, errDamaged.Error()},
+		"garbage":         {garbage(0, 1<<30), errDamaged.Error()},
+		"garbage in data": {garbage(2*os.Getpagesize(), 1<<30), errDamaged.Error()},
+		"directory": {func(t *testing.T, path string) {
+			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+		}, "is a directory"},
+		"missing":       {func(t *testing.T, path string) { _ = os.Remove(path) }, errDamaged.Error()},
+		"no seed":       {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Delete(seedKey) }), errDamaged.Error()},
+		"no table":      {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(Keys)) }), errDamaged.Error()},
+		"newer":         {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("7")) }), "version 7 of the schema; this one knows 1"},
+		"wrong schema":  {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("x")) }), errDamaged.Error()},
+		"other program": {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket(about) }), "another program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, path := used(t)
+			tt.damage(t, path)
+			before, _ := os.ReadFile(path)
+			for range 2 { // no lock is left behind
+				_, err := Open(t.Context(), dir)
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Fatalf("got error %v, want %q in it", err, tt.want)
+				}
+				if _, ok := errors.AsType[*InUseError](err); ok {
+					t.Errorf("got %v, want no lock to be left", err)
+				}
+			}
+			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+				t.Error("the damaged database was changed, want it to stay as it is")
+			}
+			if files, _ := filepath.Glob(filepath.Join(dir, published, "a.*", "text")); len(files) != 1 {
+				t.Errorf("got files %q, want those of the record to stay", files)
+			}
+		})
+	}
+}
+
+// A power cut in the middle of the last write loses no write before it.
+func TestTornWrite(t *testing.T) {
+	t.Parallel()
+	for page := range 2 { // each holds the newest state in turn
+		dir, path := used(t)
+		change(t, path, func(text []byte) []byte {
+			size := os.Getpagesize()
+			copy(text[page*size+40:(page+1)*size], make([]byte, size))
+			return text
+		})
+		s := open(t, dir)
+		all, err := s.Records(Keys)
+		if err != nil || len(all) != 300 {
+			t.Errorf("page %d: got %d records and error %v, want 300", page, len(all), err)
+		}
+	}
+}
+
+// A record that cannot be read hides no other, and nothing is removed that it may name.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	kept := put(t, s, Sandboxes, "a", "1", fill(t, s, "of a"))
+	lost := put(t, s, Sandboxes, "b", "2", fill(t, s, "of b"))
+	if err := s.records.put(Sandboxes, "b", []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	got, err := s.Records(Sandboxes)
+	if err == nil || !strings.Contains(err.Error(), `"b"`) {
+		t.Errorf("got error %v, want b in it", err)
+	}
+	if diff := cmp.Diff([]string{kept}, []string{got[0].Dir}); diff != "" {
+		t.Errorf("the other record (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(lost, "text")); err != nil {
+		t.Errorf("got %v, want the files of the damaged record to stay", err)
+	}
+	if notes := strings.Join(s.Notes(), "; "); !strings.Contains(notes, `"b"`) {
+		t.Errorf("got notes %q, want one about b", notes)
+	}
+}
+
+func TestMigration(t *testing.T) {
+	t.Parallel()
+	dir, path := used(t)
+	steps := append(migrations[:len(migrations):len(migrations)], func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("snapshots"))
+		return err
+	})
+	d := &database{dir: dir}
+	if err := d.open(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing to do
+		if err := d.migrate(steps); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "a newer e2bctl wrote it (version 2") {
+		t.Errorf("got error %v, want the older program to be refused", err)
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add("a", []byte("{}\nvalue"))
+	f.Add("a", []byte(`{"dir":"a.X","saved":"2026-11-22T10:00:00Z"}`+"\n"))
+	f.Add("a", []byte(`{"dir":"a./../../b"}`+"\n"))
+	f.Fuzz(func(t *testing.T, id string, text []byte) {
+		s := &Store{dir: "/state"}
+		record, err := s.decode(id, text)
+		if err != nil || record.Dir == "" {
+			return
+		}
+		if parent := filepath.Dir(record.Dir); parent != s.path(published) {
+			t.Errorf("got %s, want it to be in %s", record.Dir, s.path(published))
+		}
+		again := entry{Dir: filepath.Base(record.Dir), Saved: record.Saved, value: record.Value}
+		same, err := s.decode(id, again.encode())
+		if err != nil || !bytes.Equal(same.Value, record.Value) {
+			t.Errorf("encoded again: got %q and error %v, want %q", same.Value, err, record.Value)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Kept is what a state directory keeps of a sandbox.
+type Kept struct {
+	ID    string
+	Saved time.Time // when its files were
+	Bytes int64     // on the disk, as far as this user can look into them
+}
+
+// Survey lists the files in a state directory, whether or not a process has it open,
+// ordered by id. Where one has, some may be about to be removed. A directory that does
+// not exist keeps nothing.
+func Survey(ctx context.Context, dir string) ([]Kept, error) {
+	names, err := os.ReadDir(filepath.Join(dir, published))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("the state directory %s: %w", dir, explain(err))
+	}
+	var all []Kept
+	for _, name := range names {
+		id, _, _ := strings.Cut(name.Name(), ".")
+		info, err := name.Info()
+		if err != nil || check(Sandboxes, id) != nil {
+			continue // removed since, or not of a store
+		}
+		bytes, err := size(ctx, filepath.Join(dir, published, name.Name()))
+		if err != nil {
+			return nil, err
+		}
+		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes}
+		if last := len(all) - 1; last >= 0 && all[last].ID == id { // it is replaced just now
+			one.Bytes += all[last].Bytes
+			all = all[:last]
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Kept) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+// size returns the bytes that a directory takes on the disk. What cannot be looked into
+// does not count.
+func size(ctx context.Context, dir string) (bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if entry == nil || err != nil {
+			return nil //nolint:nilerr // a mode that a sandbox set, or removed since
+		}
+		if info, err := entry.Info(); err == nil {
+			bytes += blocks(info)
+		}
+		return nil
+	})
+	return bytes, err
+}

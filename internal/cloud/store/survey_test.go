@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestSurvey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if kept, err := Survey(t.Context(), dir); err != nil || len(kept) != 0 {
+		t.Errorf("of no store: got %v and error %v, want nothing", kept, err)
+	}
+	s := open(t, dir)
+	locked := fill(t, s, "text")
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(locked, "large"), make([]byte, 1<<20), 0o600),
+		os.Truncate(filepath.Join(locked, "text"), 1<<40), // no space for a hole
+		os.Mkdir(filepath.Join(locked, "locked"), 0),
+	); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, Sandboxes, "b", "", locked)
+	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
+	put(t, s, Sandboxes, "c", "", "")
+	kept, err := Survey(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Kept{{ID: "a"}, {ID: "b"}}
+	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes")); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	for n, from := range []int64{0, 1 << 20} {
+		if got := kept[n].Bytes; got < from || got > from+1<<16 {
+			t.Errorf("%s: got %d bytes, want a little more than %d", kept[n].ID, got, from)
+		}
+		if age := time.Since(kept[n].Saved); age < 0 || age > time.Minute {
+			t.Errorf("%s: got an age of %v, want it to be saved just now", kept[n].ID, age)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Survey(ctx, dir); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
+	}
+}

@@ -1,0 +1,46 @@
+package sandbox
+
+import (
+	"context"
+	"sync"
+)
+
+// audience is who waits for what a process does. A sandbox that was paused is left to
+// sleep until somebody does. A nil one always waits.
+type audience struct {
+	mu   sync.Mutex
+	size int
+	come chan struct{} // closed while there is somebody
+}
+
+func newAudience() *audience { return &audience{come: make(chan struct{})} }
+
+// join makes the caller one of the audience, until it calls leave.
+func (a *audience) join() (leave func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.size++; a.size == 1 {
+		close(a.come)
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.size--; a.size == 0 {
+			a.come = make(chan struct{})
+		}
+	}
+}
+
+// await waits until there is somebody.
+func (a *audience) await(ctx context.Context) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	come := a.come
+	a.mu.Unlock()
+	select {
+	case <-come:
+	case <-ctx.Done():
+	}
+}
