@@ -140,6 +140,12 @@ func isUnknownUser(err error) bool {
 	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")
 }
 
+// ofKey reports whether an answer is about an API key.
+func ofKey(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && strings.HasPrefix(e.Path, "/api-keys")
+}
+
 func classify(err error) class {
 	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
@@ -174,6 +180,8 @@ func classify(err error) class {
 		return class{code: "forbidden", exit: exitUnauthorized}
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
+	case errors.Is(err, api.ErrNotFound) && ofKey(err):
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):

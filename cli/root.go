@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/apikey"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/code"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
@@ -33,6 +34,7 @@ var commands = []struct {
 	{[]string{"resume"}, sandbox.NewCmdResume},
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
 	{[]string{"code"}, code.NewCmdCode},
+	{[]string{"api-key"}, apikey.NewCmdAPIKey},
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},

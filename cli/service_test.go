@@ -38,6 +38,7 @@ type service struct {
 	created   int
 	askedOnce sync.Once
 	killed    []string
+	keyName   string
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end, so that handlers that hang return
 	killAsked chan struct{} // closed by the first kill of an immortal sandbox
@@ -86,6 +87,8 @@ func newService(t testing.TB) *service {
 	}
 	mux.HandleFunc("GET /sandboxes/{id}", s.sandbox((*service).get))
 	mux.HandleFunc("DELETE /sandboxes/{id}", s.sandbox((*service).kill))
+	mux.HandleFunc("/api-keys", s.keys)
+	mux.HandleFunc("/api-keys/{id}", s.keys)
 	mux.HandleFunc("POST /sandboxes/{id}/pause", s.sandbox((*service).pause))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
@@ -254,6 +257,33 @@ func (s *service) connect(w http.ResponseWriter, r *http.Request, sb *fakeSandbo
 		w.WriteHeader(http.StatusCreated)
 	}
 	_ = json.NewEncoder(w).Encode(sb)
+}
+
+// keys knows one key, "k1", unless it was deleted.
+func (s *service) keys(w http.ResponseWriter, r *http.Request) {
+	const key = `{"id":"k1","name":%q,"createdAt":"2026-11-21T10:00:00Z","mask":{"prefix":"e2b_","valueLength":40,"maskedValuePrefix":"12","maskedValueSuffix":"cdef"}%s}`
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var request struct{ Name string }
+	_ = json.NewDecoder(r.Body).Decode(&request) // only some have a body
+	id := r.PathValue("id")
+	switch {
+	case id != "" && (id != "k1" || s.keyName == ""):
+		problem(w, http.StatusNotFound, "no such key")
+	case r.Method == http.MethodPatch:
+		s.keyName = request.Name
+	case r.Method == http.MethodDelete:
+		s.keyName = ""
+		w.WriteHeader(http.StatusNoContent)
+	case r.Method == http.MethodPost:
+		s.keyName = request.Name
+		w.WriteHeader(http.StatusCreated)
+		fmt.Fprintf(w, key, s.keyName, `,"key":"e2b_12ffcdef"`)
+	case s.keyName == "":
+		_, _ = io.WriteString(w, "[]")
+	default:
+		fmt.Fprintf(w, "["+key+"]", s.keyName, `,"lastUsed":"2026-11-21T11:00:00Z"`)
+	}
 }
 
 func (s *service) pause(w http.ResponseWriter, r *http.Request, sb *fakeSandbox) {

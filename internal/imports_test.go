@@ -36,9 +36,10 @@ var imports = map[string]string{
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
-	"cli": "api cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
+	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":               "cli",
+	"cli/internal/cmd/apikey":  "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
@@ -109,7 +110,8 @@ var imports = map[string]string{
 	"internal/cloud/engine/guest": "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
-		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/place" +
+		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
+		" internal/cloud/engine/room/orphan internal/cloud/engine/room/place" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
 		" internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
@@ -118,6 +120,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
 	"internal/cloud/engine/room/hello":      "",
+	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan" +

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -90,8 +91,13 @@ func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response,
 		return nil, ErrClosed
 	}
 	p.header(r.Header)
-	slept := p.sb.asleep.is()
+	slept, begun := p.sb.asleep.is(), time.Now()
 	response, err := p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))
+	if err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrPortClosed) {
+		if again, ok := p.repeat(r, begun); ok {
+			response, err = p.answer(httpwait.Do(p.sb.client.http.Do, again, limits))
+		}
+	}
 	if err == nil && slept {
 		p.sb.asleep.end()
 	}

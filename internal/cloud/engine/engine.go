@@ -29,16 +29,16 @@ type Sandbox interface {
 	Err() error
 	// Close ends it.
 	Close() error
-	// Dial connects to a port inside. Its errors include [ErrPortClosed], [ErrGone]
-	// and [ErrTooMany].
+	// Dial connects to a port inside. Its errors include [ErrPortClosed], [ErrGone],
+	// [ErrFrozen] and [ErrTooMany].
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	// SetEgress changes the egress of a sandbox that was started with one.
 	// Connections through the old one are cut off.
 	SetEgress(e Egress)
 
-	// Freeze stops every process in it until Thaw; their memory stays as it is. What is
-	// connected through Dial and Egress must have been closed before. It is idempotent,
-	// and Close ends a frozen sandbox as any other. If it fails nothing stays stopped.
+	// Freeze stops every process in it until Thaw; their memory stays as it is. It cuts
+	// what is connected through Dial and Egress. It is idempotent, and Close ends a
+	// frozen sandbox as any other. If it fails, or ctx ends, nothing stays stopped.
 	Freeze(ctx context.Context) error
 	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
 	Thaw(ctx context.Context) error

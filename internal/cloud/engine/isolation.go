@@ -29,6 +29,8 @@ var (
 	ErrPortClosed = errors.New("port is closed")
 	// ErrGone: the sandbox has ended.
 	ErrGone = errors.New("sandbox is gone")
+	// ErrFrozen: the sandbox is frozen, so nothing in it answers.
+	ErrFrozen = errors.New("sandbox is frozen")
 	// ErrClosed: the sandbox was ended by Close.
 	ErrClosed = errors.New("closed")
 	// ErrOutOfMemory: envd was killed because the sandbox reached its memory limit.
@@ -86,7 +88,8 @@ type Report struct {
 	CPU       string
 	Processes string
 	Disk      string
-	// Pause is what stops the processes of a paused sandbox.
+	// Pause is what stops the processes of a paused sandbox: a control group, or
+	// signals and why there is no such group.
 	Pause string
 	// Egress is how connections leave a sandbox: [EgressTransparent], or the reason
 	// why only programs that use the proxy reach the network.

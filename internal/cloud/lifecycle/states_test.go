@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,22 +18,27 @@ import (
 type stage struct {
 	*lifecycle.Registry
 	fakes lifecycletest.Fakes
+
+	mu    sync.Mutex
 	held  map[lifecycletest.Operation]chan struct{}
-	fail  map[lifecycletest.Operation]error
+	fails map[lifecycletest.Operation]error
 }
 
 func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	t.Helper()
-	s := &stage{held: map[lifecycletest.Operation]chan struct{}{}, fail: map[lifecycletest.Operation]error{}}
+	s := &stage{held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}}
 	s.fakes.Hook = func(ctx context.Context, _ string, op lifecycletest.Operation) error {
-		if held := s.held[op]; held != nil {
+		s.mu.Lock()
+		held, fails := s.held[op], s.fails[op]
+		s.mu.Unlock()
+		if held != nil {
 			select {
 			case <-held:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		return s.fail[op]
+		return fails
 	}
 	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {
@@ -46,8 +52,17 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 // hold makes an operation wait until release is called or its context ends.
 func (s *stage) hold(op lifecycletest.Operation) (release func()) {
 	held := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.held[op] = held
 	return func() { close(held) }
+}
+
+// fail makes an operation fail from now on.
+func (s *stage) fail(op lifecycletest.Operation, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fails[op] = err
 }
 
 func (s *stage) create(t *testing.T, change ...func(*lifecycle.Request)) string {

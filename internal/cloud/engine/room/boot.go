@@ -73,6 +73,7 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 		streams:  make(chan struct{}, wire.MaxStreams),
 		dialling: make(chan struct{}, wire.MaxDialling),
 		done:     make(chan struct{}),
+		pause:    newPause(),
 	}
 	if as != forProbe { // nothing runs in a probe that could read private files
 		if err := r.private.wait(ctx); err != nil {

@@ -117,16 +117,30 @@ func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
 		return
 	}
 	var changing sync.Mutex
-	s.change = func(e engine.Egress) {
-		changing.Lock()
-		defer changing.Unlock()
+	held := false
+	replace := func() {
 		open, end := context.WithCancel(life)
+		if held {
+			end()
+		}
 		if old := s.passage.Swap(&passage{e, open, end}); old != nil {
 			old.close()
 		}
 		if s.exit != nil {
-			s.exit.listen(!e.Closed())
+			s.exit.listen(!held && !e.Closed())
 		}
+	}
+	s.change = func(next engine.Egress) {
+		changing.Lock()
+		defer changing.Unlock()
+		e = next
+		replace()
+	}
+	s.hold = func(hold bool) {
+		changing.Lock()
+		defer changing.Unlock()
+		held = hold
+		replace()
 	}
 	if s.exit != nil {
 		s.exit.accept = func() { s.acceptFlows(life) }

@@ -116,7 +116,8 @@ func (errInternetOff) Error() string { return "internet access is off for this s
 func (errInternetOff) Denied() bool { return true }
 
 // Dial connects to a port inside. Errors are [engine.ErrPortClosed] if nothing listens
-// there, [engine.ErrGone] if the sandbox has ended, and [engine.ErrTooMany].
+// there, [engine.ErrGone] if the sandbox has ended, [engine.ErrFrozen] and
+// [engine.ErrTooMany].
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.dial(ctx, port)
 	if err != nil {
@@ -142,7 +143,16 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		<-s.streams
 		return nil, err
 	}
-	st := &stream{UnixConn: conn, release: sync.OnceFunc(func() { <-s.streams })}
+	st := &stream{UnixConn: conn}
+	st.release = sync.OnceFunc(func() {
+		s.pause.leave(st)
+		<-s.streams
+	})
+	if err := s.pause.enter(st); err != nil {
+		theirs.Close()
+		_ = st.Close()
+		return nil, err
+	}
 	err = s.envd.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
 	theirs.Close()
 	if err == nil {
@@ -152,6 +162,9 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		_ = st.Close()
 		if errors.Is(err, engine.ErrPortClosed) || ctx.Err() != nil {
 			return nil, wire.CauseOf(ctx, err)
+		}
+		if s.pause.isShut() {
+			return nil, engine.ErrFrozen
 		}
 		return nil, s.whyUnanswered(err)
 	}

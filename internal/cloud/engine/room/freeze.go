@@ -3,18 +3,365 @@
 package room
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/halt"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Freeze stops every process of the sandbox until Thaw.
-func (s *Sandbox) Freeze(context.Context) error { return errors.ErrUnsupported }
+// freezeTimeout bounds a freeze. It takes some milliseconds, unless a process waits for
+// a disk.
+const freezeTimeout = 10 * time.Second
+
+var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v", freezeTimeout)
+
+// pause is what a sandbox knows of its being frozen.
+type pause struct {
+	turn chan struct{} // held by Freeze, Thaw and Save
+	thaw func() error  // nil unless it is frozen; belongs to who holds turn
+
+	mu      sync.Mutex
+	shut    bool // connections into it are refused
+	streams map[*stream]struct{}
+
+	ordering sync.Mutex // held while a kernel is ordered
+	held     bool       // none is ordered
+	ordered  []int      // pipes; each can be read from when an ordered kernel has joined the groups, or never will
+}
+
+func newPause() pause {
+	return pause{turn: make(chan struct{}, 1), streams: make(map[*stream]struct{})}
+}
+
+// Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every
+// connection into it and out of it. If it fails, or ctx ends, nothing stays stopped.
+func (s *Sandbox) Freeze(ctx context.Context) error {
+	if err := s.freeze(ctx); err != nil {
+		return fmt.Errorf("room: freeze sandbox %s: %w", s.options.ID, err)
+	}
+	return nil
+}
+
+func (s *Sandbox) freeze(ctx context.Context) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.endTurn()
+	if s.pause.thaw != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
+	defer cancel()
+	s.pause.shutOff()
+	s.pause.holdKernels(ctx)
+	thaw, err := s.stopProcesses(ctx)
+	if err != nil {
+		s.pause.orderKernels()
+		s.pause.open()
+		if s.reason.Load() != nil {
+			return engine.ErrGone
+		}
+		return err
+	}
+	s.holdEgress(true)
+	s.pause.thaw = thaw
+	return nil
+}
 
 // Thaw lets the processes of a frozen sandbox run again.
-func (s *Sandbox) Thaw(context.Context) error { return errors.ErrUnsupported }
+func (s *Sandbox) Thaw(ctx context.Context) error {
+	if err := s.thaw(ctx); err != nil {
+		return fmt.Errorf("room: thaw sandbox %s: %w", s.options.ID, err)
+	}
+	return nil
+}
+
+func (s *Sandbox) thaw(ctx context.Context) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.endTurn()
+	if s.pause.thaw == nil {
+		return nil
+	}
+	s.holdEgress(false)
+	s.pause.orderKernels()
+	if err := s.pause.thaw(); err != nil {
+		return err
+	}
+	s.pause.thaw = nil
+	s.pause.open()
+	return nil
+}
+
+// takeTurn waits until this call alone may freeze, thaw or save the sandbox.
+func (s *Sandbox) takeTurn(ctx context.Context) error {
+	if s.reason.Load() != nil {
+		return engine.ErrGone
+	}
+	select {
+	case s.pause.turn <- struct{}{}:
+		return nil
+	case <-s.exited:
+		return engine.ErrGone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Sandbox) endTurn() { <-s.pause.turn }
+
+// holdEgress cuts off what leaves the sandbox, or allows it again.
+func (s *Sandbox) holdEgress(hold bool) {
+	if s.hold != nil {
+		s.hold(hold)
+	}
+}
+
+// stopProcesses stops all processes, and returns what lets them run again.
+func (s *Sandbox) stopProcesses(ctx context.Context) (thaw func() error, err error) {
+	if f := s.group.Freezer(); f != nil {
+		if err = f.Freeze(ctx); err == nil {
+			return f.Thaw, nil
+		}
+		if ctx.Err() != nil || s.reason.Load() != nil {
+			return nil, err
+		}
+		s.room.options.Logger.WarnContext(ctx, "a sandbox is stopped by signals: its control group does not freeze", "sandbox", s.options.ID, "error", err)
+	}
+	envd, err := pidOf(s.pidfd)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.members(envd)
+	if err != nil {
+		return nil, err
+	}
+	halted, err := halt.Stop(ctx, all, envd)
+	if err != nil {
+		return nil, err
+	}
+	return halted.Continue, nil
+}
+
+// members are the processes of a sandbox: those of its group, or those that descend
+// from its envd, to which orphans are given.
+type members struct {
+	*Sandbox
+	envd   int
+	groups []byte // what the kernel says about the groups of envd
+}
+
+func (s *Sandbox) members(envd int) (m members, err error) {
+	m = members{Sandbox: s, envd: envd}
+	m.groups, err = groupsOf(envd)
+	return m, err
+}
+
+func groupsOf(pid int) ([]byte, error) { return os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)) }
+
+func (m members) List() ([]int, error) {
+	if pids, known, err := m.group.Processes(); known {
+		return pids, err
+	}
+	all := []int{m.envd}
+	for i := 0; i < len(all); i++ {
+		children, err := orphan.ChildrenOf(all[i])
+		if err != nil && i == 0 {
+			return nil, err
+		}
+		all = append(all, children...) // none of one that has ended
+	}
+	return all, nil
+}
+
+func (m members) Has(pid int) bool {
+	if groups, err := groupsOf(pid); err != nil || len(m.group.Dirs) > 0 && bytes.Equal(groups, m.groups) {
+		return err == nil
+	}
+	// A process whose first thread has ended is in its groups only by its other threads.
+	if pids, known, err := m.group.Processes(); known {
+		return err == nil && slices.Contains(pids, pid)
+	}
+	for pid != m.envd {
+		parent, err := halt.Parent(pid)
+		if err != nil || parent <= 1 {
+			return false
+		}
+		pid = parent
+	}
+	return true
+}
+
+// shutOff refuses connections into the sandbox and cuts those that are open.
+func (p *pause) shutOff() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = true
+	for st := range p.streams {
+		_ = st.UnixConn.Close() // whoever uses it still has to close it
+	}
+	clear(p.streams)
+}
+
+// open allows connections into the sandbox.
+func (p *pause) open() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = false
+}
+
+// enter notes a connection, so that it can be cut.
+func (p *pause) enter(st *stream) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shut {
+		return engine.ErrFrozen
+	}
+	p.streams[st] = struct{}{}
+	return nil
+}
+
+func (p *pause) leave(st *stream) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.streams, st)
+}
+
+func (p *pause) isShut() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.shut
+}
+
+// joinPatience bounds the wait for kernels that have been ordered. One that is later
+// waits for envd, which does not answer before it is thawed.
+const joinPatience = time.Second
+
+// holdKernels allows no more kernels to be ordered, and waits until those that were
+// ordered are among the sandbox's processes.
+func (p *pause) holdKernels(ctx context.Context) {
+	p.ordering.Lock()
+	defer p.ordering.Unlock()
+	p.held = true
+	for deadline := time.Now().Add(joinPatience); ctx.Err() == nil && time.Now().Before(deadline); {
+		if p.forgetJoined(20*time.Millisecond) == 0 {
+			return
+		}
+	}
+}
+
+// orderKernels allows kernels to be ordered.
+func (p *pause) orderKernels() {
+	p.ordering.Lock()
+	defer p.ordering.Unlock()
+	p.held = false
+}
+
+// order runs f, which orders a kernel with a file that the kernel writes to when it has
+// joined the groups of the sandbox, as it writes to the files of these groups.
+func (p *pause) order(f func(joined *os.File) error) error {
+	p.ordering.Lock()
+	defer p.ordering.Unlock()
+	if p.held {
+		return engine.ErrFrozen
+	}
+	p.forgetJoined(0)
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("pipe2", err)
+	}
+	joined := os.NewFile(uintptr(ends[1]), "joined")
+	defer joined.Close()
+	if err := f(joined); err != nil {
+		wire.CloseFD(ends[0])
+		return err
+	}
+	p.ordered = append(p.ordered, ends[0])
+	return nil
+}
+
+// forgetJoined waits for a while until a kernel has joined, or never will, and returns
+// how many are still to be waited for.
+func (p *pause) forgetJoined(wait time.Duration) (left int) {
+	if len(p.ordered) == 0 {
+		return 0
+	}
+	polled := make([]unix.PollFd, len(p.ordered))
+	for i, fd := range p.ordered {
+		polled[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+	}
+	if _, err := unix.Poll(polled, int(wait.Milliseconds())); err != nil {
+		return len(p.ordered) // interrupted
+	}
+	p.ordered = p.ordered[:0]
+	for _, fd := range polled {
+		if fd.Revents == 0 {
+			p.ordered = append(p.ordered, int(fd.Fd))
+			continue
+		}
+		wire.CloseFD(int(fd.Fd))
+	}
+	return len(p.ordered)
+}
+
+// end forgets all orders.
+func (p *pause) end() {
+	p.ordering.Lock()
+	defer p.ordering.Unlock()
+	p.held = true
+	for _, fd := range p.ordered {
+		wire.CloseFD(fd)
+	}
+	p.ordered = nil
+}
+
+// Memory returns the bytes of memory in use that cannot be reclaimed, files of the
+// sandbox included. Without a control group that counts them, it is the memory of the
+// processes without their files; 0 if that cannot be found out either.
+func (s *Sandbox) Memory() int64 {
+	f, err := s.group.OpenMemoryUse()
+	if err != nil {
+		return 0 // the sandbox has ended
+	}
+	if f != nil {
+		defer f.Close()
+		m, _ := cgroup.ReadMemory(f)
+		return int64(m.Used())
+	}
+	envd, err := pidOf(s.pidfd)
+	if err != nil {
+		return 0
+	}
+	pids, err := members{Sandbox: s, envd: envd}.List()
+	if err != nil {
+		return 0
+	}
+	var pages int64
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		var size, resident, shared int64
+		if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err == nil {
+			pages += max(0, resident-shared)
+		}
+	}
+	return pages * int64(os.Getpagesize())
+}
 
 // Save copies the files that were written in the sandbox to dir.
 func (s *Sandbox) Save(context.Context, string) error { return errors.ErrUnsupported }
-
-// Memory returns the bytes of memory in use that cannot be reclaimed.
-func (s *Sandbox) Memory() int64 { return 0 }

@@ -316,6 +316,14 @@ func serveUntilKilled(dir string) {
 		}
 		l.Pids = append(l.Pids, children...)
 	}
+	if means := os.Getenv("ROOM_TEST_FREEZE"); means != "" {
+		if means == bySignals {
+			s.group = withoutFreezer(s.group)
+		}
+		if err := s.Freeze(ctx); err != nil {
+			log.Fatal(err)
+		}
+	}
 	json.NewEncoder(os.Stdout).Encode(l)
 	<-s.Done()
 }

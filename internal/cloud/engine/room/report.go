@@ -44,6 +44,11 @@ func (r *Room) fillReport(notes, hidden []string) {
 	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}
+	if how, why := r.groups.FreezesWith(); how != "" {
+		r.report.Pause = how
+	} else {
+		r.report.Pause = fmt.Sprintf("signals: %v", why)
+	}
 	if r.groups.Unbounded != nil {
 		r.note(fmt.Sprintf("all sandboxes together may have as many processes as the machine: %v", r.groups.Unbounded))
 	}

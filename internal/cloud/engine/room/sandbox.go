@@ -57,10 +57,12 @@ type Sandbox struct {
 	noExit   string        // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
 	change   func(engine.Egress) // sets egress
+	hold     func(bool)          // cuts it off while the sandbox is frozen; nil if it never had any
 	refusing atomic.Bool         // connections were refused, and that was logged
 	kernels  allowance           // how many kernels may be forked for it
 	ttys     terminals           // that were opened for it
 	flows    sync.WaitGroup
+	pause    pause
 
 	mu      sync.Mutex
 	ending  bool
@@ -188,6 +190,7 @@ func (s *Sandbox) end() error {
 	}
 	s.exit.close()
 	s.flows.Wait()
+	s.pause.end()
 	if s.pidfd != nil {
 		s.pidfd.Close()
 	}

@@ -507,17 +507,17 @@ func TestServerKilled(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/keeper killed %v", level, both), func(t *testing.T) {
 				t.Parallel()
 				newRoomOn(t, level) // skips where there is none
-				killServer(t, level, both)
+				killServer(t, level, both, "")
 			})
 		}
 	}
 }
 
-func killServer(t *testing.T, level engine.Isolation, both bool) {
+func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) {
 	parent := t.TempDir()
 	dir := mkdir(t, filepath.Join(parent, "instance"))
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = append(os.Environ(), "ROOM_TEST_SERVER="+dir, "ROOM_TEST_LEVEL="+string(level))
+	cmd.Env = append(os.Environ(), "ROOM_TEST_SERVER="+dir, "ROOM_TEST_LEVEL="+string(level), "ROOM_TEST_FREEZE="+freeze)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

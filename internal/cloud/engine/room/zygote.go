@@ -245,7 +245,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
-	return ours, s.room.zygote.fork(order, files...)
+	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(order, append(files, joined)...) })
 }
 
 // owner returns the user of the room that made the sandbox's user namespace.

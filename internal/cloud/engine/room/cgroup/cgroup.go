@@ -21,6 +21,7 @@ type Groups struct {
 	byController map[string]Hierarchy // "memory", "cpu", "pids"
 	Why          map[string]string    // why a controller is not in byController
 	Unbounded    error                // why all processes together are not limited
+	freezer      freezers
 }
 
 // Hierarchy is a group in one of the hierarchies.
@@ -50,6 +51,9 @@ func (g *Groups) Directories() []string {
 			dirs = append(dirs, h.Dir)
 		}
 	}
+	if g.freezer.home != "" {
+		dirs = append(dirs, g.freezer.dir)
+	}
 	return dirs
 }
 
@@ -64,6 +68,7 @@ func Create(name string, processes, part int64) *Groups {
 	if h, ok := g.byController["pids"]; ok {
 		g.Unbounded = h.limitProcesses(processes, part)
 	}
+	g.addFreezer(mounts, name)
 	return g
 }
 

@@ -18,6 +18,8 @@ type Group struct {
 	Dirs   []Hierarchy // each once
 	Memory Hierarchy   // its Dir is "" if there is none
 	CPU    Hierarchy   // likewise
+
+	freezer *Freezer // nil if nothing freezes it
 }
 
 // Create makes the groups of a sandbox with its limits.
@@ -45,6 +47,7 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 			}
 		}
 	}
+	s.freezer = g.newFreezer(s, name)
 	return s, nil
 }
 

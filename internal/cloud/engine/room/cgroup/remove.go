@@ -22,6 +22,9 @@ func (s *Group) Remove() error {
 	for i, h := range s.Dirs {
 		dirs[i] = h.Dir
 	}
+	if dir, made := s.freezer.leave(); made {
+		dirs = append(dirs, dir)
+	}
 	return Remove(context.Background(), dirs)
 }
 

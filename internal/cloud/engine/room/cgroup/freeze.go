@@ -1,0 +1,358 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// FreezesWith returns what freezes the processes of a group, for the report; "" if
+// nothing here does, and why.
+func (g *Groups) FreezesWith() (how string, why error) {
+	if g.freezer.dir == "" {
+		return "", g.freezer.why
+	}
+	return "control group v2", nil
+}
+
+// freezers is where the groups with which sandboxes are frozen are made. Only version
+// 2 can do it: what the freezer of version 1 has frozen cannot be killed, and would
+// outlive a server that was killed.
+type freezers struct {
+	dir  string // "" if this process may not
+	why  error
+	home string // where this process is, and every process before it is moved; "" if sandboxes begin in their groups
+}
+
+// addFreezer finds or makes the place of the groups that freeze. Where all controllers
+// are in version 1 this is one more group, in a hierarchy that needs no controller to
+// freeze. Sandboxes are moved there when they are first frozen and not when they start:
+// to move a process the kernel stops all forks on the machine for some milliseconds.
+func (g *Groups) addFreezer(mounts []mount, name string) {
+	for _, h := range g.byController {
+		if h.Version == 2 {
+			g.freezer.dir = h.Dir
+			return
+		}
+	}
+	g.freezer.why = errors.New("no version 2 hierarchy")
+	if len(g.byController) == 0 {
+		g.freezer.why = errors.New("no group lists the processes of a sandbox")
+		return
+	}
+	for _, m := range mounts {
+		if m.version == 2 {
+			if g.freezer.why = tryFreezer(m.own, name); g.freezer.why == nil {
+				g.freezer.dir, g.freezer.home = filepath.Join(m.own, name), m.own
+			}
+			return
+		}
+	}
+}
+
+// tryFreezer makes the group name in own, if processes of own may be moved to groups
+// below it and frozen there.
+func tryFreezer(own, name string) error {
+	if err := openable(filepath.Join(own, "cgroup.procs")); err != nil {
+		return err
+	}
+	dir := filepath.Join(own, name)
+	if err := mkdirGroup(dir); err != nil {
+		return err
+	}
+	for _, file := range []string{"cgroup.freeze", "cgroup.procs"} {
+		if err := openable(filepath.Join(dir, file)); err != nil {
+			return errors.Join(err, os.Remove(dir))
+		}
+	}
+	return nil
+}
+
+func openable(path string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// Freezer freezes the processes of one sandbox. Only one goroutine may use it at a
+// time, while another may remove the group.
+type Freezer struct {
+	dir     string
+	home    string // see freezers
+	members string // the file that lists the threads to move; "" if they begin in dir
+	cpu     string // a group of version 1 whose share can be lowered; "" if there is none
+
+	mu            sync.Mutex
+	made, removed bool
+}
+
+// newFreezer returns the freezer of a group that has been made; nil if there is none.
+func (g *Groups) newFreezer(s *Group, name string) *Freezer {
+	if g.freezer.dir == "" {
+		return nil
+	}
+	f := &Freezer{dir: filepath.Join(g.freezer.dir, name), home: g.freezer.home}
+	if f.home == "" {
+		f.made = true // it is one of s.Dirs
+		return f
+	}
+	f.members = filepath.Join(s.Dirs[0].Dir, "tasks")
+	if s.CPU.Version == 1 {
+		f.cpu = s.CPU.Dir
+	}
+	return f
+}
+
+// Processes lists the processes of the group, as this process numbers them. known is
+// false if there is no group.
+func (s *Group) Processes() (pids []int, known bool, err error) {
+	if s == nil || len(s.Dirs) == 0 {
+		return nil, false, nil
+	}
+	pids, err = numbersIn(filepath.Join(s.Dirs[0].Dir, "cgroup.procs"))
+	return pids, true, err
+}
+
+// Freezer returns what freezes the processes of the group; nil if nothing does.
+func (s *Group) Freezer() *Freezer {
+	if s == nil {
+		return nil
+	}
+	return s.freezer
+}
+
+// Freeze stops every process until Thaw, and returns when none runs any more. If it
+// fails, or ctx ends, nothing stays frozen.
+func (f *Freezer) Freeze(ctx context.Context) error {
+	err := f.prepare()
+	if err == nil {
+		err = f.set("1")
+	}
+	if err == nil && f.home != "" {
+		err = f.gather(ctx)
+	}
+	if err == nil {
+		err = f.await(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, f.Thaw())
+	}
+	return nil
+}
+
+// Thaw lets the processes run again.
+func (f *Freezer) Thaw() error {
+	err := f.set("0")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil // the group is gone, and so is all that was in it
+	}
+	return err
+}
+
+func (f *Freezer) set(value string) error {
+	file, err := os.OpenFile(filepath.Join(f.dir, "cgroup.freeze"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = file.WriteString(value)
+	return err
+}
+
+// prepare makes the group, unless it was made before.
+func (f *Freezer) prepare() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.removed {
+		return fs.ErrNotExist
+	}
+	if f.made {
+		return nil
+	}
+	if err := os.Mkdir(f.dir, 0o755); err != nil {
+		return err
+	}
+	f.made = true
+	return nil
+}
+
+// leave returns the directory to remove, if one was made that is not among those of the
+// sandbox's other groups, and keeps it from being made later.
+func (f *Freezer) leave() (dir string, made bool) {
+	if f == nil || f.home == "" {
+		return "", false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removed = true
+	return f.dir, f.made
+}
+
+// quickPasses is how often the processes are listed and moved before the sandbox is
+// slowed down. After one pass, only those are missing that were started meanwhile, by
+// processes that were not frozen yet.
+const quickPasses = 3
+
+// gather moves all processes into the group, where each freezes as it arrives, and
+// what they start later is born.
+func (f *Freezer) gather(ctx context.Context) error {
+	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	for pass := 0; ; pass++ {
+		if pass == quickPasses {
+			restore, err := f.slowDown()
+			defer restore()
+			if err != nil {
+				return err
+			}
+		}
+		missing, err := f.missing()
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 {
+			return f.release()
+		}
+		for _, thread := range missing { // with all others of its process
+			if _, err := to.WriteString(strconv.Itoa(thread)); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("move a process to %s: %w", f.dir, err)
+			}
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%d threads were still to be frozen: %w", len(missing), context.Cause(ctx))
+		}
+	}
+}
+
+// missing lists threads that are not in the group yet. Processes cannot be compared:
+// one whose first thread has ended is listed in only one of the versions.
+func (f *Freezer) missing() ([]int, error) {
+	here, all, err := f.threads()
+	return without(all, here), err
+}
+
+// threads lists the threads in the group, and all of the sandbox.
+func (f *Freezer) threads() (here, all []int, err error) {
+	if here, err = numbersIn(filepath.Join(f.dir, "cgroup.threads")); err == nil {
+		all, err = numbersIn(f.members)
+	}
+	return here, all, err
+}
+
+// release moves processes back that are not the sandbox's: the number of one that had
+// ended may have been given to another one before it was moved.
+func (f *Freezer) release() error {
+	here, all, err := f.threads()
+	if err != nil {
+		return err
+	}
+	for _, pid := range without(here, all) {
+		err := os.WriteFile(filepath.Join(f.home, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// slowDown leaves the sandbox a thousandth of a processor until restore is called.
+// Processes that start others as fast as they can be listed start nearly none then.
+func (f *Freezer) slowDown() (restore func(), err error) {
+	if f.cpu == "" {
+		return func() {}, nil
+	}
+	const quota, period = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+	was, err := os.ReadFile(filepath.Join(f.cpu, quota))
+	if err != nil {
+		return func() {}, err
+	}
+	every, err := os.ReadFile(filepath.Join(f.cpu, period))
+	if err != nil {
+		return func() {}, err
+	}
+	write := func(name string, value []byte) error { return os.WriteFile(filepath.Join(f.cpu, name), value, 0) }
+	restore = func() {
+		// Both fail only if the group is gone.
+		_ = write(period, every)
+		_ = write(quota, was)
+	}
+	err = write(period, []byte("1000000"))
+	if err == nil {
+		err = write(quota, []byte("1000"))
+	}
+	return restore, err
+}
+
+// await waits until no process of the group runs. One that waits for a disk is not
+// frozen before it has what it waits for.
+func (f *Freezer) await(ctx context.Context) error {
+	const step = 20 // milliseconds until the end of ctx is noticed
+	events, err := os.Open(filepath.Join(f.dir, "cgroup.events"))
+	if err != nil {
+		return err
+	}
+	defer events.Close()
+	for {
+		text := make([]byte, 256)
+		n, err := events.ReadAt(text, 0)
+		if n == 0 {
+			return err
+		}
+		if slices.Contains(strings.Split(string(text[:n]), "\n"), "frozen 1") {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("processes were still running: %w", context.Cause(ctx))
+		}
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(events.Fd()), Events: unix.POLLPRI}}, step); err != nil && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("poll", err)
+		}
+	}
+}
+
+// numbersIn reads a list of processes or threads, each of which may be there more than
+// once.
+func numbersIn(file string) ([]int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0 is one that this process cannot see
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// without returns those of all that are not in some.
+func without(all, some []int) (rest []int) {
+	in := make(map[int]bool, len(some))
+	for _, pid := range some {
+		in[pid] = true
+	}
+	for _, pid := range all {
+		if !in[pid] {
+			in[pid] = true
+			rest = append(rest, pid)
+		}
+	}
+	return rest
+}

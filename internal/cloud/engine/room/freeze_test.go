@@ -1,0 +1,430 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
+)
+
+// What stops the processes of a sandbox.
+const (
+	byGroup   = "group"
+	bySignals = "signals"
+)
+
+// withoutFreezer returns the group as it is on a machine where groups do not freeze.
+func withoutFreezer(g *cgroup.Group) *cgroup.Group {
+	return &cgroup.Group{Dirs: g.Dirs, Memory: g.Memory, CPU: g.CPU}
+}
+
+// eachFreeze runs a test with each level and means of freezing.
+func eachFreeze(t *testing.T, test func(t *testing.T, s *Sandbox, means string)) {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+		for _, means := range []string{byGroup, bySignals} {
+			t.Run(string(level)+"/"+means, func(t *testing.T) {
+				t.Parallel()
+				r := newRoomOn(t, level)
+				s := newSandbox(t, r, engine.SandboxOptions{})
+				switch {
+				case means == bySignals:
+					s.group = withoutFreezer(s.group)
+				case s.group.Freezer() == nil:
+					t.Skipf("no group freezes here: %s", r.Report().Pause)
+				}
+				test(t, s, means)
+			})
+		}
+	}
+}
+
+func freeze(t testing.TB, s *Sandbox) {
+	t.Helper()
+	if err := s.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func thaw(t testing.TB, s *Sandbox) {
+	t.Helper()
+	if err := s.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// background starts a command that outlives the request.
+func background(t testing.TB, s *Sandbox, command string) {
+	t.Helper()
+	if got := sh(t, s, "("+command+") >/dev/null 2>&1 & :"); got.Status != 0 {
+		t.Fatalf("%s: got %+v", command, got)
+	}
+}
+
+// processorTime returns the ticks that the processes have used.
+func processorTime(t testing.TB, s *Sandbox) (ticks int) {
+	t.Helper()
+	envd, err := pidOf(s.pidfd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids, err := members{Sandbox: s, envd: envd}.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		for _, field := range fields[11:13] {
+			n, _ := strconv.Atoi(field)
+			ticks += n
+		}
+	}
+	return ticks
+}
+
+// isStill checks that nothing runs: in a tenth of a second in which this process is
+// busy, what is frozen uses no time.
+func isStill(t *testing.T, s *Sandbox) {
+	t.Helper()
+	before := processorTime(t, s)
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+		if now := processorTime(t, s); now != before {
+			t.Fatalf("frozen processes used %d ticks", now-before)
+		}
+	}
+}
+
+// crowd is what a sandbox may contain: a program that computes, one with threads of
+// which the first has ended, a stopped one, a traced one, a zombie, one that waits for a
+// child of vfork, a shell that watches its children, and many that sleep.
+const crowd = `
+import ctypes, os, signal, subprocess, sys, threading, time
+libc = ctypes.CDLL(None)
+def child(f):
+    pid = os.fork()
+    if pid == 0:
+        try: f()
+        finally: os._exit(0)
+    return pid
+def compute():
+    while True: pass
+def headless():
+    threading.Thread(target=compute).start()
+    libc.pthread_exit(None)
+def vfork():
+    pid = libc.syscall(56, 0x4000 | 17, 0, 0, 0, 0) if os.uname().machine == "x86_64" else os.fork()
+    if pid == 0:
+        libc.sleep(1000)
+        libc._exit(0)
+def traced():
+    libc.ptrace(0, 0, 0, 0)
+    os.kill(os.getpid(), signal.SIGSTOP)
+child(compute)
+child(headless)
+child(vfork)
+stopped = child(lambda: os.kill(os.getpid(), signal.SIGSTOP) or time.sleep(1000))
+child(lambda: None)
+child(traced)
+for i in range(40): child(lambda: time.sleep(1000))
+watched = child(lambda: time.sleep(1000))
+open(sys.argv[1] + "/stopped", "w").write(str(stopped))
+open(sys.argv[1] + "/ready", "w").close()
+while True:
+    # Nobody in here may see that a process was stopped by the freeze.
+    pid, status = os.waitpid(watched, os.WUNTRACED | os.WNOHANG)
+    if pid: open(sys.argv[1] + "/seen", "w").write(str(status))
+`
+
+func startCrowd(t *testing.T, s *Sandbox) {
+	t.Helper()
+	background(t, s, "cat > $TMPDIR/crowd.py <<'EOF'\n"+crowd+"\nEOF\nexec python3 $TMPDIR/crowd.py $TMPDIR")
+	until(t, "the crowd is there", func() bool { return sh(t, s, "cat $TMPDIR/ready").Status == 0 })
+	until(t, "one of it is stopped", func() bool {
+		return strings.HasPrefix(sh(t, s, "cut -d' ' -f3 /proc/$(cat $TMPDIR/stopped)/stat").Output, "T")
+	})
+}
+
+// TestFreeze: nothing runs while a sandbox is frozen, connections are cut and refused,
+// and everything goes on when it is thawed.
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
+		startCrowd(t, s)
+		before := sh(t, s, "ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python")
+		open, err := s.Dial(t.Context(), 49983)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer open.Close()
+		for range 3 {
+			began := time.Now()
+			freeze(t, s)
+			t.Logf("frozen in %v", time.Since(began))
+			freeze(t, s)
+			isStill(t, s)
+			if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, engine.ErrFrozen) {
+				t.Errorf("dialling a frozen sandbox: got %v, want %v", err, engine.ErrFrozen)
+			}
+			if n, err := open.Read(make([]byte, 1)); n != 0 || err == nil {
+				t.Errorf("an open connection read %d bytes, %v", n, err)
+			}
+			began = time.Now()
+			thaw(t, s)
+			t.Logf("thawed in %v", time.Since(began))
+			thaw(t, s)
+			if got := sh(t, s, "cut -d' ' -f3 /proc/$(cat $TMPDIR/stopped)/stat; cat $TMPDIR/seen 2>/dev/null"); got.Output != "T\n" {
+				t.Errorf("the process that was stopped before, and what was seen: got %q, want T", got.Output)
+			}
+		}
+		if after := sh(t, s, "ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python"); s.root == nil && after.Output != before.Output {
+			t.Errorf("there are %s processes, there were %s", after.Output, before.Output)
+		}
+		ticks := processorTime(t, s)
+		until(t, "they run again", func() bool { return processorTime(t, s) > ticks+1 })
+		if s.Memory() < 1<<20 {
+			t.Errorf("it uses %d bytes", s.Memory())
+		}
+	})
+}
+
+// TestFreezeChain: processes that start others faster than anything could list them are
+// frozen, go on when thawed, and end with the sandbox.
+func TestFreezeChain(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, means string) {
+		background(t, s, "cd $TMPDIR && exec python3 -c '"+chaintest.Script+"'")
+		until(t, "the chain is there", func() bool { return sh(t, s, "test -e $TMPDIR/lock").Status == 0 })
+		for range 2 {
+			freeze(t, s)
+			isStill(t, s)
+			thaw(t, s)
+		}
+		ticks := processorTime(t, s)
+		until(t, "it runs again", func() bool { return processorTime(t, s) > ticks })
+		freeze(t, s)
+	})
+}
+
+// TestFreezeAndClose: a frozen sandbox ends at once, also while it is being frozen.
+func TestFreezeAndClose(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, means string) {
+		background(t, s, "while :; do sleep 0.01; done")
+		freeze(t, s)
+		began := time.Now()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("the end took %v", took)
+		}
+		for name, f := range map[string]func(context.Context) error{"freeze": s.Freeze, "thaw": s.Thaw} {
+			if err := f(t.Context()); !errors.Is(err, engine.ErrGone) {
+				t.Errorf("%s after the end: got %v, want %v", name, err, engine.ErrGone)
+			}
+		}
+		for i := range 5 {
+			s, err := s.room.NewSandbox(t.Context(), engine.SandboxOptions{ID: "raced"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if means == bySignals {
+				s.group = withoutFreezer(s.group)
+			}
+			var both sync.WaitGroup
+			both.Go(func() {
+				if err := s.Freeze(t.Context()); err != nil && !errors.Is(err, engine.ErrGone) {
+					t.Errorf("freeze: %v", err)
+				}
+			})
+			both.Go(func() {
+				for end := time.Now().Add(time.Duration(i) * time.Millisecond / 2); time.Now().Before(end); {
+				}
+				if err := s.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			})
+			both.Wait()
+			for _, h := range s.group.Dirs {
+				if exists(h.Dir) {
+					t.Errorf("%s is left", h.Dir)
+				}
+			}
+			for _, dir := range s.room.groups.Directories() {
+				if exists(filepath.Join(dir, strconv.FormatUint(s.number, 10))) {
+					t.Errorf("a group is left in %s", dir)
+				}
+			}
+		}
+	})
+}
+
+// TestServerKilledFrozen: what is frozen does not outlive its server.
+func TestServerKilledFrozen(t *testing.T) {
+	t.Parallel()
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
+		for _, means := range []string{byGroup, bySignals} {
+			t.Run(string(level)+"/"+means, func(t *testing.T) {
+				t.Parallel()
+				newRoomOn(t, level) // skips where there is none
+				killServer(t, level, false, means)
+				killServer(t, level, true, means)
+			})
+		}
+	}
+}
+
+// TestFreezeEgress: connections out of a frozen sandbox are cut, and new ones can be
+// made when it is thawed, by the egress that was set last.
+func TestFreezeEgress(t *testing.T) {
+	t.Parallel()
+	connected, cut := make(chan struct{}), make(chan struct{})
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{Egress: &testEgress{dial: func(context.Context, string, uint16) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = io.ReadFull(far, make([]byte, len("ping")))
+			close(connected)
+			_, _ = far.Read(make([]byte, 1))
+			far.Close()
+			close(cut)
+		}()
+		return near, nil
+	}}})
+	conn, err := s.Dial(t.Context(), 49983)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const body = `{"Host":"example.com","Port":443}`
+	fmt.Fprintf(conn, "POST /egress HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	<-connected
+	freeze(t, s)
+	<-cut
+	s.SetEgress(&testEgress{dial: func(_ context.Context, host string, _ uint16) (net.Conn, error) {
+		near, end := net.Pipe()
+		go func() {
+			_, _ = io.ReadFull(end, make([]byte, len("ping")))
+			fmt.Fprint(end, "hello from ", host)
+			end.Close()
+		}()
+		return near, nil
+	}})
+	thaw(t, s)
+	if got := call(t, s, "/egress", testRequest{Host: "example.com", Port: 443}); got.Output != "hello from example.com" {
+		t.Errorf("after the thaw: got %+v", got)
+	}
+}
+
+// TestFreezeKernel: a kernel that is forked while its sandbox is frozen is frozen too.
+func TestFreezeKernel(t *testing.T) {
+	t.Parallel()
+	r := warmRoom(t)
+	for _, means := range []string{byGroup, bySignals} {
+		t.Run(means, func(t *testing.T) {
+			s := newSandbox(t, r, engine.SandboxOptions{ID: means})
+			if means == bySignals {
+				s.group = withoutFreezer(s.group)
+			} else if s.group.Freezer() == nil {
+				t.Skip(r.Report().Pause)
+			}
+			background(t, s, "while :; do :; done")
+			for range 5 {
+				asked := make(chan struct{})
+				conn, err := s.Dial(t.Context(), 49983)
+				if err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprint(conn, "GET /kernels?n=8 HTTP/1.0\r\n\r\n")
+				go func() {
+					defer close(asked)
+					io.Copy(io.Discard, conn)
+					conn.Close()
+				}()
+				freeze(t, s)
+				isStill(t, s)
+				thaw(t, s)
+				<-asked
+			}
+			if !r.zygote.isWarm() {
+				t.Error("the zygote is gone")
+			}
+		})
+	}
+}
+
+// TestFreezeEnds: a freeze whose context ends leaves nothing frozen.
+func TestFreezeEnds(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
+		background(t, s, "while :; do :; done")
+		for n := range 20 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n)*100*time.Microsecond)
+			err := s.Freeze(ctx)
+			cancel()
+			if err == nil {
+				thaw(t, s)
+			}
+			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+				t.Fatalf("after %v: got %+v", err, got)
+			}
+		}
+	})
+}
+
+// BenchmarkFreeze measures freeze and thaw of 100 processes, one of which has 500 MB.
+func BenchmarkFreeze(b *testing.B) {
+	for _, means := range []string{byGroup, bySignals} {
+		b.Run(means, func(b *testing.B) {
+			r := newRoomOn(b, engine.Full)
+			s := newSandbox(b, r, engine.SandboxOptions{})
+			if means == bySignals {
+				s.group = withoutFreezer(s.group)
+			} else if s.group.Freezer() == nil {
+				b.Skip(r.Report().Pause)
+			}
+			background(b, s, `exec python3 -c '
+import os, time
+for i in range(100):
+    if os.fork() == 0: time.sleep(10000)
+big = b"x" * (500 << 20)
+open("/tmp/ready", "w").close()
+time.sleep(10000)'`)
+			until(b, "they are there", func() bool { return sh(b, s, "test -e /tmp/ready").Status == 0 })
+			began := time.Now()
+			freeze(b, s)
+			b.ReportMetric(float64(time.Since(began).Microseconds())/1000, "first-ms")
+			thaw(b, s)
+			var frozen, thawed []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				freeze(b, s)
+				between := time.Now()
+				thaw(b, s)
+				frozen, thawed = append(frozen, between.Sub(began)), append(thawed, time.Since(between))
+			}
+			for name, all := range map[string][]time.Duration{"freeze": frozen, "thaw": thawed} {
+				b.ReportMetric(float64(slices.Max(all).Microseconds())/1000, name+"-max-ms")
+				slices.Sort(all)
+				b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, name+"-ms")
+			}
+		})
+	}
+}

@@ -1,0 +1,213 @@
+//go:build linux
+
+package halt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Members are the processes to stop. They may start others and end at any time.
+type Members interface {
+	// List lists them, as this process numbers them.
+	List() ([]int, error)
+	// Has reports whether a process is one of them.
+	Has(pid int) bool
+}
+
+// Halted are processes that were stopped.
+type Halted struct {
+	members Members
+	last    int
+	known   map[int]*process
+	order   []*process // parents before their children
+}
+
+// process is a member, which is not mistaken for a later one with the same number.
+type process struct {
+	pid     int
+	started uint64
+	stopped bool // by us; otherwise it was stopped before
+	awaited bool // its stop was waited for
+}
+
+// Stop stops all members and returns when none of them runs, and so none can start
+// another. If it fails, or ctx ends, nothing stays stopped that ran.
+//
+// Parents are stopped before their children, so that none of them is told that a child
+// has stopped. Only last, the parent of orphans, is stopped when no other runs, because
+// orphans that end have to be waited for: otherwise those that start others as fast as
+// they can would fill the machine. A process that waits for a disk, or for a child that
+// it started with vfork, stops before it runs another instruction, and is not waited for.
+func Stop(ctx context.Context, members Members, last int) (*Halted, error) {
+	h := &Halted{members: members, last: last, known: make(map[int]*process)}
+	// One quiet pass is not enough: a process that it found stopped may have been told to
+	// continue by one that stopped before it was looked at.
+	const enough = 2
+	for quiet, with := 0, false; ; {
+		settled, err := h.pass(with)
+		if err == nil && ctx.Err() != nil {
+			err = fmt.Errorf("processes were still running: %w", context.Cause(ctx))
+		}
+		if err != nil {
+			return nil, errors.Join(err, h.Continue())
+		}
+		switch {
+		case !settled:
+			quiet = 0
+		case !with:
+			with = true
+		default:
+			quiet++
+		}
+		if quiet == enough {
+			return h, nil
+		}
+	}
+}
+
+// Continue lets run what Stop stopped: children before their parents, so that none of
+// these sees a child that is stopped.
+func (h *Halted) Continue() error {
+	var errs []error
+	for _, p := range slices.Backward(h.order) {
+		if p.stopped {
+			errs = append(errs, p.signal(unix.SIGCONT))
+		}
+	}
+	h.known, h.order = nil, nil
+	return errors.Join(errs...)
+}
+
+// pass stops the members that it finds running, and reports whether there were none.
+// The last is only among them if with is set.
+func (h *Halted) pass(with bool) (settled bool, err error) {
+	pids, err := h.members.List()
+	if err != nil {
+		return false, err
+	}
+	listed := make(map[int]bool, len(pids))
+	for _, pid := range pids {
+		listed[pid] = pid != h.last
+	}
+	settled = true
+	for _, pid := range slices.Backward(pids) { // the others may have ended in the meantime
+		for _, now := range lineage(pid, listed) {
+			listed[now.pid] = false
+			held, err := h.hold(now)
+			if err != nil {
+				return false, err
+			}
+			settled = settled && held
+		}
+		settled = settled && !listed[pid] // it has ended, and may have started another one before
+	}
+	if !with {
+		return settled, nil
+	}
+	now, err := look(h.last)
+	if err != nil {
+		return false, err
+	}
+	held, err := h.hold(now)
+	return settled && held, err
+}
+
+// lineage returns the status of the process and of those of its ancestors that are
+// listed, the oldest first; none if it is not listed, or has ended.
+func lineage(pid int, listed map[int]bool) (line []status) {
+	for listed[pid] && len(line) < len(listed) {
+		now, err := look(pid)
+		if err != nil {
+			break
+		}
+		line = append(line, now)
+		pid = now.parent
+	}
+	slices.Reverse(line)
+	return line
+}
+
+// hold stops a process, and reports whether it was found stopped.
+func (h *Halted) hold(now status) (held bool, err error) {
+	p := h.known[now.pid]
+	seen := p != nil && p.started == now.started
+	if !seen {
+		if !h.members.Has(now.pid) {
+			return false, nil // its number was used again, or it has just ended
+		}
+		p = &process{pid: now.pid, started: now.started}
+		h.known[now.pid] = p
+		if now.pid == h.last {
+			h.order = slices.Insert(h.order, 0, p)
+		} else {
+			h.order = append(h.order, p)
+		}
+	}
+	if now.ended() {
+		return seen, nil
+	}
+	if held, err := now.held(); held || err != nil {
+		return held, ignoreGone(err)
+	}
+	if parent := h.known[now.parent]; parent != nil && parent.stopped && !parent.awaited {
+		parent.awaited = true
+		if err := parent.await(); err != nil {
+			return false, err
+		}
+	}
+	held = p.stopped && now.state == waiting
+	p.stopped = true
+	return held, p.signal(unix.SIGSTOP)
+}
+
+// patience bounds the wait for a process that has been sent the signal. It stops as soon
+// as it runs, so only on a busy machine does this take long.
+const patience = 20 * time.Millisecond
+
+// await waits until the process has stopped, or patience is over.
+func (p *process) await() error {
+	pause := 10 * time.Microsecond
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); pause *= 2 {
+		now, err := look(p.pid)
+		if err != nil || now.started != p.started || now.ended() || now.state == waiting {
+			return ignoreGone(err)
+		}
+		if held, err := now.held(); held || err != nil {
+			return ignoreGone(err)
+		}
+		time.Sleep(pause)
+	}
+	return nil
+}
+
+// signal sends a signal to this process and to no other that got its number.
+func (p *process) signal(signal unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return ignoreGone(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, err := look(p.pid); err != nil || now.started != p.started {
+		return ignoreGone(err)
+	}
+	err = ignoreGone(unix.PidfdSendSignal(fd, signal, nil, 0))
+	if err != nil {
+		return fmt.Errorf("send signal %d to process %d: %w", int(signal), p.pid, err)
+	}
+	return nil
+}
+
+// ignoreGone returns nil for the errors of a process that has ended.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return err
+}

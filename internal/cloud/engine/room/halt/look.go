@@ -1,0 +1,88 @@
+//go:build linux
+
+package halt
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// States of a thread in /proc.
+const (
+	waiting = 'D' // in the kernel, for something that signals do not interrupt
+	stopped = 'T'
+	traced  = 't'
+	zombie  = 'Z'
+	dead    = 'X'
+)
+
+// status is what a process is doing.
+type status struct {
+	pid     int
+	state   byte // of its first thread
+	parent  int
+	threads int
+	started uint64 // since the start of the machine; tells processes with one number apart
+}
+
+// look reads the status of a process.
+func look(pid int) (status, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return status{}, err
+	}
+	// The name of the program is in parentheses and may contain any character.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const state, parent, threads, started = 0, 1, 17, 19
+	if len(fields) <= started {
+		return status{}, fmt.Errorf("process %d has the status %.200q", pid, text)
+	}
+	s := status{pid: pid, state: fields[state][0]}
+	s.parent, _ = strconv.Atoi(fields[parent]) // the kernel's own numbers
+	s.threads, _ = strconv.Atoi(fields[threads])
+	s.started, _ = strconv.ParseUint(fields[started], 10, 64)
+	return s, nil
+}
+
+// Parent returns the parent of a process.
+func Parent(pid int) (int, error) {
+	s, err := look(pid)
+	return s.parent, err
+}
+
+// ended reports whether nothing of the process can run any more. A process whose first
+// thread has ended may have others.
+func (s status) ended() bool { return (s.state == zombie || s.state == dead) && s.threads <= 1 }
+
+// held reports whether all threads of the process are stopped.
+func (s status) held() (bool, error) {
+	if !still(s.state) {
+		return false, nil
+	}
+	if s.threads <= 1 {
+		return true, nil
+	}
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.pid))
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // this thread has ended
+		}
+		rest := bytes.TrimSpace(text[bytes.LastIndexByte(text, ')')+1:])
+		if len(rest) > 0 && !still(rest[0]) && rest[0] != waiting {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func still(state byte) bool {
+	return state == stopped || state == traced || state == zombie || state == dead
+}

@@ -1,0 +1,353 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+)
+
+func autoPause(q *lifecycle.Request) { q.AutoPause = true }
+
+func dropMemory(q *lifecycle.Request) { q.AutoPause, q.KeepMemory, q.AutoResume = true, false, false }
+
+func (s *stage) get(t *testing.T, id string) lifecycle.Sandbox {
+	t.Helper()
+	sb, err := s.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
+
+// When its lifetime is over a sandbox is paused as it was asked for, or as is possible.
+func TestAutoPause(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*lifecycle.Request)
+		before func(*stage, *lifecycletest.Fake)
+		memory bool
+	}{
+		"with memory":    {autoPause, nil, true},
+		"without memory": {dropMemory, nil, false},
+		"with too much memory": {autoPause, func(_ *stage, f *lifecycletest.Fake) {
+			f.Use(2000)
+		}, false},
+		"without memory, envd does not answer": {dropMemory, func(s *stage, _ *lifecycletest.Fake) {
+			s.fail(lifecycletest.Healthy, errors.New("silent"))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, func(o *lifecycle.Options) { o.MaxFrozenMemory = 1000 })
+				id := s.create(t, tt.change)
+				f := s.fakes.Fake(id)
+				if tt.before != nil {
+					tt.before(s, f)
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				sb := s.get(t, id)
+				if sb.State != lifecycle.Paused || sb.Memory != tt.memory || !sb.EndAt.Equal(time.Now()) {
+					t.Errorf("got %v, memory %v, since %v, want it paused now, memory %v", sb.State, sb.Memory, sb.EndAt, tt.memory)
+				}
+				if f.Ended() == tt.memory {
+					t.Errorf("ended: %v, want %v", f.Ended(), !tt.memory)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// An auto-pause that fails is tried again for a while. Then the sandbox has expired.
+func TestAutoPauseFails(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		works time.Duration // after how long it works; 0: never
+		state string
+	}{
+		"for a while": {5 * time.Minute, "paused"},
+		"for good":    {0, "gone expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var works atomic.Bool
+				s := newStage(t)
+				s.fakes.Hook = func(_ context.Context, _ string, op lifecycletest.Operation) error {
+					if op == lifecycletest.Save && !works.Load() {
+						return errors.New("disk full")
+					}
+					return nil
+				}
+				id := s.create(t, dropMemory)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if sb := s.get(t, id); sb.State != lifecycle.Running || s.fakes.Fake(id).Paused() {
+					t.Errorf("after a pause that failed it is %v, want it to run on", sb.State)
+				}
+				if tt.works > 0 {
+					time.Sleep(tt.works)
+					works.Store(true)
+				}
+				time.Sleep(11 * time.Minute)
+				synctest.Wait()
+				sb, err := s.Get(id)
+				if got := outcome(sb.State.String(), err); got != tt.state {
+					t.Errorf("got %s, want %s", got, tt.state)
+				}
+				if err != nil && !strings.Contains(err.Error(), "disk full") {
+					t.Errorf("got %v, want it to say why it could not be paused", err)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// Many requests at once resume a sandbox once, for the lifetime that it was created with,
+// at least five minutes.
+func TestWake(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[time.Duration]time.Duration{
+		time.Minute:    5 * time.Minute,
+		10 * time.Hour: 10 * time.Hour,
+	} {
+		t.Run(asked.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				id := s.create(t, autoPause, func(q *lifecycle.Request) { q.Lifetime = asked })
+				if err := s.SetLifetime(id, time.Second); err != nil { // does not count
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				var resumes atomic.Int32
+				hook := s.fakes.Hook
+				s.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
+					if op == lifecycletest.Resume {
+						resumes.Add(1)
+						time.Sleep(time.Second)
+					}
+					return hook(ctx, id, op)
+				}
+				var work sync.WaitGroup
+				for range 100 {
+					work.Go(func() {
+						if err := s.Wake(t.Context(), id); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				work.Wait()
+				if got := resumes.Load(); got != 1 {
+					t.Errorf("it was resumed %d times, want once", got)
+				}
+				if sb := s.get(t, id); sb.State != lifecycle.Running || sb.EndAt.Sub(time.Now()) != want {
+					t.Errorf("it is %v, and lives for %v, want %v", sb.State, sb.EndAt.Sub(time.Now()), want)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// What requests do not resume, or cannot now.
+func TestWakeRefused(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before func(t *testing.T, s *stage, id string)
+		want   string
+	}{
+		"killed": {func(t *testing.T, s *stage, id string) {
+			if err := s.Kill(id); err != nil {
+				t.Error(err)
+			}
+		}, "asleep"},
+		"without autoResume": {func(t *testing.T, s *stage, id string) {
+			s.pause(t, id, lifecycle.PauseOptions{})
+		}, "asleep"},
+		"without memory": {func(t *testing.T, s *stage, id string) { s.pause(t, id, lifecycle.PauseOptions{DropMemory: true}) }, "asleep"},
+		"unresponsive": {func(t *testing.T, s *stage, id string) {
+			s.fail(lifecycletest.Healthy, errors.New("silent"))
+			s.pause(t, id, lifecycle.PauseOptions{})
+		}, "asleep"},
+		"no place": {func(t *testing.T, s *stage, id string) {
+			s.pause(t, id, lifecycle.PauseOptions{})
+			s.create(t)
+		}, "lifecycle: there are 1 sandboxes, which is the limit"},
+		"too slow": {func(t *testing.T, s *stage, id string) {
+			s.pause(t, id, lifecycle.PauseOptions{})
+			s.hold(lifecycletest.Resume)
+		}, "refused resuming"},
+		"broken": {func(t *testing.T, s *stage, id string) {
+			s.pause(t, id, lifecycle.PauseOptions{})
+			s.fail(lifecycletest.Resume, errors.New("broken"))
+		}, "lifecycle: launch: broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, func(o *lifecycle.Options) { o.MaxSandboxes = 1 })
+				id := s.create(t, func(q *lifecycle.Request) { q.AutoResume = name != "without autoResume" })
+				tt.before(t, s, id)
+				begun := time.Now()
+				if got := outcome("ok", s.Wake(t.Context(), id)); got != tt.want {
+					t.Errorf("got %s, want %s", got, tt.want)
+				}
+				if took := time.Since(begun); took > time.Minute {
+					t.Errorf("it took %v, want at most a minute", took)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// A sandbox that ended although nobody killed it is paused again, as it was at its latest
+// pause to files. Killing it removes these, too.
+func TestEarlierPause(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(s *stage, id string){
+		"expired": func(*stage, string) { time.Sleep(time.Hour) },
+		"died":    func(s *stage, id string) { s.fakes.Fake(id).Die(engine.ErrOutOfMemory) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				id := s.create(t)
+				s.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
+				first := s.get(t, id)
+				for range 2 {
+					time.Sleep(time.Minute)
+					if _, _, err := s.Connect(t.Context(), id, day); err != nil {
+						t.Fatal(err)
+					}
+					if err := s.SetEgress(id, nil, []string{"10.0.0.0/8"}, nil); err != nil {
+						t.Fatal(err)
+					}
+					end(s, id)
+					synctest.Wait()
+					if got, want := fmt.Sprintf("%+v", s.get(t, id)), fmt.Sprintf("%+v", first); got != want {
+						t.Errorf("got %s, want what it was at its pause, %s", got, want)
+					}
+				}
+				if err := s.Kill(id); err != nil {
+					t.Error(err)
+				}
+				if _, err := s.Get(id); outcome("", err) != "gone killed" {
+					t.Errorf("got %v, want it killed", err)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// A frozen sandbox of which no files are kept is gone when it dies.
+func TestDeathWhilePaused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		s.pause(t, id, lifecycle.PauseOptions{})
+		s.fakes.Fake(id).Die(fmt.Errorf("killed: %w", engine.ErrOutOfMemory))
+		synctest.Wait()
+		if _, err := s.Get(id); outcome("", err) != "gone out_of_memory" {
+			t.Errorf("got %v, want it gone for lack of memory", err)
+		}
+		_ = s.Close()
+	})
+}
+
+// How a sandbox ended is known for an hour.
+func TestReasonsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		if err := s.Kill(id); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		for _, want := range []string{"gone killed", "gone "} {
+			if _, err := s.Get(id); outcome("", err) != want {
+				t.Errorf("got %v, want %s", err, want)
+			}
+			time.Sleep(time.Second)
+		}
+		_ = s.Close()
+	})
+}
+
+// A change of the network that holds until the next resume does not outlast it.
+func TestNetworkAfterResume(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		offline := false
+		id := s.create(t, func(q *lifecycle.Request) { q.Internet = &offline })
+		if err := s.SetEgress(id, nil, nil, nil); err != nil { // lets it reach everything
+			t.Fatal(err)
+		}
+		s.pause(t, id, lifecycle.PauseOptions{})
+		if _, _, err := s.Connect(t.Context(), id, day); err != nil {
+			t.Fatal(err)
+		}
+		if rules := s.fakes.Fake(id).Rules(); !rules.DenyAll() {
+			t.Errorf("resumed with %+v, want it offline as it was created", rules)
+		}
+		_ = s.Close()
+	})
+}
+
+// The memory of all sandboxes that keep it is bounded, also when many are paused at once,
+// and what a resume or a kill frees can be used again.
+func TestFrozenMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, func(o *lifecycle.Options) { o.MaxFrozenMemory = 250 })
+		ids := make([]string, 5)
+		for i := range ids {
+			ids[i] = s.create(t)
+			s.fakes.Fake(ids[i]).Use(100)
+		}
+		var work sync.WaitGroup
+		var refused atomic.Int32
+		for _, id := range ids {
+			work.Go(func() {
+				_, over := errors.AsType[*lifecycle.FrozenLimitError](s.Pause(t.Context(), id, lifecycle.PauseOptions{}))
+				if over {
+					refused.Add(1)
+				}
+			})
+		}
+		work.Wait()
+		if got := refused.Load(); got != 3 {
+			t.Errorf("%d of 5 pauses were refused, want 3", got)
+		}
+		for _, id := range ids {
+			if s.get(t, id).State == lifecycle.Running {
+				continue
+			}
+			if _, _, err := s.Connect(t.Context(), id, day); err != nil {
+				t.Error(err)
+			}
+			s.pause(t, id, lifecycle.PauseOptions{})
+		}
+		_ = s.Close()
+	})
+}

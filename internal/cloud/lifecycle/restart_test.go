@@ -1,0 +1,270 @@
+package lifecycle_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// server is a registry in a durable store, with its log.
+type server struct {
+	*stage
+	store *store.Store
+	log   lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func serve(t *testing.T, dir string) *server {
+	t.Helper()
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &server{store: st}
+	t.Cleanup(func() { _ = st.Close() }) // after the registry
+	v.stage = newStage(t, func(o *lifecycle.Options) { o.Store, o.Logger = st, slog.New(slog.NewTextHandler(&v.log, nil)) })
+	return v
+}
+
+// end ends the server in order; crash as if it was killed: nothing more reaches its store.
+func (v *server) end(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(v.Close(), v.store.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (v *server) crash(t *testing.T) {
+	t.Helper()
+	if err := v.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a server leaves behind, in order or not, the next one has.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*lifecycle.Request)
+		before func(t *testing.T, v *server, id string)
+		ended  string // what Get says when the server has ended in order
+		killed string // and when it was killed
+	}{
+		"running":                    {nil, nil, "gone server_gone", "gone server_gone"},
+		"running, to be paused":      {autoPause, nil, "paused", "gone server_gone"},
+		"paused with memory":         {nil, pauseFull, "paused", "paused"},
+		"paused without memory":      {nil, pauseFiles, "paused", "paused"},
+		"paused, resumed":            {nil, func(t *testing.T, v *server, id string) { pauseFull(t, v, id); resume(t, v, id) }, "paused", "paused"},
+		"paused, booted":             {nil, func(t *testing.T, v *server, id string) { pauseFiles(t, v, id); resume(t, v, id) }, "paused", "paused"},
+		"killed":                     {nil, kill, "gone ", "gone "},
+		"paused, killed":             {nil, func(t *testing.T, v *server, id string) { pauseFull(t, v, id); kill(t, v, id) }, "gone ", "gone "},
+		"paused, resumed and killed": {nil, func(t *testing.T, v *server, id string) { pauseFull(t, v, id); resume(t, v, id); kill(t, v, id) }, "gone ", "gone "},
+	} {
+		for _, crash := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, crash %v", name, crash), func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				v := serve(t, dir)
+				id := v.create(t, full, func(q *lifecycle.Request) {
+					if tt.change != nil {
+						tt.change(q)
+					}
+				})
+				was, spec := v.get(t, id), v.fakes.Spec(id)
+				if tt.before != nil {
+					tt.before(t, v, id)
+				}
+				want := tt.ended
+				if crash {
+					v.crash(t)
+					want = tt.killed
+				} else {
+					v.end(t)
+				}
+				next := serve(t, dir)
+				sb, err := next.Get(id)
+				if got := outcome(sb.State.String(), err); got != want {
+					t.Fatalf("got %s, want %s", got, want)
+				}
+				if err != nil {
+					return
+				}
+				if sb.Memory || sb.AccessToken != was.AccessToken || sb.TrafficToken != was.TrafficToken {
+					t.Errorf("got %+v, want no memory, and the tokens of %+v", sb, was)
+				}
+				if err := next.Wake(t.Context(), id); !errors.Is(err, lifecycle.ErrAsleep) {
+					t.Errorf("a request wakes it: %v, want ErrAsleep", err)
+				}
+				if _, resumed, err := next.Connect(t.Context(), id, day); err != nil || !resumed {
+					t.Fatalf("resumed: %v, %v", resumed, err)
+				}
+				again := next.fakes.Spec(id)
+				if again.Files == "" {
+					t.Error("it was started without files")
+				}
+				again.Files = ""
+				if got, want := specText(t, again), specText(t, spec); got != want {
+					t.Errorf("it was started with %s, want %s", got, want)
+				}
+				next.end(t)
+			})
+		}
+	}
+}
+
+func full(q *lifecycle.Request) {
+	offline := false
+	q.Secure, q.Envs, q.Metadata, q.Internet = true, map[string]string{"A": "b"}, map[string]string{"c": "d"}, &offline
+	q.Network = &lifecycle.Network{AllowOut: []string{"203.0.113.0/24"}, AllowPublicTraffic: &offline, MaskHost: "a.test", HTTPSPorts: []int{443}}
+}
+
+func pauseFull(t *testing.T, v *server, id string) { v.pause(t, id, lifecycle.PauseOptions{}) }
+
+func pauseFiles(t *testing.T, v *server, id string) {
+	v.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
+}
+
+func resume(t *testing.T, v *server, id string) {
+	t.Helper()
+	if _, err := v.Resume(t.Context(), id, day); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func kill(t *testing.T, v *server, id string) {
+	t.Helper()
+	if err := v.Kill(id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func specText(t *testing.T, s lifecycle.Spec) string {
+	t.Helper()
+	rules := fmt.Sprintf("%+v", *s.Egress)
+	s.Egress = nil
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text) + rules
+}
+
+// That a memory is lost with the server is logged.
+func TestLostMemoryIsLogged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	lost, files := v.create(t), v.create(t)
+	pauseFull(t, v, lost)
+	pauseFiles(t, v, files)
+	v.end(t)
+	next := serve(t, dir)
+	var lines []string
+	for line := range strings.Lines(next.log.String()) {
+		if strings.Contains(line, "ended with the local cloud") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], lost) {
+		t.Errorf("logged %q, want one line, about %s", lines, lost)
+	}
+	next.end(t)
+}
+
+// A record that cannot be read is named and left alone, and harms no other.
+func TestDamagedRecords(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	good := v.create(t)
+	pauseFiles(t, v, good)
+	id := func(i int) string { return fmt.Sprintf("idamaged%013d", i) }
+	values := []string{
+		``, `{`, `[]`, `{}`, `"x"`, `{"Version":2,"Request":{"Template":{"ID":"a"}}}`, `{"Version":0,"Request":{"Template":{"ID":"a"}}}`,
+		`{"Version":1}`, `{"Version":1,"Request":{"Template":{"ID":"a"},"Network":{"DenyOut":["nonsense"]}}}`, `{"Version":1,"Request":{"Envs":1}}`,
+	}
+	for i, value := range values {
+		files, err := v.store.NewDir()
+		if err == nil {
+			_, err = v.store.Put(store.Sandboxes, id(i), []byte(value), files)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := v.store.Put(store.Sandboxes, id(len(values)), []byte(`{"Version":1,"Request":{"Template":{"ID":"a"}}}`), ""); err != nil {
+		t.Fatal(err)
+	}
+	v.end(t)
+	next := serve(t, dir)
+	if all := next.List(); len(all) != 1 || all[0].ID != good {
+		t.Errorf("listed %+v, want only %s", all, good)
+	}
+	for i := range len(values) + 1 {
+		if !strings.Contains(next.log.String(), id(i)) {
+			t.Errorf("%s is not named in the log", id(i))
+		}
+	}
+	left, err := next.store.Records(store.Sandboxes)
+	if err != nil || len(left) != len(values)+2 {
+		t.Errorf("%d records are left, %v, want all %d", len(left), err, len(values)+2)
+	}
+	next.end(t)
+}
+
+// A server that ends waits for a pause that has begun, but not for ever.
+func TestCloseDuringTransitions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	ids := make([]string, 6)
+	for i := range ids {
+		ids[i] = v.create(t, autoPause)
+	}
+	pauseFull(t, v, ids[0])
+	release := v.hold(lifecycletest.Save)
+	paused := make(chan error, 1)
+	go func() { paused <- v.Pause(t.Context(), ids[1], lifecycle.PauseOptions{}) }()
+	for v.get(t, ids[1]).State == lifecycle.Running {
+		time.Sleep(time.Millisecond)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- v.Close() }()
+	release()
+	if err := errors.Join(<-paused, <-ended, v.store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next := serve(t, dir)
+	for _, id := range ids {
+		if sb := next.get(t, id); sb.State != lifecycle.Paused {
+			t.Errorf("%s is %v, want it paused", id, sb.State)
+		}
+	}
+	next.end(t)
+}

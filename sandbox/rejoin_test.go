@@ -1,0 +1,493 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/relaytest"
+)
+
+// sleeper is a service whose sandbox can be paused, which cuts every connection into it.
+type sleeper struct {
+	*service
+	relay      *relaytest.Relay
+	autoResume bool
+
+	mu        sync.Mutex
+	paused    bool
+	since     time.Time // when it was started or resumed
+	wakes     int       // by requests
+	questions int       // whether it is paused
+	changed   chan struct{}
+}
+
+func newSleeper(t *testing.T, autoResume bool) *sleeper {
+	t.Helper()
+	s := &sleeper{service: newService(t), autoResume: autoResume, since: time.Now(), changed: make(chan struct{})}
+	s.service.control = s.control
+	inside := httptest.NewServer(http.HandlerFunc(s.edge))
+	t.Cleanup(inside.Close)
+	s.relay = relaytest.New(t, inside.URL)
+	return s
+}
+
+func (s *sleeper) sandbox(t *testing.T, opts ...Option) *Sandbox {
+	t.Helper()
+	sb, err := s.client(WithSandboxURL(s.relay.URL())).Create(t.Context(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sb.Close() })
+	return sb
+}
+
+// change changes something, and wakes those that wait for it.
+func (s *sleeper) change(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// until waits until something is so.
+func (s *sleeper) until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	timeout := time.After(time.Minute)
+	for {
+		s.mu.Lock()
+		ok, changed := so(), s.changed
+		s.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// pause is what the end of the lifetime, or another program, does.
+func (s *sleeper) pause() {
+	s.change(func() { s.paused = true })
+	s.relay.Cut()
+}
+
+func (s *sleeper) resume() { s.change(func() { s.paused, s.since = false, time.Now() }) }
+
+func (s *sleeper) woken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wakes
+}
+
+func (s *sleeper) control(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/pause"):
+		s.pause()
+	case strings.HasSuffix(r.URL.Path, "/connect"):
+		s.resume()
+	case r.Method == http.MethodGet:
+		s.change(func() {
+			s.questions++
+			state := "running"
+			if s.paused {
+				state = "paused"
+			}
+			w.WriteHeader(http.StatusOK)
+			fmt.Fprintf(w, `{"sandboxID":%q,"state":%q,"startedAt":%q}`, testID, state, s.since.Format(time.RFC3339Nano))
+		})
+	}
+}
+
+func (s *sleeper) edge(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	paused := s.paused
+	s.mu.Unlock()
+	switch {
+	case !paused:
+	case !s.autoResume || r.URL.Path == "/health":
+		w.WriteHeader(http.StatusBadGateway)
+		fmt.Fprintf(w, `{"sandboxId":%q,"message":"The sandbox was not found","code":502}`, testID)
+		return
+	default:
+		s.resume()
+		s.change(func() { s.wakes++ })
+	}
+	s.ServeHTTP(w, r)
+}
+
+// running is a process that prints, and runs until its stream is cut.
+func running(pid uint32, out string) func(context.Context, *process.StartRequest, *startStream) error {
+	return func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+		if err := started(stream, pid); err != nil {
+			return err
+		}
+		_ = stdout(stream, []byte(out))
+		<-ctx.Done()
+		return nil
+	}
+}
+
+// arrival tells that output has arrived.
+type arrival chan struct{}
+
+func (a arrival) Write(p []byte) (int, error) {
+	select {
+	case a <- struct{}{}:
+	default:
+	}
+	return len(p), nil
+}
+
+// goesOn is what follows a process to its end after it was connected to.
+func goesOn(pid uint32, events ...*process.ProcessEvent) func(context.Context, *process.ConnectRequest, *connectStream) error {
+	return func(_ context.Context, _ *process.ConnectRequest, stream *connectStream) error {
+		start := &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
+		for _, e := range append([]*process.ProcessEvent{start}, events...) {
+			if err := stream.Send(&process.ConnectResponse{Event: e}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func outEvent(text string) *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(text)}}}}
+}
+
+func endEvent(code int32) *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{ExitCode: code, Exited: true}}}
+}
+
+// TestCommandGoesOn: a command that the caller waits for goes on after a pause, and its
+// result says that output may be missing.
+func TestCommandGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		list    []*process.ProcessInfo // that are there afterwards
+		connect func(context.Context, *process.ConnectRequest, *connectStream) error
+		auto    bool
+		want    *CommandResult
+		err     []error
+	}{
+		"it goes on":             {nil, goesOn(7, outEvent("after"), endEvent(0)), true, &CommandResult{Stdout: "beforeafter", OutputCut: true}, nil},
+		"it fails":               {nil, goesOn(7, endEvent(3)), true, &CommandResult{ExitCode: 3, Stdout: "before", OutputCut: true}, nil},
+		"it has ended":           {nil, gone, true, nil, []error{ErrCommandLost}},
+		"its pid is another's":   {[]*process.ProcessInfo{{Pid: 7, Config: &process.ProcessConfig{Cmd: "/bin/other"}}}, goesOn(7, endEvent(0)), true, nil, []error{ErrCommandLost}},
+		"nothing resumes it":     {nil, nil, false, nil, []error{ErrCommandLost, ErrGone}},
+		"the daemon is confused": {nil, goesOn(8), true, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t, test.auto)
+			printed := make(arrival, 1)
+			s.start, s.connect, s.list = running(7, "before"), test.connect, test.list
+			sb := s.sandbox(t)
+			go func() {
+				<-printed
+				s.pause()
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if name == "the daemon is confused" {
+				var leave context.CancelFunc
+				ctx, leave = context.WithCancel(ctx)
+				go func() {
+					s.until(t, "it was woken", func() bool { return s.wakes > 0 })
+					leave()
+				}()
+			}
+			result, err := sb.Commands.Run(ctx, "work", &CommandParams{Stdout: printed})
+			for _, want := range test.err {
+				if !errors.Is(err, want) {
+					t.Errorf("got %v, want %v", err, want)
+				}
+			}
+			if test.want == nil {
+				if err == nil {
+					t.Errorf("got %+v and no error, want one", result)
+				}
+				return
+			}
+			if _, exited := errors.AsType[*ExitError](err); err != nil && !exited {
+				t.Fatal(err)
+			}
+			if result.Stdout != test.want.Stdout || result.ExitCode != test.want.ExitCode || result.OutputCut != test.want.OutputCut {
+				t.Errorf("got %+v, want %+v", result, test.want)
+			}
+		})
+	}
+}
+
+func gone(context.Context, *process.ConnectRequest, *connectStream) error {
+	return connect.NewError(connect.CodeNotFound, errors.New("process with pid 7 not found"))
+}
+
+// TestUnwatchedCommandLetsSleep: a sandbox is not resumed for a command that nobody
+// waits for, until somebody does.
+func TestUnwatchedCommandLetsSleep(t *testing.T) {
+	t.Parallel()
+	for name, wait := range map[string]func(context.Context, *Command) error{
+		"Wait": func(ctx context.Context, c *Command) error { _, err := c.Wait(ctx); return err },
+		"Events": func(ctx context.Context, c *Command) error {
+			for _, err := range c.Events(ctx) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t, true)
+			printed := make(arrival, 1)
+			s.start, s.connect = running(7, "before"), goesOn(7, endEvent(0))
+			sb := s.sandbox(t)
+			command, err := sb.Commands.Start(t.Context(), "work", &CommandParams{Stdout: printed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-printed
+			s.pause()
+			s.until(t, "the handle asked why it was cut", func() bool { return s.questions > 0 })
+			if n := s.woken(); n != 0 {
+				t.Errorf("got %d wakes while nobody waits, want none", n)
+			}
+			if err := wait(t.Context(), command); err != nil {
+				t.Error(err)
+			}
+			if n := s.woken(); n != 1 {
+				t.Errorf("got %d wakes, want 1", n)
+			}
+		})
+	}
+}
+
+// TestOwnPauseLasts: a call in flight does not undo the pause that its handle asked for,
+// but goes on after Resume, or when another call resumes the sandbox.
+func TestOwnPauseLasts(t *testing.T) {
+	t.Parallel()
+	for name, resume := range map[string]func(context.Context, *Sandbox) error{
+		"Resume": func(ctx context.Context, sb *Sandbox) error { return sb.Resume(ctx, nil) },
+		"a call": func(ctx context.Context, sb *Sandbox) error { _, err := sb.Commands.List(ctx, nil); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t, true)
+			printed := make(arrival, 1)
+			s.start, s.connect = running(7, "before"), goesOn(7, outEvent("after"), endEvent(0))
+			sb := s.sandbox(t)
+			ended := make(chan error, 1)
+			go func() {
+				result, err := sb.Commands.Run(t.Context(), "work", &CommandParams{Stdout: printed})
+				if err == nil && result.Stdout != "beforeafter" {
+					err = fmt.Errorf("got %q, want %q", result.Stdout, "beforeafter")
+				}
+				ended <- err
+			}()
+			<-printed
+			if err := sb.Pause(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			s.until(t, "the call asked why it was cut", func() bool { return s.questions > 0 })
+			select {
+			case err := <-ended:
+				t.Fatalf("it ended with %v while the sandbox was paused", err)
+			default:
+			}
+			if n := s.woken(); n != 0 {
+				t.Errorf("got %d wakes, want none", n)
+			}
+			if err := resume(t.Context(), sb); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTerminalGoesOn: a terminal whose output is read shows on after a pause.
+func TestTerminalGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t, true)
+	printed := make(arrival, 1)
+	s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+		_ = started(stream, 7)
+		_ = showed(stream, []byte("before"))
+		<-ctx.Done()
+		return nil
+	}
+	s.connect = goesOn(7, ptyEvent([]byte("after")), endEvent(0))
+	terminal := openTerminal(t, s.sandbox(t), nil)
+	go func() {
+		<-printed
+		s.pause()
+	}()
+	if got, err := io.ReadAll(io.TeeReader(terminal, printed)); err != nil || string(got) != "beforeafter" {
+		t.Errorf("got %q, %v, want %q", got, err, "beforeafter")
+	}
+	if err := terminal.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInputCut: input that may not have arrived is not sent again, and the command is
+// reported as lost.
+func TestInputCut(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t, true)
+	s.start = running(7, "")
+	s.connect = goesOn(7)
+	pausing := make(chan struct{}, 8)
+	s.input = func(*process.SendInputRequest) {
+		pausing <- struct{}{}
+		s.pause()
+	}
+	_, err := s.sandbox(t).Commands.Run(t.Context(), "cat", &CommandParams{Stdin: strings.NewReader("data")})
+	if !errors.Is(err, ErrCommandLost) || len(pausing) != 1 {
+		t.Errorf("got %v after %d inputs, want %v after one", err, len(pausing), ErrCommandLost)
+	}
+}
+
+// TestQuestionsAreRepeated: what only asks is asked again after a pause; what may have
+// changed something is not.
+func TestQuestionsAreRepeated(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		do    func(context.Context, *Sandbox) error
+		calls int
+	}{
+		"read":  {func(ctx context.Context, sb *Sandbox) error { _, err := sb.Files.Read(ctx, "f", nil); return err }, 2},
+		"list":  {func(ctx context.Context, sb *Sandbox) error { _, err := sb.Commands.List(ctx, nil); return err }, 2},
+		"write": {func(ctx context.Context, sb *Sandbox) error { return sb.Files.Write(ctx, "f", []byte("x"), nil) }, 1},
+		"kill":  {func(ctx context.Context, sb *Sandbox) error { return sb.Commands.Kill(ctx, ByPID(3), nil) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSleeper(t, true)
+			calls := 0
+			s.files = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "content") }
+			s.raw = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.URL.Path == "/health" {
+					return false
+				}
+				if calls++; calls > 1 {
+					return false
+				}
+				_, _ = io.Copy(io.Discard, r.Body)
+				s.pause()
+				panic(http.ErrAbortHandler)
+			}
+			err := test.do(t.Context(), s.sandbox(t))
+			if (err == nil) != (test.calls == 2) || calls != test.calls {
+				t.Errorf("got %v after %d calls, want %d calls", err, calls, test.calls)
+			}
+		})
+	}
+}
+
+// TestCloseLetsSleep: a handle that kills its paused sandbox asks nothing more of it,
+// even with a command in flight.
+func TestCloseLetsSleep(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t, true)
+	printed := make(arrival, 1)
+	s.start = running(7, "before")
+	sb := s.sandbox(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := sb.Commands.Run(t.Context(), "work", &CommandParams{Stdout: printed})
+		ended <- err
+	}()
+	<-printed
+	if err := sb.Pause(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "the call asked why it was cut", func() bool { return s.questions > 0 })
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, ErrClosed) {
+		t.Errorf("got %v, want %v", err, ErrClosed)
+	}
+	if n := s.woken(); n != 0 || s.seen("DELETE /sandboxes/") != 1 {
+		t.Errorf("got %d wakes and %d kills, want none and 1", n, s.seen("DELETE /sandboxes/"))
+	}
+}
+
+// TestLeaseOutlastsPause: renewals that meet a pause are no reason to give up, nor to
+// complain; they go on when another program has resumed the sandbox.
+func TestLeaseOutlastsPause(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		state, renewed := "running", 0
+		set := func(s string) {
+			mu.Lock()
+			defer mu.Unlock()
+			state, renewed = s, 0
+		}
+		var log strings.Builder
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))), WithTransport(memory(func(r *http.Request) (int, string) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case strings.HasSuffix(r.URL.Path, "/refreshes") && state == "running":
+				renewed++
+				return 204, ""
+			case strings.HasSuffix(r.URL.Path, "/refreshes") && state == "paused":
+				return 404, `{"code":404,"message":"sandbox i1 is paused"}`
+			case strings.HasSuffix(r.URL.Path, "/refreshes"):
+				return 409, `{"code":409,"message":"sandbox i1 is being paused"}`
+			case r.Method == http.MethodGet:
+				return 200, `{"sandboxID":"i1","state":"paused"}`
+			case r.Method == http.MethodPost:
+				return 201, `{"sandboxID":"i1"}`
+			}
+			return 204, ""
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		sb, err := c.Create(t.Context(), WithLease(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sb.Close()
+		for _, s := range []string{"pausing", "paused"} {
+			set(s)
+			<-time.After(time.Hour)
+		}
+		set("running")
+		<-time.After(5 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if renewed < 10 || renewed > 11 {
+			t.Errorf("got %d renewals in five minutes after the resume, want 10 or 11", renewed)
+		}
+		if log.Len() > 0 {
+			t.Errorf("got the log %s, want none", log.String())
+		}
+	})
+}

@@ -1,0 +1,38 @@
+package sandbox
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+)
+
+// questions are the RPCs that change nothing.
+var questions = map[string]bool{
+	filesystemconnect.FilesystemStatProcedure:    true,
+	filesystemconnect.FilesystemListDirProcedure: true,
+	processconnect.ProcessListProcedure:          true,
+}
+
+// repeat makes a request again that ended without an answer because the sandbox was
+// paused. ok is false if that is not the reason, or if the request may have changed
+// something.
+func (p portClient) repeat(r *http.Request, begun time.Time) (again *http.Request, ok bool) {
+	ctx := r.Context()
+	question := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && questions[r.URL.Path]
+	replayed := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
+	if !question || !replayed || ctx.Err() != nil || !p.sb.pausedSince(ctx, begun) {
+		return nil, false
+	}
+	p.sb.asleep.wait(ctx)
+	again = r.Clone(ctx)
+	if r.GetBody != nil {
+		body, err := r.GetBody()
+		if err != nil {
+			return nil, false
+		}
+		again.Body = body
+	}
+	return again, true
+}
