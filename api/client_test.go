@@ -401,6 +401,7 @@ func TestRepetition(t *testing.T) {
 	type answer struct {
 		status int
 		after  string
+		should string
 	}
 	for name, test := range map[string]struct {
 		do      func(context.Context, *Client) error
@@ -409,19 +410,25 @@ func TestRepetition(t *testing.T) {
 		ok      bool
 		longest time.Duration
 	}{
-		"get, busy":                   {get, []answer{{503, ""}, {200, ""}}, 2, true, time.Second},
-		"get, always busy":            {get, []answer{{503, ""}}, 4, false, 5 * time.Second},
-		"get, cut":                    {get, []answer{{0, ""}, {200, ""}}, 2, true, time.Second},
-		"get, wrong":                  {get, []answer{{500, ""}}, 1, false, 0},
-		"get, asked to wait":          {get, []answer{{429, "1"}, {200, ""}}, 2, true, 2 * time.Second},
-		"get, asked to wait too long": {get, []answer{{429, "3600"}}, 1, false, 0},
-		"get, limit of the plan":      {get, []answer{{429, ""}}, 1, false, 0},
-		"create, busy":                {create, []answer{{503, ""}}, 1, false, 0},
-		"create, cut":                 {create, []answer{{0, ""}}, 1, false, 0},
-		"create, asked to wait":       {create, []answer{{429, "0"}, {201, ""}}, 2, true, time.Second},
-		"create, limit":               {create, []answer{{429, ""}}, 1, false, 0},
-		"kill, cut, then not there":   {kill, []answer{{0, ""}, {404, ""}}, 2, true, time.Second},
-		"kill, not there":             {kill, []answer{{404, ""}}, 1, false, 0},
+		"get, busy":                   {get, []answer{{503, "", ""}, {200, "", ""}}, 2, true, time.Second},
+		"get, always busy":            {get, []answer{{503, "", ""}}, 4, false, 5 * time.Second},
+		"get, cut":                    {get, []answer{{0, "", ""}, {200, "", ""}}, 2, true, time.Second},
+		"get, wrong":                  {get, []answer{{500, "", ""}}, 1, false, 0},
+		"get, asked to wait":          {get, []answer{{429, "1", ""}, {200, "", ""}}, 2, true, 2 * time.Second},
+		"get, asked to wait too long": {get, []answer{{429, "3600", ""}}, 1, false, 0},
+		"get, limit of the plan":      {get, []answer{{429, "", ""}}, 1, false, 0},
+		"create, busy":                {create, []answer{{503, "", ""}}, 1, false, 0},
+		"create, cut":                 {create, []answer{{0, "", ""}}, 1, false, 0},
+		"create, asked to wait":       {create, []answer{{429, "0", ""}, {201, "", ""}}, 2, true, time.Second},
+		"create, limit":               {create, []answer{{429, "", ""}}, 1, false, 0},
+		"kill, cut, then not there":   {kill, []answer{{0, "", ""}, {404, "", ""}}, 2, true, time.Second},
+		"kill, not there":             {kill, []answer{{404, "", ""}}, 1, false, 0},
+		"get, not to be repeated":     {get, []answer{{503, "", "False"}}, 1, false, 0},
+		"get, no use":                 {get, []answer{{429, "1", "no"}}, 1, false, 0},
+		"get, wrong for now":          {get, []answer{{500, "", "true"}, {200, "", ""}}, 2, true, time.Second},
+		"create, to be repeated":      {create, []answer{{503, "", "true"}, {201, "", ""}}, 2, true, time.Second},
+		"create, wait and repeat":     {create, []answer{{503, "1", " TRUE "}, {201, "", ""}}, 2, true, 2 * time.Second},
+		"create, repeated in vain":    {create, []answer{{503, "", "true"}}, 4, false, 5 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -436,6 +443,9 @@ func TestRepetition(t *testing.T) {
 					w := httptest.NewRecorder()
 					if a.after != "" {
 						w.Header().Set("Retry-After", a.after)
+					}
+					if a.should != "" {
+						w.Header().Set("Should-Retry", a.should)
 					}
 					w.WriteHeader(a.status)
 					fmt.Fprintf(w, `{"sandboxID":"i1","code":%d,"message":"m"}`, a.status)

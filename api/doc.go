@@ -33,7 +33,7 @@
 // Idempotent calls are retried up to three times, with backoff or as
 // Retry-After says. Create and Pause are retried only when provably nothing was
 // sent, or when the service answers 429 with Retry-After, which says that it did
-// nothing.
+// nothing. An answer with Should-Retry decides that for every call.
 //
 // # Secrets
 //

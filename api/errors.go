@@ -74,7 +74,8 @@ type Error struct {
 	// EndedAt is when that sandbox ended; zero when the service does not say.
 	EndedAt time.Time
 
-	waitNamed    bool // the service sent a RetryAfter, even if it is 0
+	waitNamed    bool   // the service sent a RetryAfter, even if it is 0
+	advice       string // what the service sent as Should-Retry, in lower case; often empty
 	routeMissing bool
 	cause        error
 }
@@ -102,6 +103,7 @@ func NewError(method, path string, cause error) *Error {
 func ResponseError(method, path string, status int, header http.Header, body []byte) *Error {
 	e := &Error{Method: method, Path: path, StatusCode: status}
 	e.RetryAfter, e.waitNamed = retryAfter(header)
+	e.advice = strings.ToLower(strings.TrimSpace(header.Get("Should-Retry")))
 	for _, name := range []string{"X-Request-Id", "X-E2b-Trace-Id"} {
 		if e.RequestID == "" {
 			e.RequestID = clip.Line(header.Get(name), 128)

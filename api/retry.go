@@ -24,10 +24,15 @@ const (
 // service.
 func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || !e.retryable() {
+	if !ok || e.advice == "" && !e.retryable() {
 		return 0, false
 	}
 	switch {
+	case e.advice != "":
+		// The service knows best, also whether it did something.
+		if e.advice != "true" {
+			return 0, false
+		}
 	case e.StatusCode == http.StatusTooManyRequests:
 		// Nothing was done, whichever call it was. Without Retry-After it is a limit
 		// of the plan, which does not go away by waiting.

@@ -24,6 +24,8 @@ const environmentHelp = `Settings come from these places; the first one that has
   E2BCTL_PYTHON     the python3 of local sandboxes
   XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept;
                     else your cache directory, else one of yours in TMPDIR
+  XDG_STATE_HOME    where a local cloud keeps its certificates, its key and paused
+                    sandboxes; else ~/.local/state
   HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as in other programs
 
 An address from ./.env together with a key from the environment is refused: a

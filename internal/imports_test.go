@@ -42,11 +42,11 @@ var imports = map[string]string{
 	"cli/internal/cmd/apikey":  "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/cmd/local":   "cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
+	"cli/internal/cmd/local":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/version": "cli/internal/cmdutil",
 	"cli/internal/cmdutil":     "api cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/localcloud":  "api sandbox internal/privatedir",
+	"cli/internal/localcloud":  "api sandbox internal/cloud/store internal/privatedir",
 	"cli/internal/transfer":    "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
@@ -104,7 +104,7 @@ var imports = map[string]string{
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/protocol",
+		" internal/cloud/requestlog internal/cloud/store internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",

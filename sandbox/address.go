@@ -91,15 +91,15 @@ func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response,
 		return nil, ErrClosed
 	}
 	p.header(r.Header)
-	slept, begun := p.sb.asleep.is(), time.Now()
+	answered, begun := p.sb.asleep.asking(), time.Now()
 	response, err := p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))
 	if err != nil && !errors.Is(err, ErrGone) && !errors.Is(err, ErrPortClosed) {
 		if again, ok := p.repeat(r, begun); ok {
 			response, err = p.answer(httpwait.Do(p.sb.client.http.Do, again, limits))
 		}
 	}
-	if err == nil && slept {
-		p.sb.asleep.end()
+	if err == nil {
+		answered()
 	}
 	return response, err
 }

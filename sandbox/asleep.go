@@ -8,12 +8,15 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// asleep is the pause that this handle asked for. While it lasts, the calls that it cut
-// off wait: only a new call, or Resume, may end what the program wanted.
+// asleep is what a handle knows about pauses of its sandbox.
+//
+// While a pause lasts that this handle asked for, the calls that it cut off wait: only a
+// new call, or Resume, may end what the program wanted.
 type asleep struct {
 	mu    sync.Mutex
-	over  chan struct{} // nil when there is no such pause
+	over  chan struct{} // closed at the end of the handle's own pause; nil without one
 	taken bool          // the sandbox is paused; before that it is being paused
+	runs  chan struct{} // closed when the sandbox is seen to run; nil if nobody wants to know
 }
 
 // begin begins a pause. The returned function says whether the sandbox was paused.
@@ -34,7 +37,7 @@ func (a *asleep) begin() (settle func(paused bool)) {
 	}
 }
 
-// end ends the pause.
+// end ends the handle's own pause.
 func (a *asleep) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,12 +47,48 @@ func (a *asleep) end() {
 	}
 }
 
-// is reports whether the sandbox was paused and, as far as this handle knows, still is:
-// whatever it answers from now on shows that it was resumed.
-func (a *asleep) is() bool {
+// own reports whether the sandbox is paused because this handle asked for that.
+func (a *asleep) own() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.taken
+}
+
+// awake returns a channel that is closed when a request that begins from now on, or
+// Resume, shows that the sandbox runs.
+func (a *asleep) awake() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.runs == nil {
+		a.runs = make(chan struct{})
+	}
+	return a.runs
+}
+
+// asking is called when a request begins, and the returned function when the sandbox has
+// answered it: it runs, whatever was known of it when the request began.
+func (a *asleep) asking() (answered func()) {
+	a.mu.Lock()
+	taken, runs := a.taken, a.runs
+	a.mu.Unlock()
+	return func() {
+		if taken {
+			a.end()
+		}
+		if runs != nil {
+			a.seen(runs)
+		}
+	}
+}
+
+// seen closes the channel, unless it was closed before.
+func (a *asleep) seen(runs chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.runs == runs {
+		close(runs)
+		a.runs = nil
+	}
 }
 
 // wait waits until the pause is over, and reports whether there was one.
@@ -70,14 +109,21 @@ func (a *asleep) wait(ctx context.Context) bool {
 // stateTimeout bounds the question whether a sandbox is paused.
 const stateTimeout = 5 * time.Second
 
-// isPaused asks the control plane whether the sandbox is paused.
-func (sb *Sandbox) isPaused(ctx context.Context) bool { return sb.pausedSince(ctx, time.Time{}) }
-
-// pausedSince asks the control plane whether the sandbox is paused or, unless begun is
-// zero, was resumed after that: a resume is a new start.
-func (sb *Sandbox) pausedSince(ctx context.Context, begun time.Time) bool {
+// pauseSince asks the control plane whether the sandbox was paused after begun, and
+// whether it is paused now. A resume is a new start.
+func (sb *Sandbox) pauseSince(ctx context.Context, begun time.Time) (was, is bool) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
-	return err == nil && (info.State == api.StatePaused || !begun.IsZero() && info.StartedAt.After(begun))
+	if err != nil {
+		return false, false
+	}
+	is = info.State == api.StatePaused
+	return is || info.StartedAt.After(begun), is
+}
+
+// isPaused asks the control plane whether the sandbox is paused.
+func (sb *Sandbox) isPaused(ctx context.Context) bool {
+	_, is := sb.pauseSince(ctx, time.Now())
+	return is
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// audience is who waits for what a process does. A sandbox that was paused is left to
-// sleep until somebody does. A nil one always waits.
+// audience is who waits for what a process does. A sandbox that was paused is not
+// resumed until somebody does. A nil one always waits.
 type audience struct {
 	mu   sync.Mutex
 	size int
@@ -31,8 +31,8 @@ func (a *audience) join() (leave func()) {
 	}
 }
 
-// await waits until there is somebody.
-func (a *audience) await(ctx context.Context) {
+// await waits until there is somebody, or until there is another reason not to wait.
+func (a *audience) await(ctx context.Context, reason <-chan struct{}) {
 	if a == nil {
 		return
 	}
@@ -41,6 +41,7 @@ func (a *audience) await(ctx context.Context) {
 	a.mu.Unlock()
 	select {
 	case <-come:
+	case <-reason:
 	case <-ctx.Done():
 	}
 }

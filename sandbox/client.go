@@ -222,7 +222,7 @@ type ReapParams struct {
 	OlderThan time.Duration
 }
 
-// Reap kills the sandboxes that p selects and returns their ids. It continues
+// Reap kills the sandboxes that p selects, running or paused, and returns their ids. It continues
 // after errors, and returns them joined, together with the ids of the sandboxes
 // it killed.
 func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {

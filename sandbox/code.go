@@ -87,6 +87,10 @@ func normalLanguage(name string) string {
 // its traceback in Error; over HTTP there is none. If the interrupt has no effect
 // the kernel is restarted, and if that fails it is ended: the next call for the
 // context then returns [ErrKernelRestarted].
+//
+// If the sandbox is paused meanwhile, the code goes on with it, and so does the
+// call: it resumes the sandbox if requests may do that, but waits while this handle
+// itself keeps the sandbox paused. Over HTTP it returns [ErrKernelLost] instead.
 func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
 	return sb.runCode(ctx, code, p, nil)
 }

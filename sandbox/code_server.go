@@ -39,7 +39,7 @@ func (s codeServer) Dial(ctx context.Context, path string) (*jupyter.Conn, error
 	server := portClient{s.r.sb, protocol.PortJupyter}
 	header := http.Header{}
 	server.header(header)
-	slept := s.r.sb.asleep.is()
+	answered := s.r.sb.asleep.asking()
 	conn, err := jupyter.Dial(ctx, s.r.dialer, "ws"+strings.TrimPrefix(s.r.sb.baseURL(protocol.PortJupyter), "http")+path, header)
 	if err != nil {
 		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusBadGateway {
@@ -52,9 +52,7 @@ func (s codeServer) Dial(ctx context.Context, path string) (*jupyter.Conn, error
 		}
 		return nil, err
 	}
-	if slept {
-		s.r.sb.asleep.end()
-	}
+	answered()
 	return conn, nil
 }
 

@@ -18,6 +18,11 @@ import (
 // Its output is taken as it arrives, even if the caller does not wait for it, so
 // the process never blocks on a missing reader; how much of it is kept is
 // bounded. All methods are safe for concurrent use.
+//
+// If the sandbox is paused, the command goes on with it. This handle then connects
+// to it again, when the sandbox has been resumed or, if requests may resume it, as
+// soon as Wait or Events waits; see [CommandResult].OutputCut. If nothing resumes
+// the sandbox, the error is [ErrCommandLost] and [ErrGone], with [GonePaused].
 type Command struct {
 	process        *attachment
 	tag            string
@@ -140,11 +145,18 @@ func (c *Command) act(ctx context.Context, what string, do func(context.Context)
 		}
 	default:
 	}
+	c.process.await(ctx, c.waiting)
 	return c.process.act(ctx, what, do)
 }
 
 // act makes a call about the process.
 func (a *attachment) act(ctx context.Context, what string, do func(context.Context) error) error {
+	a.mu.Lock()
+	gone := a.gone
+	a.mu.Unlock()
+	if gone {
+		return fmt.Errorf("sandbox: %s command %d in %s: %w (%w)", what, a.pid, a.sb.ID(), os.ErrProcessDone, api.ErrNotFound)
+	}
 	return a.sb.act(ctx, fmt.Sprintf("%s command %d", what, a.pid), do)
 }
 

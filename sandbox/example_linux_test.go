@@ -54,6 +54,64 @@ func ExampleUse() {
 	// Output: /home/user
 }
 
+// A paused sandbox waits until it is resumed, here or, with sandbox.Connect, in
+// another program. Its processes and the variables of its code are still there.
+func ExampleSandbox_Pause() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if _, err := sb.RunCode(ctx, "x = 41", nil); err != nil {
+			return err
+		}
+		if err := sb.Pause(ctx, nil); err != nil {
+			return err
+		}
+		info, err := sb.Info(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println(info.State)
+
+		if err := sb.Resume(ctx, nil); err != nil {
+			return err
+		}
+		execution, err := sb.RunCode(ctx, "x + 1", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Println(execution.Text())
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// paused
+	// 42
+}
+
+// A sandbox that is paused when its lifetime is over, or by hand, and that any call
+// wakes up again.
+func ExampleWithOnTimeout() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Pause(ctx, nil); err != nil {
+			return err
+		}
+		result, err := sb.Commands.Run(ctx, "echo awake", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(result.Stdout)
+		return nil
+	}, sandbox.WithLifetime(10*time.Minute), sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithAutoResume())
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: awake
+}
+
 // Variables stay from one call to the next, and the value of the last expression
 // comes back.
 func ExampleSandbox_RunCode() {

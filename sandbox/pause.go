@@ -137,7 +137,8 @@ func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 
 // Pause pauses the sandbox: its lifetime stands still, and every connection into
 // it ends, those of other programs, too. What p says is kept; by default that is
-// everything, and the memory that it uses stays in use. The handle stays open.
+// everything, and the memory that it uses stays in use. The handle stays open, and
+// code, commands and terminals in flight wait, unless only files are kept.
 // [Sandbox.Resume] continues the sandbox, as does [Connect] in another program,
 // and with [WithAutoResume] any call; without that, calls return [ErrGone] with
 // [GonePaused] until then.
@@ -153,7 +154,10 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	defer end()
 	sb.lease.pause() // no renewal may arrive in the middle of it
 	defer sb.lease.start(sb.lease.length / 2)
-	settle := sb.asleep.begin()
+	settle := func(bool) {}
+	if p == nil || p.Mode != PauseFilesystem { // else nothing goes on that could wait
+		settle = sb.asleep.begin()
+	}
 	err = sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p)
 	settle(err == nil)
 	if err != nil {
@@ -185,11 +189,13 @@ func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 		p = &ResumeParams{}
 	}
 	life := cmp.Or(p.Lifetime, sb.life)
+	answered := sb.asleep.asking()
 	sb.lease.pause()
 	defer sb.lease.start(sb.lease.length / 2)
 	if _, err := sb.client.api.Sandboxes.Connect(ctx, sb.ID(), &api.ConnectParams{Lifetime: life, Reboot: p.Reboot}); err != nil {
 		return unresponsive(sb.failed(ctx, "resume", missing(sb.ID(), err)))
 	}
+	answered()
 	sb.asleep.end()
 	sb.extended(life)
 	return nil

@@ -73,11 +73,13 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	to := portClient{sb, t.port}
 	to.callerHeader(out.Header)
+	answered := sb.asleep.asking()
 	response, err := to.answer(sb.client.http.Transport.RoundTrip(out))
 	if err != nil {
 		defer end()
 		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, clip.Text(r.URL.Path, 256), t.port), err)
 	}
+	answered()
 	// Close of the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, end)
 	body := &portBody{ReadCloser: response.Body, end: end}
@@ -151,6 +153,7 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	}
 	to := portClient{sb, port}
 	to.callerHeader(all)
+	answered := sb.asleep.asking()
 	conn, response, err := sb.code.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(sb.baseURL(port), "http")+path, all)
 	if err != nil {
 		if response != nil && response.StatusCode == http.StatusBadGateway {
@@ -162,5 +165,6 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 		}
 		return nil, response, sb.failed(ctx, fmt.Sprintf("open a websocket on port %d", port), err)
 	}
+	answered()
 	return conn, response, nil
 }

@@ -52,8 +52,10 @@ type attachment struct {
 
 	mu       sync.Mutex
 	stream   context.CancelFunc
-	left     bool  // cancel was called
-	inputErr error // why its input is not what was sent
+	left     bool          // cancel was called
+	gone     bool          // its pid is no longer that of the process
+	inputErr error         // why its input is not what was sent
+	away     chan struct{} // closed when a stream that a pause cut off is open again, or never will be; nil otherwise
 }
 
 // cancel ends the stream, and one that takes its place.

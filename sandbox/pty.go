@@ -110,6 +110,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 	t := &Terminal{process: a, own: own, abandon: abandon, waiting: newAudience(), backlog: newBacklog[[]byte](), done: make(chan struct{})}
 	t.backlog.take() // output that is not read must wait
 	t.write = func(data []byte) (n int, err error) {
+		a.await(life, t.waiting)
 		err = a.act(life, "write to", func(ctx context.Context) error {
 			n, err = a.input(ctx, data, ptyInput)
 			return err
@@ -131,6 +132,9 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 // [PTY.Connect]. Its output must be read: a program stops as soon as the buffers
 // of a terminal that is not read are full. All methods are safe for concurrent
 // use; concurrent Reads each receive a different part.
+//
+// If the sandbox is paused, the terminal goes on with it, as a [Command] does: Read,
+// Write and Wait connect to it again. What it showed in between is lost.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]

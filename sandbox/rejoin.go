@@ -21,8 +21,8 @@ const (
 )
 
 // followOn is follow for as long as the process lives: if its stream is cut because the
-// sandbox is paused, it connects to the process again as soon as somebody waits for it,
-// which may resume the sandbox.
+// sandbox is paused, it connects to the process again when the sandbox runs, or as soon as
+// somebody waits for the process, which may resume the sandbox.
 func (a *attachment) followOn(life context.Context, waiting *audience, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for {
 		end, err := a.follow(output)
@@ -32,10 +32,19 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 		if broken := a.inputFailed(); broken != nil {
 			return nil, fmt.Errorf("%w: what was sent to its input may be missing: %w", err, broken)
 		}
-		if !a.sb.pausedSince(life, a.begun) {
+		runs := a.sb.asleep.awake() // before the question: it may be resumed right after
+		was, is := a.sb.pauseSince(life, a.begun)
+		if !was {
 			return nil, err
 		}
-		if err := a.rejoin(life, waiting); err != nil {
+		a.setAway(true, false)
+		_ = a.events.Close()
+		if is {
+			waiting.await(life, runs)
+		}
+		err = a.rejoin(life)
+		a.setAway(false, errors.Is(err, errReplaced) || connect.CodeOf(err) == connect.CodeNotFound)
+		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCommandLost, err)
 		}
 		a.outputCut = true
@@ -43,9 +52,7 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 }
 
 // rejoin connects to the process of a stream that a pause cut off.
-func (a *attachment) rejoin(life context.Context, waiting *audience) error {
-	_ = a.events.Close()
-	waiting.await(life)
+func (a *attachment) rejoin(life context.Context) error {
 	a.sb.asleep.wait(life)
 	ctx, cancel := context.WithTimeout(life, wakeTime)
 	defer cancel()
@@ -72,6 +79,9 @@ func (a *attachment) rejoin(life context.Context, waiting *audience) error {
 	}
 }
 
+// errReplaced: the process is gone, and its pid is that of another one.
+var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
+
 // same checks that the pid is still that of the process: if the sandbox was started anew
 // from its files, it belongs to another one, or to none. Of a process that this handle
 // did not start nothing is known to compare.
@@ -85,7 +95,7 @@ func (a *attachment) same(ctx context.Context) error {
 	}
 	for _, p := range list {
 		if p.PID == int(a.pid) && (p.Cmd != a.config.GetCmd() || !slices.Equal(p.Args, a.config.GetArgs())) {
-			return fmt.Errorf("the sandbox was started anew, and process %d is another one", a.pid)
+			return errReplaced
 		}
 	}
 	return nil // or it has ended, and its last event is about to come
@@ -101,6 +111,38 @@ func (a *attachment) take(next *attachment) {
 	next.cancel() // the former stream
 	if left {
 		a.cancel()
+	}
+}
+
+// setAway says whether a pause cut off the stream, and it has not been opened again; and
+// whether that turned out to be impossible because the process is gone.
+func (a *attachment) setAway(away, gone bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.gone = gone
+	switch {
+	case away:
+		a.away = make(chan struct{})
+	case a.away != nil:
+		close(a.away)
+		a.away = nil
+	}
+}
+
+// await waits, until ctx ends, for the stream of a process that the caller is about to do
+// something to: what the process prints in answer would be lost without. During the
+// handle's own pause it does not wait, because only what is done resumes the sandbox.
+func (a *attachment) await(ctx context.Context, waiting *audience) {
+	a.mu.Lock()
+	away := a.away
+	a.mu.Unlock()
+	if away == nil || waiting == nil || a.sb.asleep.own() {
+		return
+	}
+	defer waiting.join()()
+	select {
+	case <-away:
+	case <-ctx.Done():
 	}
 }
 

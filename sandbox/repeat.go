@@ -22,7 +22,10 @@ func (p portClient) repeat(r *http.Request, begun time.Time) (again *http.Reques
 	ctx := r.Context()
 	question := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && questions[r.URL.Path]
 	replayed := r.Body == nil || r.Body == http.NoBody || r.GetBody != nil
-	if !question || !replayed || ctx.Err() != nil || !p.sb.pausedSince(ctx, begun) {
+	if !question || !replayed || ctx.Err() != nil {
+		return nil, false
+	}
+	if was, _ := p.sb.pauseSince(ctx, begun); !was {
 		return nil, false
 	}
 	p.sb.asleep.wait(ctx)

@@ -20,8 +20,8 @@ import (
 
 var (
 	// ErrWatchOverflow ends a watch in which more happened than was read, or than
-	// the sandbox can follow: events were lost. Look at the files, and start a new
-	// watch.
+	// the sandbox can follow, or whose sandbox was paused and resumed: events were
+	// lost. Look at the files, and start a new watch.
 	ErrWatchOverflow = errors.New("sandbox: events of a watch were lost")
 	// ErrWatchRemoved ends a watch whose directory was removed or moved away.
 	ErrWatchRemoved = errors.New("sandbox: the watched directory is gone")
@@ -116,9 +116,15 @@ func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher
 		stop: stop, end: sync.OnceFunc(func() { stop(nil); end() }),
 		turn: make(chan struct{}, 1), received: make(chan bool, 1),
 	}
+	begun := time.Now()
 	w.failed = func(err error) error {
 		if errors.Is(context.Cause(ctx), errWatchClosed) {
 			return nil
+		}
+		if broken, ok := errors.AsType[*api.Error](translated(rpcFailure(err))); ok && broken.StatusCode == 0 && ctx.Err() == nil {
+			if was, is := f.sb.pauseSince(ctx, begun); was && !is {
+				return f.pathError("watch", dir, fmt.Errorf("%w: the sandbox was paused", ErrWatchOverflow))
+			}
 		}
 		return f.failed(ctx, "watch", dir, rpcFailure(err))
 	}

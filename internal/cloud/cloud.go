@@ -41,20 +41,21 @@ const (
 
 // Options configure a cloud. The zero value is usable.
 type Options struct {
-	Address      string           // loopback host:port to listen on; "": a free port on 127.0.0.1
-	Domain       string           // name that leads to this machine, without port; "": localhost
-	Authority    string           // private directory that keeps the certificate authority; "": one that ends with the cloud
-	State        string           // directory that keeps what outlives the process; "": nothing does
-	Key          string           // API key; "": a new one, or that of State
-	Dir          string           // private directory that holds the instances; "": one of this user's
-	Isolation    engine.Isolation // "": the best this machine supports
-	Binary       string           // program to start again for the cloud's processes; "": this one
-	Python       *pyenv.Env       // what kernels run; nil: search for one
-	Limits       engine.Limits    // of each sandbox; zero fields: defaults
-	MaxSandboxes int              // at once; 0 is lifecycle.DefaultMaxSandboxes
-	Policy       network.Policy   // what sandboxes may reach
-	ProxyNames   bool             // see network.Dialer
-	Logger       *slog.Logger     // nil: no log
+	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
+	Domain       string            // name that leads to this machine, without port; "": localhost
+	Authority    string            // private directory that keeps the certificate authority; "": one that ends with the cloud
+	State        string            // directory that keeps what outlives the process; "": nothing does
+	Key          string            // API key; "": a new one, or that of State
+	Dir          string            // private directory that holds the instances; "": one of this user's
+	Isolation    engine.Isolation  // "": the best this machine supports
+	Binary       string            // program to start again for the cloud's processes; "": this one
+	Python       *pyenv.Env        // what kernels run; nil: search for one
+	Limits       engine.Limits     // of each sandbox; zero fields: defaults
+	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
+	Rate         control.RateLimit // of requests with one API key
+	Policy       network.Policy    // what sandboxes may reach
+	ProxyNames   bool              // see network.Dialer
+	Logger       *slog.Logger      // nil: no log
 }
 
 // Cloud is an E2B-compatible service that runs inside this process. It is safe
@@ -149,7 +150,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Logger: o.Logger,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
 	c.server = &http.Server{

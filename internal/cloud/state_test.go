@@ -3,6 +3,7 @@
 package cloud
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -39,5 +40,49 @@ func TestState(t *testing.T) {
 	other, _ := startFake(t, Options{})
 	if given.Key() == other.Key() || other.Key() == first.Key() {
 		t.Error("clouds without a state directory in common have the same key")
+	}
+}
+
+// What pauses when its time is over is there again after the end of its cloud, with its
+// files and its token.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	first, _ := startFake(t, Options{State: state})
+	kept := create(t, first, `{"templateID":"base","autoPause":true,"secure":true,"metadata":{"job":"42"}}`)
+	ended := create(t, first, `{"templateID":"base"}`)
+	_, before := do(t, first, "POST", "/sandboxes/"+kept+"/connect", `{"timeout":60}`)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	second, fake := startFake(t, Options{State: state})
+	if status, text := do(t, second, "GET", "/v2/sandboxes?state=paused&metadata=job%3D42", ""); status != 200 || !strings.Contains(text, kept) {
+		t.Errorf("list: got %d %s, want %s", status, text, kept)
+	}
+	if status, text := do(t, second, "GET", "/sandboxes/"+ended, ""); status != 404 || !strings.Contains(text, "server_gone") {
+		t.Errorf("one that did not pause: got %d %s, want 404 with the reason", status, text)
+	}
+	status, after := do(t, second, "POST", "/sandboxes/"+kept+"/connect", `{"timeout":60}`)
+	if status != 201 {
+		t.Fatalf("connect: got %d %s, want 201", status, after)
+	}
+	if files := fake.boxes[kept].options.Files; filepath.Dir(files) != filepath.Join(state, "files") {
+		t.Errorf("got files %s, want a directory of the store", files)
+	}
+	var tokens [2]struct{ EnvdAccessToken string }
+	for n, text := range []string{before, after} {
+		if err := json.Unmarshal([]byte(text), &tokens[n]); err != nil || tokens[n].EnvdAccessToken == "" {
+			t.Errorf("got %s and error %v, want a token", text, err)
+		}
+	}
+	if tokens[0] != tokens[1] {
+		t.Error("the token is another one after the restart, want the same")
+	}
+	if status, text := do(t, second, "DELETE", "/sandboxes/"+kept, ""); status != 204 {
+		t.Errorf("kill: got %d %s", status, text)
+	}
+	if files, _ := filepath.Glob(filepath.Join(state, "files", "*")); len(files) != 0 {
+		t.Errorf("after the kill: got %q, want no files", files)
 	}
 }

@@ -35,6 +35,8 @@ type server struct {
 	contexts http.HandlerFunc          // instead of the one that there is
 	execute  http.HandlerFunc          // of the interpreter
 	rest     http.HandlerFunc          // of Jupyter
+	settle   func(context.Context) bool
+	dialled  func(context.Context)
 }
 
 func newServer(t testing.TB) *server {
@@ -103,12 +105,15 @@ func (s *server) Do(ctx context.Context, _ int, method, path string, body []byte
 }
 
 func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
+	if s.dialled != nil {
+		s.dialled(ctx)
+	}
 	return jupyter.Dial(ctx, websocket.DefaultDialer, "ws"+strings.TrimPrefix(s.url, "http")+path, nil)
 }
 
 func (s *server) Gone(error) bool { return false }
 
-func (s *server) Settle(context.Context) bool { return false }
+func (s *server) Settle(ctx context.Context) bool { return s.settle != nil && s.settle(ctx) }
 
 // run runs code in the default context and returns what it prints.
 func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {

@@ -16,7 +16,7 @@ func Message(err error) string {
 		", which Contexts.Restart ends", "",
 		"; Resume or Connect wakes it up", "", // the hint below it names the command
 		"with WithReboot or ResumeParams.Reboot", "with e2bctl resume --reboot",
-		"mode=filesystem", "--mode filesystem",
+		`mode="filesystem" (memory false)`, "--mode filesystem",
 		"WithEnvFile", "--env-file",
 		"RunCodeParams.Envs", "--env",
 		"RunCodeParams.Stdin", "input",

@@ -23,6 +23,9 @@ func TestMessage(t *testing.T) {
 		"run: the time limit of --deadline 1ns was reached":                                         fmt.Errorf("sandbox: run: %w", context.Cause(ctx)),
 		"its lifetime ended; create it with a longer --lifetime":                                    errors.New("its lifetime ended; ask for more with WithLifetime or SetLifetime"),
 		"no key: set E2B_API_KEY for a service, or add --local for the local cloud of this machine": errNoKey,
+		"x is gone: it is paused":                                     errors.New("x is gone: it is paused; Resume or Connect wakes it up"),
+		"resume it from its files with e2bctl resume --reboot":        errors.New("resume it from its files with WithReboot or ResumeParams.Reboot"),
+		"pause it with --mode filesystem, which keeps only its files": errors.New(`pause it with mode="filesystem" (memory false), which keeps only its files`),
 		"red": errors.New("\x1bred"),
 	} {
 		if got := Message(err); got != want {

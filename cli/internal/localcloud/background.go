@@ -31,23 +31,26 @@ func (p Place) Background(ctx context.Context, want Settings) (record Record, fo
 		}
 	}
 	if found && !want.met(record) {
-		return Record{}, false, &ConflictError{record.URL, record.Domain}
+		return Record{}, false, conflictWith(record)
 	}
 	return record, found, err
 }
 
 // Settings are what a local cloud in the background is started with.
 type Settings struct {
-	Port   uint16        // 0: any
-	Domain string        // without port; "": the default, and any of one that runs
-	Idle   time.Duration // it ends this long after its last sandbox; 0: never
-	Flags  []string      // of local up besides; they do not change one that runs
+	Port      uint16        // 0: any
+	Domain    string        // without port; "": the default, and any of one that runs
+	State     string        // absolute path; "": the default, and any of one that runs
+	Ephemeral bool          // without a state directory
+	Idle      time.Duration // it ends this long after its last sandbox; 0: never
+	Flags     []string      // of local up besides; they do not change one that runs
 }
 
 // met reports whether the local cloud that runs is one that was asked for.
 func (s Settings) met(by Record) bool {
 	otherPort := s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port)))
-	if otherPort || len(s.Flags) > 0 {
+	otherState := s.State != "" && s.State != by.State || s.Ephemeral && by.State != ""
+	if otherPort || otherState || len(s.Flags) > 0 {
 		return false
 	}
 	domain, _, _ := net.SplitHostPort(by.Domain)
@@ -92,6 +95,12 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 	args := []string{"local", "up", "--output", "json", "--port", strconv.Itoa(int(want.Port))}
 	if want.Domain != "" {
 		args = append(args, "--domain", want.Domain)
+	}
+	if want.State != "" {
+		args = append(args, "--state-dir", want.State)
+	}
+	if want.Ephemeral {
+		args = append(args, "--ephemeral")
 	}
 	if want.Idle > 0 {
 		args = append(args, "--idle", want.Idle.String())

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// endWait is how long a local cloud may take to end its sandboxes.
-const endWait = 20 * time.Second
+// endWait is how long a local cloud may take to end its sandboxes, and to copy the files
+// of those that it pauses.
+const endWait = 2 * time.Minute
 
 // End ends the running local cloud and returns when it has ended. It reports
 // whether there was one.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -21,25 +22,43 @@ import (
 type Record struct {
 	URL       string   `json:"url"`
 	Key       string   `json:"apiKey"`
-	Domain    string   `json:"domain"` // with its port
+	Domain    string   `json:"domain"`             // with its port
+	State     string   `json:"stateDir,omitempty"` // the state directory; "": none
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
+	// StateNotes are what the state directory cannot keep.
+	StateNotes []string `json:"stateNotes,omitempty"`
 }
 
 // ErrNone means that no local cloud is running.
 var ErrNone = errors.New("no local cloud is running; start one with e2bctl local up (or e2bctl local up --background)")
 
-// ConflictError means that another process is the local cloud.
-type ConflictError struct{ URL, Domain string } // "" while it starts or ends
+// ConflictError means that another process is the local cloud, or uses its state
+// directory.
+type ConflictError struct {
+	URL, Domain, State string            // "" while it starts or ends
+	InUse              *store.InUseError // of a state directory
+}
 
 func (e *ConflictError) Error() string {
+	if e.InUse != nil {
+		return e.InUse.Error() + " (--state-dir), or none (--ephemeral)"
+	}
 	state := "is starting or ending"
 	if e.URL != "" {
 		state = "already runs at " + e.URL + ", domain " + e.Domain
 	}
+	if e.State != "" {
+		state += ", with the state directory " + e.State
+	}
 	return "a local cloud " + state + "; end it with e2bctl local down"
+}
+
+// conflictWith is the conflict with the local cloud of a record.
+func conflictWith(r Record) *ConflictError {
+	return &ConflictError{URL: r.URL, Domain: r.Domain, State: r.State}
 }
 
 // Place is the directory with the record of this user's local cloud. The record
@@ -97,7 +116,7 @@ func (p Place) Claim() (release func(), err error) {
 
 func (p Place) conflict() error {
 	record, _ := p.Read() // the zero Record if there is none
-	return &ConflictError{record.URL, record.Domain}
+	return conflictWith(record)
 }
 
 // Publish writes the record. Only the holder of the claim may call it.

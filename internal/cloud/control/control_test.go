@@ -48,7 +48,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	}
 	s.registry = lifecycle.New(o)
 	s.Service = New(Options{
-		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry,
+		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
 	})
 	server := httptest.NewServer(s.log.Handler(s.Service))

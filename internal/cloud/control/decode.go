@@ -33,7 +33,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error 
 			if e.Field == "" {
 				return invalid("the body must be an object, not %s", e.Value)
 			}
-			return invalid("%s must be %s, not %s", bounded(e.Field), kindName(e.Type), e.Value)
+			return invalid("%s must be %s, not %s", bounded(fieldPath(e.Field, reflect.TypeOf(v).Elem())), kindName(e.Type), e.Value)
 		}
 		return errorf(http.StatusBadRequest, "the body is not JSON: %s", bounded(err.Error()))
 	}
@@ -56,6 +56,33 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, errorf(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB", maxBody>>20)
 	}
 	return nil, errorf(http.StatusBadRequest, "the body could not be read: %s", bounded(err.Error()))
+}
+
+// fieldPath returns the path of a field as clients know it. In what encoding/json says
+// about a value of type t, it also has the names of embedded structs.
+func fieldPath(path string, t reflect.Type) string {
+	var known []string
+	for name := range strings.SplitSeq(path, ".") {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() == reflect.Struct {
+			if f, ok := t.FieldByName(name); ok && f.Anonymous {
+				t = f.Type
+				continue
+			}
+			if i := slices.IndexFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return jsonName(f) == name }); i >= 0 {
+				t = reflect.VisibleFields(t)[i].Type
+			}
+		}
+		known = append(known, name)
+	}
+	return strings.Join(known, ".")
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 func kindName(t reflect.Type) string {
@@ -82,8 +109,7 @@ func unknownFields(body []byte, t reflect.Type, prefix string) []string {
 	}
 	known := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) { // includes those of embedded structs
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		known[name] = f.Type
+		known[jsonName(f)] = f.Type
 	}
 	var unknown []string
 	for name, value := range fields {

@@ -6,7 +6,18 @@
 // # What it serves
 //
 // Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause
-// and resume; aliases of its two templates, base and code-interpreter-v1; health.
+// and resume; aliases of its two templates, base and code-interpreter-v1; the one team,
+// local, and its API keys; health.
+//
+// # Keys
+//
+// The first key is the one that the cloud was started with. It can make others, list,
+// rename and delete them, and so can these; itself it cannot be changed. Of all others the
+// store has only hashes, and a deleted one is refused from then on. Keys come in the
+// X-API-KEY header; /teams and /api-keys, which on the service are for users with a bearer
+// token, also take a key as that token. Requests with one key have a rate limit, which is
+// answered with Retry-After, and before anything was done; all other limits are answered
+// without it.
 //
 // # Pausing
 //
@@ -20,8 +31,8 @@
 //
 // # What it does not
 //
-// Forks, snapshots, metrics and logs, template builds, volumes, secrets and teams are
-// answered with 501. Fields of a create request that are known but not supported (mcp,
+// Forks, snapshots, metrics and logs, template builds, volumes and secrets are answered
+// with 501. Fields of a create request that are known but not supported (mcp,
 // iam, volumeMounts, and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in
 // the request log.

@@ -41,25 +41,44 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	found := s.matching(q)
+	total := 0
+	found := s.sandboxes.List(func(sb *lifecycle.Sandbox) bool {
+		if !q.matches(sb) {
+			return false
+		}
+		if sb.State == lifecycle.Running {
+			total++
+		}
+		return q.after == nil || q.compare(sb, *q.after) > 0
+	})
 	if q.running {
-		w.Header().Set("X-Total-Running", strconv.Itoa(running(found)))
+		w.Header().Set("X-Total-Running", strconv.Itoa(total))
 	}
-	if q.after != nil {
-		start, _ := slices.BinarySearchFunc(found, *q.after, func(sb lifecycle.Sandbox, c cursor) int {
-			if compare := q.compare(sb, c); compare != 0 {
-				return compare
-			}
-			return -1 // the cursor's own element is on the previous page
-		})
-		found = found[start:]
+	page := q.first(found, q.limit+1)
+	if len(page) > q.limit {
+		page = page[:q.limit]
+		w.Header().Set(protocol.HeaderNextToken, cursorOf(page[q.limit-1]).encode(q.ascending))
 	}
-	if len(found) > q.limit {
-		found = found[:q.limit]
-		w.Header().Set(protocol.HeaderNextToken, cursorOf(found[q.limit-1]).encode(q.ascending))
-	}
-	s.writeList(w, found)
+	s.writeList(w, page)
 	return nil
+}
+
+// first returns the first n sandboxes in the query's order. To sort all for each page of
+// thousands would take longer.
+func (q *listQuery) first(all []*lifecycle.Sandbox, n int) []*lifecycle.Sandbox {
+	var first []*lifecycle.Sandbox
+	for _, sb := range all {
+		c := cursorOf(sb)
+		if len(first) == n {
+			if q.compare(first[n-1], c) < 0 {
+				continue
+			}
+			first = first[:n-1]
+		}
+		i, _ := slices.BinarySearchFunc(first, c, q.compare)
+		first = slices.Insert(first, i, sb)
+	}
+	return first
 }
 
 // listRunning is the first generation's list: newest first, without pages.
@@ -72,40 +91,22 @@ func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.writeList(w, s.matching(&listQuery{metadata: metadata, running: true}))
+	q := &listQuery{metadata: metadata, running: true}
+	found := s.sandboxes.List(q.matches)
+	s.writeList(w, q.first(found, len(found)))
 	return nil
 }
 
-func (s *Service) writeList(w http.ResponseWriter, found []lifecycle.Sandbox) {
+func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	answer := make([]listed, len(found))
 	for i, sb := range found {
-		answer[i] = s.listed(sb)
+		answer[i] = s.listed(*sb)
 	}
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func running(found []lifecycle.Sandbox) int {
-	n := 0
-	for _, sb := range found {
-		if sb.State == lifecycle.Running {
-			n++
-		}
-	}
-	return n
-}
-
-// matching returns the sandboxes that match a query, in the query's order.
-func (s *Service) matching(q *listQuery) []lifecycle.Sandbox {
-	if q.nothing {
-		return nil
-	}
-	all := slices.DeleteFunc(s.sandboxes.List(), func(sb lifecycle.Sandbox) bool { return !q.matches(sb) })
-	slices.SortFunc(all, func(a, b lifecycle.Sandbox) int { return q.compare(a, cursorOf(b)) })
-	return all
-}
-
-func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
-	if runs := sb.State == lifecycle.Running; runs && !q.running || !runs && !q.paused {
+func (q *listQuery) matches(sb *lifecycle.Sandbox) bool {
+	if runs := sb.State == lifecycle.Running; q.nothing || runs && !q.running || !runs && !q.paused {
 		return false
 	}
 	for key, want := range q.metadata {
@@ -118,7 +119,7 @@ func (q *listQuery) matches(sb lifecycle.Sandbox) bool {
 
 // compare orders by start time, newest first, then by id; ascending is the
 // exact reverse.
-func (q *listQuery) compare(sb lifecycle.Sandbox, c cursor) int {
+func (q *listQuery) compare(sb *lifecycle.Sandbox, c cursor) int {
 	order := cmp.Or(c.startedAt.Compare(sb.StartedAt), strings.Compare(sb.ID, c.id))
 	if q.ascending {
 		return -order
@@ -194,7 +195,7 @@ const (
 	cursorAscending = "__asc"
 )
 
-func cursorOf(sb lifecycle.Sandbox) cursor { return cursor{sb.StartedAt, sb.ID} }
+func cursorOf(sb *lifecycle.Sandbox) cursor { return cursor{sb.StartedAt, sb.ID} }
 
 func (c cursor) encode(ascending bool) string {
 	text := c.startedAt.Format(time.RFC3339Nano) + cursorSeparator + c.id

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,6 +115,9 @@ func TestPauseFails(t *testing.T) {
 			"/sandboxes/%/pause", `{"memory":false}`, 500, "The files of the sandbox could not be kept: no space left on device; the sandbox is as it was before", seenRunning, nil, true},
 		{"not stopped", func(_ *testing.T, s *service, _ string) { s.failing(lifecycletest.Pause, broken) },
 			"/sandboxes/%/pause", ``, 500, "no space left on device", seenRunning, nil, true},
+		{"isolation that cannot stop processes", func(_ *testing.T, s *service, _ string) {
+			s.failing(lifecycletest.Pause, fmt.Errorf("freeze: %w", errors.ErrUnsupported))
+		}, "/sandboxes/%/pause", ``, 501, "not supported by the isolation of this local cloud: freeze", seenRunning, nil, true},
 		{"too much memory", func(_ *testing.T, s *service, id string) { s.fakes.Fake(id).Use(2 << 20) },
 			"/sandboxes/%/pause", ``, 503, `mode="filesystem"`, seenRunning, func(o *lifecycle.Options) { o.MaxFrozenMemory = 1 << 20 }, true},
 		{"too many with memory", func(t *testing.T, s *service, _ string) {

@@ -1,14 +1,14 @@
 package control
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -31,11 +31,13 @@ type Resources struct {
 
 // Options configure a [Service].
 type Options struct {
-	Key         string // the only API key that is accepted
+	Key         string // the first API key; others are made with it and are in Store
 	Domain      string // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
 	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
+	Store       *store.Store // the caller closes it after the last request
+	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
 }
 
@@ -43,7 +45,7 @@ type Options struct {
 type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
-	key       [sha256.Size]byte
+	keys      *keyring
 	mux       *http.ServeMux
 }
 
@@ -53,7 +55,8 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Service{options: o, sandboxes: o.Sandboxes, key: sha256.Sum256([]byte(o.Key))}
+	o.Rate = o.Rate.withDefaults()
+	s := &Service{options: o, sandboxes: o.Sandboxes, keys: newKeyring(o)}
 	s.mux = s.routes()
 	return s
 }
@@ -65,24 +68,52 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("Health check successful"))
 		return
 	}
-	if err := s.authenticate(r); err != nil {
+	key, err := s.authenticate(r)
+	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
 	connlimit.Admit(r.Context())
+	if s.limited(w, key) {
+		return
+	}
 	s.mux.ServeHTTP(w, r)
 }
 
-// authenticate checks the API key. A key sent as a bearer token is refused: that
-// header is for users, and a local cloud has none.
-func (s *Service) authenticate(r *http.Request) error {
-	key := r.Header.Get(protocol.HeaderAPIKey)
-	if key == "" {
-		return errorf(http.StatusUnauthorized, "API key is missing: send it in the X-API-KEY header")
+// authenticate finds the API key of a request.
+func (s *Service) authenticate(r *http.Request) (*apiKey, error) {
+	value, err := presented(r)
+	if err != nil {
+		return nil, err
 	}
-	sum := sha256.Sum256([]byte(key))
-	if subtle.ConstantTimeCompare(sum[:], s.key[:]) != 1 {
-		return errorf(http.StatusUnauthorized, "Invalid API key: it is not the key of this local cloud, which e2bctl local env prints")
+	key, ok := s.keys.use(value)
+	switch {
+	case !ok:
+		return nil, errorf(http.StatusUnauthorized, "Invalid API key: it is not a key of this local cloud; e2bctl local env prints one")
+	case foreignTeam(r):
+		return nil, errorf(http.StatusForbidden, "no access to that team: this local cloud has only %s", teamID)
 	}
-	return nil
+	return key, nil
 }
+
+// presented returns the API key that a request came with. Teams and keys are for users,
+// who have a bearer token on the service; here it is an API key, too. Elsewhere a key
+// sent as a bearer token is refused: the service would refuse it.
+func presented(r *http.Request) (string, error) {
+	if key := r.Header.Get(protocol.HeaderAPIKey); key != "" {
+		return key, nil
+	}
+	if key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok && forUsers(r.URL.Path) {
+		return key, nil
+	}
+	return "", errorf(http.StatusUnauthorized, "API key is missing: send it in the X-API-KEY header")
+}
+
+func forUsers(path string) bool {
+	return path == pathTeams || path == pathKeys || strings.HasPrefix(path, pathKeys+"/")
+}
+
+const (
+	pathTeams = "/teams"
+	pathKeys  = "/api-keys"
+)

@@ -3,6 +3,12 @@
 // request there: unchanged, streaming both ways, including websockets. A request
 // for no sandbox goes to the API, if the Host is one that the API answers to.
 //
+// A pause ends every request and connection into a sandbox. The next request wakes the
+// sandbox and waits for that, if it carries the token that its port asks for; else it is
+// refused with 403. Two never do, and are answered as for an unknown sandbox: GET /health
+// of envd, with which clients ask whether the sandbox runs, although the hosted service
+// takes that for traffic, too; and a browser's preflight request, which carries no token.
+//
 // It opens connections through a function that each sandbox supplies, and knows
 // nothing about what a sandbox is.
 package edge

@@ -55,7 +55,7 @@ func TestAutoPause(t *testing.T) {
 				if tt.before != nil {
 					tt.before(s, f)
 				}
-				time.Sleep(time.Hour)
+				<-time.After(time.Hour)
 				synctest.Wait()
 				sb := s.get(t, id)
 				if sb.State != lifecycle.Paused || sb.Memory != tt.memory || !sb.EndAt.Equal(time.Now()) {
@@ -92,16 +92,16 @@ func TestAutoPauseFails(t *testing.T) {
 					return nil
 				}
 				id := s.create(t, dropMemory)
-				time.Sleep(time.Hour)
+				<-time.After(time.Hour)
 				synctest.Wait()
 				if sb := s.get(t, id); sb.State != lifecycle.Running || s.fakes.Fake(id).Paused() {
 					t.Errorf("after a pause that failed it is %v, want it to run on", sb.State)
 				}
 				if tt.works > 0 {
-					time.Sleep(tt.works)
+					<-time.After(tt.works)
 					works.Store(true)
 				}
-				time.Sleep(11 * time.Minute)
+				<-time.After(11 * time.Minute)
 				synctest.Wait()
 				sb, err := s.Get(id)
 				if got := outcome(sb.State.String(), err); got != tt.state {
@@ -132,14 +132,14 @@ func TestWake(t *testing.T) {
 				if err := s.SetLifetime(id, time.Second); err != nil { // does not count
 					t.Fatal(err)
 				}
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 				synctest.Wait()
 				var resumes atomic.Int32
 				hook := s.fakes.Hook
 				s.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
 					if op == lifecycletest.Resume {
 						resumes.Add(1)
-						time.Sleep(time.Second)
+						<-time.After(time.Second)
 					}
 					return hook(ctx, id, op)
 				}
@@ -155,8 +155,8 @@ func TestWake(t *testing.T) {
 				if got := resumes.Load(); got != 1 {
 					t.Errorf("it was resumed %d times, want once", got)
 				}
-				if sb := s.get(t, id); sb.State != lifecycle.Running || sb.EndAt.Sub(time.Now()) != want {
-					t.Errorf("it is %v, and lives for %v, want %v", sb.State, sb.EndAt.Sub(time.Now()), want)
+				if sb := s.get(t, id); sb.State != lifecycle.Running || time.Until(sb.EndAt) != want {
+					t.Errorf("it is %v, and lives for %v, want %v", sb.State, time.Until(sb.EndAt), want)
 				}
 				_ = s.Close()
 			})
@@ -221,7 +221,7 @@ func TestWakeRefused(t *testing.T) {
 func TestEarlierPause(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *stage, id string){
-		"expired": func(*stage, string) { time.Sleep(time.Hour) },
+		"expired": func(*stage, string) { <-time.After(time.Hour) },
 		"died":    func(s *stage, id string) { s.fakes.Fake(id).Die(engine.ErrOutOfMemory) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestEarlierPause(t *testing.T) {
 				s.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
 				first := s.get(t, id)
 				for range 2 {
-					time.Sleep(time.Minute)
+					<-time.After(time.Minute)
 					if _, _, err := s.Connect(t.Context(), id, day); err != nil {
 						t.Fatal(err)
 					}
@@ -282,12 +282,12 @@ func TestReasonsAreForgotten(t *testing.T) {
 		if err := s.Kill(id); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		for _, want := range []string{"gone killed", "gone "} {
 			if _, err := s.Get(id); outcome("", err) != want {
 				t.Errorf("got %v, want %s", err, want)
 			}
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		_ = s.Close()
 	})

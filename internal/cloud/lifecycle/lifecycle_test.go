@@ -20,6 +20,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var base = lifecycle.Template{ID: "localbasetemplate000", Alias: "base"}
 
+func everything(*lifecycle.Sandbox) bool { return true }
+
 func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecycle.Sandbox {
 	t.Helper()
 	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: lifetime})
@@ -183,7 +185,7 @@ func TestFailedLaunches(t *testing.T) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	f.Before = nil
-	if left := r.List(); len(left) != 0 {
+	if left := r.List(everything); len(left) != 0 {
 		t.Errorf("%d sandboxes are left, want none", len(left))
 	}
 	create(t, r, time.Hour)

@@ -39,7 +39,7 @@ func TestRaces(t *testing.T) {
 			for range 12 {
 				work.Go(func() {
 					for range 8 {
-						time.Sleep(rand.N(20 * time.Millisecond))
+						<-time.After(rand.N(20 * time.Millisecond))
 						calls[names[rand.N(len(names))]](t.Context(), s, ids[rand.N(len(ids))])
 					}
 				})
@@ -54,7 +54,7 @@ func TestRaces(t *testing.T) {
 				_ = s.Kill(id)
 			}
 			synctest.Wait()
-			if left := s.List(); len(left) != 0 {
+			if left := s.List(everything); len(left) != 0 {
 				t.Fatalf("%+v are left, want none", left)
 			}
 			for _, id := range ids {

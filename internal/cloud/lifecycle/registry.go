@@ -27,7 +27,9 @@ type Options struct {
 	// the bytes that they keep in all. 0: DefaultMaxFrozen, and any number of bytes.
 	MaxFrozen       int
 	MaxFrozenMemory int64
-	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept.
+	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept. Beyond it a
+	// pause that is asked for is refused, and one at the end of a lifetime fails, so that
+	// the sandbox lives on for some minutes and then ends.
 	MaxKept int
 	Logger  *slog.Logger // nil: no log
 
@@ -166,17 +168,19 @@ func (r *Registry) Get(id string) (Sandbox, error) {
 	return sb, err
 }
 
-// List returns the records of all sandboxes, in no particular order.
-func (r *Registry) List() []Sandbox {
+// List returns the records of all sandboxes that match, in no particular order. match
+// must be quick, and must not use the registry.
+func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]Sandbox, 0, len(r.records))
+	var found []*Sandbox
 	for _, rec := range r.records {
-		if table[onGet][rec.State] == act {
-			all = append(all, rec.Sandbox)
+		if table[onGet][rec.State] == act && match(&rec.Sandbox) {
+			sb := rec.Sandbox
+			found = append(found, &sb)
 		}
 	}
-	return all
+	return found
 }
 
 // Kill ends a sandbox in whatever state, and removes what is kept of it; when it

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -223,7 +224,7 @@ func TestDamagedRecords(t *testing.T) {
 	}
 	v.end(t)
 	next := serve(t, dir)
-	if all := next.List(); len(all) != 1 || all[0].ID != good {
+	if all := next.List(everything); len(all) != 1 || all[0].ID != good {
 		t.Errorf("listed %+v, want only %s", all, good)
 	}
 	for i := range len(values) + 1 {
@@ -252,7 +253,7 @@ func TestCloseDuringTransitions(t *testing.T) {
 	paused := make(chan error, 1)
 	go func() { paused <- v.Pause(t.Context(), ids[1], lifecycle.PauseOptions{}) }()
 	for v.get(t, ids[1]).State == lifecycle.Running {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- v.Close() }()
@@ -265,6 +266,56 @@ func TestCloseDuringTransitions(t *testing.T) {
 		if sb := next.get(t, id); sb.State != lifecycle.Paused {
 			t.Errorf("%s is %v, want it paused", id, sb.State)
 		}
+	}
+	next.end(t)
+}
+
+// A store that fails keeps nobody from going on: what was to be paused runs, and what was
+// to be killed can be killed later.
+func TestStoreFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	runs, paused := v.create(t), v.create(t)
+	pauseFull(t, v, paused)
+	v.crash(t)
+	for _, o := range []lifecycle.PauseOptions{{}, {DropMemory: true}} {
+		_, failed := errors.AsType[*lifecycle.SaveError](v.Pause(t.Context(), runs, o))
+		if sb := v.get(t, runs); !failed || sb.State != lifecycle.Running || v.fakes.Fake(runs).Paused() {
+			t.Errorf("%+v: failed: %v, then it is %v, want a SaveError and a sandbox that runs", o, failed, sb.State)
+		}
+	}
+	err := v.Kill(paused)
+	if sb := v.get(t, paused); !errors.Is(err, store.ErrClosed) || sb.State != lifecycle.Paused || sb.Memory {
+		t.Errorf("killed with %v, then it is %+v, want ErrClosed, and a sandbox that is paused without its memory", err, sb)
+	}
+	if _, _, err := v.Connect(t.Context(), runs, day); err != nil {
+		t.Error(err)
+	}
+	if err := v.Kill(runs); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clock that was set back between two servers harms nothing: lifetimes count from the
+// resume.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	id := v.create(t, autoPause)
+	v.Advance(365 * 24 * time.Hour)
+	if sb := v.get(t, id); sb.State != lifecycle.Paused {
+		t.Fatalf("it is %v, want it paused", sb.State)
+	}
+	v.end(t)
+	next := serve(t, dir)
+	if sb := next.get(t, id); time.Until(sb.EndAt) < 300*24*time.Hour {
+		t.Errorf("paused at %v, want about a year from now", sb.EndAt)
+	}
+	sb, _, err := next.Connect(t.Context(), id, day)
+	if left := time.Until(sb.EndAt).Round(time.Minute); err != nil || left != time.Hour {
+		t.Errorf("resumed for %v, %v, want an hour", left, err)
 	}
 	next.end(t)
 }

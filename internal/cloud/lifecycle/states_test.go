@@ -217,7 +217,7 @@ func TestPauseWithMemory(t *testing.T) {
 		s := newStage(t)
 		id := s.create(t)
 		f := s.fakes.Fake(id)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		s.pause(t, id, lifecycle.PauseOptions{})
 		paused, err := s.Get(id)
 		if err != nil {
@@ -226,7 +226,7 @@ func TestPauseWithMemory(t *testing.T) {
 		if !f.Paused() || paused.State != lifecycle.Paused || !paused.Memory || !paused.EndAt.Equal(time.Now()) {
 			t.Errorf("paused: %v, %+v, want it paused now, with its memory", f.Paused(), paused)
 		}
-		time.Sleep(24 * time.Hour) // no lifetime counts
+		<-time.After(24 * time.Hour) // no lifetime counts
 		sb, resumed, err := s.Connect(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Minute})
 		if err != nil || !resumed || f.Paused() {
 			t.Fatalf("resumed: %v, %v, want true and no error", resumed, err)
@@ -237,7 +237,7 @@ func TestPauseWithMemory(t *testing.T) {
 		if got := s.fakes.Fake(id); got != f || f.Ended() {
 			t.Error("it was started anew, want the same instance")
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if !f.Ended() {
 			t.Error("it lives on after its new lifetime")

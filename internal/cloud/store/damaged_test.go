@@ -171,6 +171,17 @@ func TestDamagedRecord(t *testing.T) {
 	if notes := strings.Join(s.Notes(), "; "); !strings.Contains(notes, `"b"`) {
 		t.Errorf("got notes %q, want one about b", notes)
 	}
+	if _, err := s.Put(Sandboxes, "b", nil, ""); err == nil {
+		t.Error("the damaged record was replaced")
+	}
+	if err := errors.Join(s.Delete(Sandboxes, "b"), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	wantFiles(t, s, kept)
+	if notes := strings.Join(s.Notes(), "; "); strings.Contains(notes, "record") {
+		t.Errorf("without the damaged record: got notes %q, want none about records", notes)
+	}
 }
 
 func TestMigration(t *testing.T) {

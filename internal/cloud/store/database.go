@@ -91,7 +91,7 @@ func (d *database) open(path string) error {
 			},
 		})
 		if _, system := errors.AsType[syscall.Errno](err); err != nil && !system && !errors.Is(err, bolterrors.ErrTimeout) {
-			err = errors.Join(errDamaged, err)
+			err = fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		return err
 	})
@@ -116,7 +116,7 @@ func guard(call func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if fault := recover(); fault != nil {
-			err = errors.Join(errDamaged, fmt.Errorf("reading it failed: %v", fault))
+			err = fmt.Errorf("%w: reading it failed: %v", errDamaged, fault)
 		}
 	}()
 	return call()

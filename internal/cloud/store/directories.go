@@ -32,8 +32,13 @@ func (s *Store) makeDirectories() error {
 // NewDir makes an empty directory, for Put. One that no Put has named is removed when
 // the store is opened again, or by Discard.
 func (s *Store) NewDir() (string, error) {
-	err := s.makeDirectories() // of a temporary store
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.records == nil {
+		return "", ErrClosed
+	}
 	dir := filepath.Join(s.path(staging), rand.Text())
+	err := s.makeDirectories() // of a temporary store
 	if err == nil {
 		err = os.Mkdir(dir, 0o700)
 	}
@@ -48,7 +53,7 @@ func (s *Store) Discard(dir string) error {
 	if filepath.Dir(dir) != s.path(staging) {
 		return fmt.Errorf("discarding %s: it is no new directory of the store", dir)
 	}
-	if err := s.remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.dispose(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("discarding %s: %w", dir, explain(err))
 	}
 	return nil
@@ -85,9 +90,16 @@ func (s *Store) flush(dir string) error {
 	return errors.Join(file.Sync(), file.Close())
 }
 
-// dispose removes a directory that no record names. One that cannot be removed is tried
-// again when the store is opened the next time.
-func (s *Store) dispose(dir string) { _ = s.remove(dir) }
+// dispose removes a directory that no record names, unless the store was closed: what is
+// left is removed when it is opened the next time.
+func (s *Store) dispose(dir string) error {
+	s.removing.RLock()
+	defer s.removing.RUnlock()
+	if s.release == nil {
+		return ErrClosed
+	}
+	return s.remove(dir)
+}
 
 // sweep removes what an earlier process left behind: what no record names.
 func (s *Store) sweep(ctx context.Context) error {
@@ -106,7 +118,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	if unreadable == nil {
 		parents = append(parents, published)
 	} else { // which may name any
-		s.notes = append(s.notes, fmt.Sprintf("files that no record names are kept, because a record cannot be read: %v", unreadable))
+		s.notes = append(s.notes, fmt.Sprintf("files that no record names are kept, because a record cannot be read; e2bctl local prune removes one by its id: %v", unreadable))
 	}
 	for _, parent := range parents {
 		names, err := os.ReadDir(s.path(parent))

@@ -22,22 +22,25 @@ func (e entry) encode() []byte {
 	return append(append(head, '\n'), e.value...)
 }
 
+// errRecord is in the errors of records that cannot be read.
+var errRecord = errors.New("the record is damaged")
+
 // decode returns the record of an id. What it names is below files, whoever wrote it.
 func (s *Store) decode(id string, text []byte) (Record, error) {
 	head, value, found := bytes.Cut(text, []byte{'\n'})
 	if !found {
-		return Record{}, fmt.Errorf("the record of %q is cut off", id)
+		return Record{}, fmt.Errorf("%q: %w: it is cut off", id, errRecord)
 	}
 	var e entry
 	if err := json.Unmarshal(head, &e); err != nil {
-		return Record{}, fmt.Errorf("the record of %q is damaged: %w", id, err)
+		return Record{}, fmt.Errorf("%q: %w: %w", id, errRecord, err)
 	}
 	record := Record{ID: id, Value: bytes.Clone(value), Saved: e.Saved}
 	if e.Dir == "" {
 		return record, nil
 	}
 	if owner, _, _ := strings.Cut(e.Dir, "."); owner != id || e.Dir != filepath.Base(e.Dir) {
-		return Record{}, fmt.Errorf("the record of %q is damaged: %w", id, errors.New("it names files that are not its own"))
+		return Record{}, fmt.Errorf("%q: %w: it names files that are not its own", id, errRecord)
 	}
 	record.Dir = filepath.Join(s.path(published), e.Dir)
 	return record, nil

@@ -16,11 +16,15 @@ type InUseError struct {
 }
 
 func (e *InUseError) Error() string {
-	by := "another process"
-	if e.PID != 0 {
-		by = fmt.Sprintf("process %d", e.PID)
+	return "the state directory " + e.Dir + " is " + e.By() + ": end that local cloud (e2bctl local down), or use another directory"
+}
+
+// By says which process it is.
+func (e *InUseError) By() string {
+	if e.PID == 0 {
+		return "in use by another process"
 	}
-	return "in use by " + by + ": end that local cloud (e2bctl local down), or use another directory"
+	return fmt.Sprintf("in use by process %d", e.PID)
 }
 
 var (
@@ -35,6 +39,7 @@ var remedies = []struct {
 }{
 	{syscall.ENOSPC, "the disk is full: free space, or remove paused sandboxes (e2bctl local prune)"},
 	{syscall.EDQUOT, "the quota of the disk is used up: free space, or remove paused sandboxes (e2bctl local prune)"},
+	{syscall.ENODEV, "the file system cannot map files into memory: use a directory on a local disk"},
 	{syscall.EROFS, "the file system is read-only: use another directory"},
 	{fs.ErrPermission, "use a directory that this user can write to"},
 	{bolterrors.ErrTimeout, "another program has the database open: end it, or use another directory"},

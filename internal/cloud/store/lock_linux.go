@@ -36,7 +36,10 @@ func lock(dir string) (release func() error, err error) {
 		file.Close()
 		return nil, err
 	}
-	return file.Close, nil
+	return func() error {
+		unlock(file)
+		return file.Close()
+	}, nil
 }
 
 // holder returns the process that has locked file, 0 if that is not known.
@@ -47,5 +50,6 @@ func holder(file *os.File) int {
 	return pid
 }
 
-// unlock releases a database's lock, which its mapping holds even when it is closed.
+// unlock releases the lock of a file. Closing it is not enough: a mapping holds it, too,
+// and so does for a moment a process that is just being started.
 func unlock(file *os.File) { _ = unix.Flock(int(file.Fd()), unix.LOCK_UN) }

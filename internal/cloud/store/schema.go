@@ -2,7 +2,6 @@ package store
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -75,7 +74,7 @@ func schemaOf(tx *bolt.Tx) (int, error) {
 	text := bucket.Get(schemaKey)
 	version, err := strconv.Atoi(string(text))
 	if err != nil || version < 1 {
-		return 0, errors.Join(errDamaged, fmt.Errorf("its schema has the version %q", text))
+		return 0, fmt.Errorf("%w: its schema has the version %q", errDamaged, text)
 	}
 	return version, nil
 }
@@ -83,11 +82,11 @@ func schemaOf(tx *bolt.Tx) (int, error) {
 // complete returns an error unless the database has all that the rest relies on.
 func complete(tx *bolt.Tx) error {
 	if len(tx.Bucket([]byte(about)).Get(seedKey)) == 0 {
-		return errors.Join(errDamaged, errors.New("it has no seed"))
+		return fmt.Errorf("%w: it has no seed", errDamaged)
 	}
 	for _, table := range tables {
 		if tx.Bucket([]byte(table)) == nil {
-			return errors.Join(errDamaged, fmt.Errorf("it has no table %s", table))
+			return fmt.Errorf("%w: it has no table %s", errDamaged, table)
 		}
 	}
 	return nil

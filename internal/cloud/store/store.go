@@ -45,6 +45,8 @@ type Store struct {
 
 	mu      sync.RWMutex // held for writing by what changes records
 	records records      // nil after Close
+
+	removing sync.RWMutex // held for reading by what removes directories
 }
 
 // records keeps the encoded records of the tables.
@@ -65,10 +67,13 @@ func Open(ctx context.Context, dir string) (_ *Store, err error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{dir: dir, durable: true}
-	if err := s.open(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("the state directory %s: %w", dir, explain(err)), s.Close())
+	if err = s.open(ctx); err == nil {
+		return s, nil
 	}
-	return s, nil
+	if _, ok := errors.AsType[*InUseError](err); !ok {
+		err = fmt.Errorf("the state directory %s: %w", dir, explain(err))
+	}
+	return nil, errors.Join(err, s.Close())
 }
 
 func (s *Store) open(ctx context.Context) (err error) {
@@ -98,7 +103,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 // Temporary returns a store of which nothing outlives Close: its records are in memory
 // and its directories below dir, which Close removes.
 func Temporary(dir string) *Store {
-	return &Store{dir: dir, seed: newSeed(), records: memory{}}
+	return &Store{dir: dir, seed: newSeed(), records: memory{}, release: func() error { return nil }}
 }
 
 // Durable reports whether the store outlives the process.
@@ -122,7 +127,7 @@ func (s *Store) Put(table Table, id string, value []byte, dir string) (string, e
 		return "", fmt.Errorf("storing %s in %s of %s: %w", id, table, s.dir, explain(err))
 	}
 	if former != "" && former != to {
-		s.dispose(former)
+		_ = s.dispose(former) // or at the next start
 	}
 	return to, nil
 }
@@ -164,14 +169,15 @@ func (s *Store) Note(table Table, id string, value []byte) {
 	}
 }
 
-// Delete removes a record and its directory. A record that does not exist is no error.
+// Delete removes a record and its directory. A record that does not exist is no error,
+// and one that cannot be read is removed, too.
 func (s *Store) Delete(table Table, id string) error {
 	dir, err := s.delete(table, id)
 	if err != nil {
 		return fmt.Errorf("deleting %s in %s of %s: %w", id, table, s.dir, explain(err))
 	}
 	if dir != "" {
-		s.dispose(dir)
+		_ = s.dispose(dir) // or at the next start
 	}
 	return nil
 }
@@ -180,7 +186,7 @@ func (s *Store) delete(table Table, id string) (dir string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, err := s.find(table, id)
-	if err != nil {
+	if err != nil && !errors.Is(err, errRecord) { // that one goes, and its files at the next start
 		return "", err
 	}
 	return old.Dir, s.records.delete(table, id)
@@ -230,6 +236,8 @@ func (s *Store) Records(table Table) ([]Record, error) {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.removing.Lock()
+	defer s.removing.Unlock()
 	var err error
 	if s.records != nil {
 		err = s.records.close()

@@ -178,6 +178,12 @@ func TestStore(t *testing.T) {
 			t.Errorf("after Close: got %v, want ErrClosed", err)
 		}
 		s.Note(Running, "a", nil) // is ignored
+		if _, err := s.NewDir(); !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: got %v, want ErrClosed", err)
+		}
+		if err := s.Discard(unused); !errors.Is(err, ErrClosed) {
+			t.Errorf("after Close: got %v, want ErrClosed", err)
+		}
 	}
 }
 

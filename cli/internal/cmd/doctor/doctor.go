@@ -145,7 +145,7 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
-	checks = []check{checkPython(ctx)}
+	checks = []check{checkPython(ctx), checkState(ctx)}
 	started := time.Now()
 	cloud, err := local.Start(ctx, local.WithLogger(f.Logger()))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 type downOptions struct {
 	IO    *cmdutil.IOStreams
+	JSON  bool
 	Quiet bool
 }
 
@@ -19,12 +20,23 @@ func newCmdDown(f *cmdutil.Factory) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
-		Long:  "End the running local cloud of this user and every sandbox in it, and wait until\nit has ended. If none is running, that is not an error.",
-		Args:  cmdutil.NoArguments,
+		Long: `End the running local cloud of this user, and wait until it has ended. Paused
+sandboxes are kept in its state directory, and those that pause when their time is
+over (autoPause) are paused; all others end with it. What is kept is said: the next
+local cloud on the same directory has it again, and e2bctl local prune removes it. If
+none is running, that is not an error.`,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return downRun(cmd.Context(), &downOptions{IO: f.IO, Quiet: f.Quiet()})
+			return downRun(cmd.Context(), &downOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
 		},
 	}
+}
+
+// downView is what has ended and what is left, as -o json shows it.
+type downView struct {
+	Ended    bool              `json:"ended"`
+	StateDir string            `json:"stateDir,omitempty"`
+	Kept     []localcloud.Kept `json:"kept"`
 }
 
 func downRun(ctx context.Context, opts *downOptions) error {
@@ -32,9 +44,35 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	if err != nil {
 		return err
 	}
-	found, err := place.End(ctx)
-	if err == nil && !found && !opts.Quiet {
-		fmt.Fprintln(opts.IO.Err, "no local cloud is running")
+	record, _ := place.Read() // the zero Record while it starts, or if there is none
+	view := downView{StateDir: record.State, Kept: []localcloud.Kept{}}
+	if view.Ended, err = place.End(ctx); err != nil {
+		return err
 	}
-	return err
+	if view.Ended && record.State != "" {
+		state, err := localcloud.ReadState(ctx, record.State)
+		if err != nil {
+			return fmt.Errorf("it has ended; what it kept: %w", err)
+		}
+		view.Kept = append(view.Kept, state.Kept...)
+	}
+	switch {
+	case opts.JSON:
+		return cmdutil.WriteJSON(opts.IO.Out, view)
+	case opts.Quiet:
+	case !view.Ended:
+		fmt.Fprintln(opts.IO.Err, "no local cloud is running")
+	case len(view.Kept) > 0:
+		fmt.Fprintf(opts.IO.Err, "%s in %s; e2bctl local up has them again, e2bctl local prune removes them\n", summary(view.Kept), cmdutil.Printable(record.State))
+	}
+	return nil
+}
+
+// summary says how much is kept.
+func summary(kept []localcloud.Kept) string {
+	noun := "paused sandboxes are"
+	if len(kept) == 1 {
+		noun = "paused sandbox is"
+	}
+	return fmt.Sprintf("%d %s kept, %s", len(kept), noun, localcloud.Size(localcloud.Bytes(kept)))
 }

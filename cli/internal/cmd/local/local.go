@@ -13,6 +13,7 @@ func NewCmdLocal(f *cmdutil.Factory) *cobra.Command {
 		newCmdUp(f),
 		newCmdDown(f),
 		newCmdEnv(f),
+		newCmdPrune(f),
 		newCmdSetup(f),
 		newCmdTrust(f),
 	)

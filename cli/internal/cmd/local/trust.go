@@ -17,14 +17,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// store is where a system keeps the authorities that an administrator adds.
-type store struct {
+// trustStore is where a system keeps the authorities that an administrator adds.
+type trustStore struct {
 	dir, extension string
 	update         []string // the command that makes the system read them
 }
 
 // systemStores are those of Debian and Ubuntu, of Fedora and RHEL, and of Arch.
-var systemStores = []store{
+var systemStores = []trustStore{
 	{"/usr/local/share/ca-certificates", ".crt", []string{"update-ca-certificates", "--fresh"}},
 	{"/etc/pki/ca-trust/source/anchors", ".pem", []string{"update-ca-trust"}},
 	{"/etc/ca-certificates/trust-source/anchors", ".crt", []string{"update-ca-trust"}},
@@ -35,7 +35,7 @@ type trustOptions struct {
 	Quiet  bool
 	Remove bool
 	Dir    string // of the authorities, a directory for each domain
-	Stores []store
+	Stores []trustStore
 }
 
 func newCmdTrust(f *cmdutil.Factory) *cobra.Command {
@@ -90,7 +90,7 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 }
 
 // findStore returns the store of this machine.
-func findStore(stores []store) (store, error) {
+func findStore(stores []trustStore) (trustStore, error) {
 	for _, s := range stores {
 		info, err := os.Stat(s.dir)
 		if err != nil || !info.IsDir() {
@@ -100,16 +100,16 @@ func findStore(stores []store) (store, error) {
 			return s, nil
 		}
 	}
-	return store{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows; add the file ca.pem beside that of SSL_CERT_FILE in e2bctl local env to it yourself")
+	return trustStore{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows; add the file ca.pem beside that of SSL_CERT_FILE in e2bctl local env to it yourself")
 }
 
 // file returns the place in the store of the authority of this user and a domain.
-func (s store) file(domain string) string {
+func (s trustStore) file(domain string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("e2bctl-%d-%s%s", os.Getuid(), domain, s.extension))
 }
 
 // add copies the authorities in dir to the store, and returns the places.
-func (s store) add(dir string) (files []string, err error) {
+func (s trustStore) add(dir string) (files []string, err error) {
 	authorities, err := filepath.Glob(filepath.Join(dir, "*", "ca.pem"))
 	if err == nil && len(authorities) == 0 {
 		err = errors.New("there is no certificate authority yet; e2bctl local up makes it")
@@ -133,7 +133,7 @@ func (s store) add(dir string) (files []string, err error) {
 
 // remove removes all authorities of this user, those of clouds that are no longer there
 // as well, and returns their places.
-func (s store) remove(string) (files []string, err error) {
+func (s trustStore) remove(string) (files []string, err error) {
 	if files, err = filepath.Glob(s.file("*")); err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func (s store) remove(string) (files []string, err error) {
 
 // forbidden adds to an error of a user who may not change the store what an
 // administrator can do.
-func (s store) forbidden(err error, commands []string) error {
+func (s trustStore) forbidden(err error, commands []string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err
 	}

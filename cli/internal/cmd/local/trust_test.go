@@ -32,7 +32,7 @@ func TestTrust(t *testing.T) {
 	var errors strings.Builder
 	opts := &trustOptions{
 		IO: &cmdutil.IOStreams{Err: &errors}, Dir: authorities(t),
-		Stores: []store{{"/nonexistent", ".crt", []string{"touch"}}, {kept, ".crt", []string{"touch", updated}}},
+		Stores: []trustStore{{"/nonexistent", ".crt", []string{"touch"}}, {kept, ".crt", []string{"touch", updated}}},
 	}
 	files := func() []string {
 		found, _ := filepath.Glob(filepath.Join(kept, "e2bctl-*-*.crt"))
@@ -75,12 +75,12 @@ func TestTrustThatIsNotPossible(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, dir string
-		stores    []store
+		stores    []trustStore
 		want      string
 	}{
-		{"no authority", t.TempDir(), []store{{readOnly, ".crt", []string{"true"}}}, "e2bctl local up makes it"},
+		{"no authority", t.TempDir(), []trustStore{{readOnly, ".crt", []string{"true"}}}, "e2bctl local up makes it"},
 		{"no known store", authorities(t), nil, "not one that e2bctl knows"},
-		{"not root", authorities(t), []store{{readOnly, ".crt", []string{"true"}}}, "sudo install -m 644 "},
+		{"not root", authorities(t), []trustStore{{readOnly, ".crt", []string{"true"}}}, "sudo install -m 644 "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name == "not root" && os.Geteuid() == 0 {

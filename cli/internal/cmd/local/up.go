@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -21,6 +23,8 @@ type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
 	Domain     string
+	State      string // "": none, once it has been chosen
+	Ephemeral  bool
 	Background bool
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
@@ -33,8 +37,13 @@ func newCmdUp(f *cmdutil.Factory) *cobra.Command {
 		Short: "Run the local cloud",
 		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
 the variables that point any E2B SDK at it. It listens on 127.0.0.1 and ::1 only,
-for http and https on one port, and has a fresh key. When it ends, by whatever
-signal, its sandboxes end with it.
+for http and https on one port.
+
+Paused sandboxes, with their files, and its key outlive it, in a state directory:
+the next one on the same directory has them again. When it ends, by whatever signal,
+its running sandboxes end with it; those that pause when their time is over (autoPause)
+are paused, unless it is killed. e2bctl local prune removes what is kept. With
+--ephemeral nothing outlives it, and its key is a fresh one.
 
 --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl doctor says
 whether this machine can enforce them.
@@ -44,9 +53,18 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
+  e2bctl local up --state-dir ~/project/.e2b
   eval "$(e2bctl local up --background)"`,
 		Args: cmdutil.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if opts.Ephemeral && opts.State != "" {
+				return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
+			}
+			if opts.State != "" { // the process in the background has another current directory
+				if opts.State, err = filepath.Abs(opts.State); err != nil {
+					return err
+				}
+			}
 			if opts.Background {
 				return upBackground(cmd.Context(), opts)
 			}
@@ -55,8 +73,10 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 	}
 	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
 	cmd.Flags().StringVar(&opts.Domain, "domain", "", "serve api.`NAME` and PORT-ID.NAME, which lead to this machine; \"\": localhost")
+	cmd.Flags().StringVar(&opts.State, "state-dir", "", "keep paused sandboxes and the key in `DIR`; \"\": e2bctl/cloud in $XDG_STATE_HOME or ~/.local/state")
+	cmd.Flags().BoolVar(&opts.Ephemeral, "ephemeral", false, "keep nothing")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
-	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last sandbox")
+	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
 	return cmd
 }
@@ -78,15 +98,20 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	if opts.State == "" && !opts.Ephemeral {
+		if opts.State, err = localcloud.StateDir(); err != nil {
+			return err
+		}
+	}
 	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
-		local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()))
+		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()))
 	if err != nil {
-		return err
+		return localcloud.Conflict(err)
 	}
 	defer cmdutil.Closing(cloud, &err)
-	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), Env: cloud.Env()}
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Env: cloud.Env()}
 	report := cloud.Report()
-	record.Isolation, record.PythonNote = string(report.Isolation), report.PythonNote
+	record.Isolation, record.PythonNote, record.StateNotes = string(report.Isolation), report.PythonNote, report.StateNotes
 	if err := place.Publish(record); err != nil {
 		return err
 	}
@@ -97,8 +122,8 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 }
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines
-// for a shell. A sentence on stderr adds its state, how it is ended and what its
-// Python lacks.
+// for a shell. A sentence on stderr adds its state, how it is ended, and what its
+// Python and its state directory lack.
 func (o *upOptions) announce(record localcloud.Record, state, end string) error {
 	f := o.Factory
 	write := func() error { return writeExports(f.IO.Out, record) }
@@ -112,6 +137,9 @@ func (o *upOptions) announce(record localcloud.Record, state, end string) error 
 	if record.PythonNote != "" {
 		fmt.Fprintln(f.IO.Err, "its Python: "+cmdutil.Printable(record.PythonNote))
 	}
+	for _, note := range record.StateNotes {
+		fmt.Fprintln(f.IO.Err, "its state: "+cmdutil.Printable(note))
+	}
 	return nil
 }
 
@@ -121,6 +149,10 @@ func (o *upOptions) announce(record localcloud.Record, state, end string) error 
 func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	var tick <-chan time.Time
 	idle := time.Duration(o.Idle)
+	inUse := &sandbox.ListParams{States: []api.SandboxState{api.StateRunning}}
+	if o.State == "" {
+		inUse = nil // paused ones end with it
+	}
 	var client *sandbox.Client
 	if idle > 0 {
 		if client, err = sandbox.NewClient(cloud.Options()...); err != nil {
@@ -140,7 +172,7 @@ func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 			return errors.New("the local cloud ended by itself; run it with -v to see why")
 		case <-tick:
 		}
-		for _, err := range client.List(ctx, nil) {
+		for _, err := range client.List(ctx, inUse) {
 			if err != nil {
 				continue
 			}
@@ -159,7 +191,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, Idle: time.Duration(opts.Idle), Flags: opts.Resources.Arguments()})
+	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, State: opts.State, Ephemeral: opts.Ephemeral, Idle: time.Duration(opts.Idle), Flags: opts.Resources.Arguments()})
 	if err != nil {
 		return err
 	}

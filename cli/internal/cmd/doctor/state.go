@@ -1,0 +1,47 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+)
+
+// checkState says what the state directory keeps, that of the local cloud that runs or
+// else that of the next one, and what it cannot keep.
+func checkState(ctx context.Context) check {
+	c := check{Name: "state", Status: checkOK}
+	state, err := readState(ctx)
+	if err != nil {
+		c.Status, c.Detail = checkFailed, cmdutil.Message(err)
+		c.Hint = "e2bctl local up --state-dir names another directory, and with --ephemeral it needs none"
+		return c
+	}
+	noun := "sandboxes"
+	if len(state.Kept) == 1 {
+		noun = "sandbox"
+	}
+	c.Detail = fmt.Sprintf("%s: %d %s, %s", state.Dir, len(state.Kept), noun, localcloud.Size(localcloud.Bytes(state.Kept)))
+	if state.InUse != nil {
+		c.Detail += "; " + state.InUse.By()
+	}
+	if len(state.Notes) > 0 {
+		c.Status, c.Hint = checkWarning, strings.Join(state.Notes, "; ")
+	}
+	return c
+}
+
+func readState(ctx context.Context) (localcloud.State, error) {
+	dir, err := localcloud.StateDir()
+	if place, found := localcloud.Find(); found == nil {
+		if record, none := place.Read(); none == nil && record.State != "" {
+			dir, err = record.State, nil
+		}
+	}
+	if err != nil {
+		return localcloud.State{}, err
+	}
+	return localcloud.ReadState(ctx, dir)
+}

@@ -1,0 +1,244 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+type pruneOptions struct {
+	IO        *cmdutil.IOStreams
+	JSON      bool
+	Quiet     bool
+	State     string
+	IDs       []string
+	All       bool
+	OlderThan cmdutil.Duration
+	Yes       bool
+}
+
+func newCmdPrune(f *cmdutil.Factory) *cobra.Command {
+	opts := &pruneOptions{IO: f.IO}
+	cmd := &cobra.Command{
+		Use:   "prune [<id>...]",
+		Short: "List the paused sandboxes that the state directory keeps, and remove them",
+		Long: `List the paused sandboxes that the state directory of the local cloud keeps, with
+the time of their pause and the space that their files take. With IDs, or with --all,
+remove them: they cannot be resumed then. --all lists them and asks first; without a
+terminal it needs --yes. The IDs of removed sandboxes are printed.
+
+It does not matter whether the local cloud runs. Where it does not, what one that was
+killed has left half done is removed, too.`,
+		Example: `  e2bctl local prune
+  e2bctl local prune "$ID"
+  e2bctl local prune --all --older-than 720h --yes`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON, opts.Quiet, opts.IDs = f.JSON(), f.Quiet(), args
+			switch {
+			case opts.All && len(args) > 0:
+				return cmdutil.Usagef(cmd, "want the IDs of sandboxes, or --all")
+			case opts.OlderThan != 0 && len(args) > 0:
+				return cmdutil.Usagef(cmd, "--older-than selects among all: leave out the IDs")
+			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
+				return cmdutil.Usagef(cmd, "--all asks first, but there is no terminal: add --yes")
+			}
+			return pruneRun(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.State, "state-dir", "", "look into `DIR`; \"\": that of the local cloud that runs, or of the next")
+	flags.BoolVarP(&opts.All, "all", "a", false, "remove all of them")
+	flags.Var(&opts.OlderThan, "older-than", "only those that were paused longer ago")
+	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// keeper has paused sandboxes: the local cloud that runs, or a state directory.
+type keeper struct {
+	dir    string
+	kept   []localcloud.Kept
+	remove func(ctx context.Context, id string) error
+	close  func() error
+}
+
+func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
+	k, err := openKeeper(ctx, opts.State)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, k.close()) }()
+	if len(opts.IDs) > 0 {
+		return k.removeAll(ctx, opts, opts.IDs)
+	}
+	kept := k.kept
+	if opts.OlderThan != 0 {
+		oldest := time.Now().Add(-time.Duration(opts.OlderThan))
+		kept = slices.DeleteFunc(kept, func(v localcloud.Kept) bool { return v.Saved.After(oldest) })
+	}
+	if !opts.All {
+		return list(opts, k.dir, kept)
+	}
+	if len(kept) == 0 {
+		return list(opts, k.dir, kept)
+	}
+	if !opts.Yes {
+		if err := writeKept(opts.IO.Err, kept, opts.IO.ErrIsTerminal); err != nil {
+			return err
+		}
+		if err := cmdutil.Confirm(ctx, opts.IO, fmt.Sprintf("Remove these %d from %s?", len(kept), cmdutil.Printable(k.dir))); err != nil {
+			return err
+		}
+	}
+	ids := make([]string, len(kept))
+	for i, v := range kept {
+		ids[i] = v.ID
+	}
+	return k.removeAll(ctx, opts, ids)
+}
+
+// openKeeper finds what has the sandboxes of a state directory.
+func openKeeper(ctx context.Context, dir string) (*keeper, error) {
+	place, err := localcloud.Find()
+	if err != nil {
+		return nil, err
+	}
+	record, err := place.Read()
+	running := err == nil && record.State != ""
+	if err != nil && !errors.Is(err, localcloud.ErrNone) {
+		return nil, err
+	}
+	switch {
+	case dir != "":
+		dir, err = filepath.Abs(dir)
+	case running:
+		dir, err = record.State, nil
+	default:
+		dir, err = localcloud.StateDir()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if running && dir == record.State {
+		return runningKeeper(ctx, record)
+	}
+	state, err := localcloud.ReadState(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return &keeper{
+		dir: dir, kept: state.Kept, close: func() error { return nil },
+		remove: func(ctx context.Context, id string) error { return localcloud.RemoveKept(ctx, dir, id) },
+	}, nil
+}
+
+// runningKeeper asks the local cloud, because its process has the state directory. Not
+// every sandbox with files there is paused: one that was resumed still has those of its
+// last pause.
+func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, err error) {
+	state, err := localcloud.ReadState(ctx, record.State)
+	if err != nil {
+		return nil, err
+	}
+	client, err := sandbox.NewClient(record.Options()...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, client.Close())
+		}
+	}()
+	k := &keeper{dir: record.State, close: client.Close}
+	for info, err := range client.List(ctx, &sandbox.ListParams{States: []api.SandboxState{api.StatePaused}}) {
+		if err != nil {
+			return nil, err
+		}
+		view := localcloud.Kept{ID: info.ID, Saved: info.EndAt.UTC()}
+		for _, files := range state.Kept {
+			if files.ID == info.ID {
+				view.Bytes = files.Bytes
+			}
+		}
+		k.kept = append(k.kept, view)
+	}
+	k.remove = func(ctx context.Context, id string) error {
+		if !slices.ContainsFunc(k.kept, func(v localcloud.Kept) bool { return v.ID == id }) {
+			return &localcloud.NotKeptError{Dir: k.dir, ID: id}
+		}
+		return client.Kill(ctx, id)
+	}
+	return k, nil
+}
+
+// removeAll removes sandboxes, each once however often it is named.
+func (k *keeper) removeAll(ctx context.Context, opts *pruneOptions, ids []string) error {
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	failed := 0
+	var last error
+	for _, id := range ids {
+		err := k.remove(ctx, id)
+		if opts.All && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, api.ErrNotFound)) {
+			err = nil // it has gone since the listing
+		}
+		if err == nil {
+			fmt.Fprintln(opts.IO.Out, cmdutil.Printable(id))
+			continue
+		}
+		failed, last = failed+1, err
+		if len(ids) > 1 {
+			fmt.Fprintf(opts.IO.Err, "%s: %s\n", cmdutil.Printable(id), cmdutil.Message(err))
+		}
+	}
+	if failed > 0 && len(ids) > 1 {
+		return &cmdutil.PartialError{Failed: failed, Total: len(ids)}
+	}
+	return last
+}
+
+// list writes what is kept.
+func list(opts *pruneOptions, dir string, kept []localcloud.Kept) error {
+	switch {
+	case opts.JSON:
+		return cmdutil.WriteJSON(opts.IO.Out, append([]localcloud.Kept{}, kept...))
+	case opts.Quiet:
+		for _, v := range kept {
+			if _, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(v.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(kept) == 0 && (opts.All || opts.IO.OutIsTerminal):
+		fmt.Fprintf(opts.IO.Err, "No paused sandboxes in %s.\n", cmdutil.Printable(dir))
+		return nil
+	}
+	if err := writeKept(opts.IO.Out, kept, opts.IO.OutIsTerminal); err != nil {
+		return err
+	}
+	if opts.IO.OutIsTerminal {
+		fmt.Fprintf(opts.IO.Err, "%s in %s\n", summary(kept), cmdutil.Printable(dir))
+	}
+	return nil
+}
+
+// writeKept writes a table of what is kept; on a terminal its times are relative.
+func writeKept(w io.Writer, kept []localcloud.Kept, terminal bool) error {
+	now := time.Now()
+	rows := make([][]string, len(kept))
+	for i, v := range kept {
+		rows[i] = []string{v.ID, cmdutil.Moment(v.Saved, now, terminal), localcloud.Size(v.Bytes)}
+	}
+	return cmdutil.WriteTable(w, []string{"ID", "PAUSED", "SIZE"}, rows)
+}

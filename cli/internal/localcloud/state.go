@@ -1,0 +1,118 @@
+package localcloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/privatedir"
+)
+
+// StateDir returns the directory that keeps what outlives this user's local cloud. It
+// exists once StateDir has returned.
+func StateDir() (string, error) {
+	dir, err := privatedir.Make("cloud", privatedir.State, privatedir.Runtime, privatedir.Temporary)
+	if err != nil {
+		return "", fmt.Errorf("the state directory of a local cloud: %w", err)
+	}
+	return dir, nil
+}
+
+// State is what a state directory keeps.
+type State struct {
+	Dir   string
+	InUse *store.InUseError // a process has it open; nil: none has
+	Kept  []Kept            // sandboxes with files, ordered by id
+	Notes []string          // what its file system cannot do, and what is damaged; unknown while it is in use
+}
+
+// Kept is a paused sandbox that a state directory keeps, as commands show it.
+type Kept struct {
+	ID    string    `json:"sandboxID"`
+	Saved time.Time `json:"pausedAt"`
+	Bytes int64     `json:"bytes"` // of its files on the disk
+}
+
+// Bytes returns how much space some sandboxes take in all.
+func Bytes(kept []Kept) (sum int64) {
+	for _, k := range kept {
+		sum += k.Bytes
+	}
+	return sum
+}
+
+// Size writes a number of bytes for people.
+func Size(bytes int64) string {
+	switch {
+	case bytes >= 10<<30:
+		return fmt.Sprintf("%d GiB", bytes>>30)
+	case bytes >= 1<<20:
+		return fmt.Sprintf("%d MiB", bytes>>20)
+	}
+	return fmt.Sprintf("%d KiB", (bytes+1023)>>10)
+}
+
+// ReadState returns what a state directory keeps, whether or not a local cloud uses it.
+// Where none does, it removes what one that was killed has left half done.
+func ReadState(ctx context.Context, dir string) (state State, err error) {
+	state.Dir = dir
+	s, err := openState(ctx, dir)
+	if conflict, ok := errors.AsType[*ConflictError](err); ok {
+		state.InUse = conflict.InUse
+	} else if err != nil {
+		return state, err
+	} else {
+		state.Notes = s.Notes()
+		defer func() { err = errors.Join(err, s.Close()) }()
+	}
+	files, err := store.Survey(ctx, dir)
+	for _, f := range files {
+		state.Kept = append(state.Kept, Kept{f.ID, f.Saved.UTC(), f.Bytes})
+	}
+	return state, err
+}
+
+// NotKeptError is the error for a sandbox that a state directory does not keep.
+type NotKeptError struct{ Dir, ID string }
+
+func (e *NotKeptError) Error() string {
+	return "no paused sandbox " + e.ID + " is kept in " + e.Dir
+}
+
+func (e *NotKeptError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// RemoveKept removes a sandbox from a state directory that no process uses. For one that
+// is not there it returns a [NotKeptError].
+func RemoveKept(ctx context.Context, dir, id string) (err error) {
+	s, err := openState(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	files, err := store.Survey(ctx, dir) // also of records that cannot be read
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(files, func(f store.Kept) bool { return f.ID == id }) {
+		return &NotKeptError{dir, id}
+	}
+	return s.Delete(store.Sandboxes, id)
+}
+
+func openState(ctx context.Context, dir string) (*store.Store, error) {
+	s, err := store.Open(ctx, dir)
+	return s, Conflict(err)
+}
+
+// Conflict makes a *ConflictError of the error that a state directory is in use, and
+// returns any other as it is.
+func Conflict(err error) error {
+	if inUse, ok := errors.AsType[*store.InUseError](err); ok {
+		return &ConflictError{InUse: inUse}
+	}
+	return err
+}

@@ -1,0 +1,207 @@
+package control
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// kind is what a field of a request holds.
+type kind string
+
+const (
+	text    kind = "a string"
+	boolean kind = "a boolean"
+	number  kind = "a 32-bit integer"
+	object  kind = "an object"
+	array   kind = "an array"
+)
+
+// samples has a value of each JSON type.
+var samples = map[kind]string{text: `"x"`, boolean: `true`, number: `1`, object: `{"x":"x"}`, array: `["x"]`}
+
+// Each field of each request that has a value of another type is refused by name; one
+// that is null is as good as absent.
+func TestFieldTypes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	paused := s.mustCreate(t, `{"templateID":"base"}`)
+	s.must(t, "POST", "/sandboxes/"+paused+"/pause", ``, 204)
+	type request struct {
+		method, path string
+		valid        string // what it needs besides the field
+		fields       map[string]kind
+		nullStatus   int
+	}
+	create := map[string]kind{
+		"timeout": number, "secure": boolean, "allow_internet_access": boolean, "autoPause": boolean, "autoPauseMemory": boolean,
+		"autoResume": object, "autoResume.enabled": boolean, "envVars": object, "metadata": object, "network": object,
+		"network.allowOut": array, "network.denyOut": array, "network.allowPublicTraffic": boolean,
+		"network.maskRequestHost": text, "network.httpsPorts": array,
+	}
+	update := map[string]kind{"allowOut": array, "denyOut": array, "allow_internet_access": boolean}
+	for _, q := range []request{
+		{"POST", "/sandboxes", `"templateID":"base"`, create, 201},
+		{"POST", "/v2/sandboxes", `"templateID":"base"`, create, 201},
+		{"POST", "/v2/sandboxes", ``, map[string]kind{"templateID": text}, 400},
+		{"POST", "/sandboxes/" + id + "/connect", ``, map[string]kind{"timeout": number}, 400},
+		{"POST", "/sandboxes/" + id + "/connect", `"timeout":1`, map[string]kind{"memory": boolean}, 200},
+		{"POST", "/v2/sandboxes/" + id + "/connect", ``, map[string]kind{"timeout": number, "memory": boolean}, 200},
+		{"POST", "/sandboxes/" + id + "/resume", ``, map[string]kind{"timeout": number, "memory": boolean, "autoPause": boolean}, 409},
+		{"POST", "/sandboxes/" + paused + "/pause", ``, map[string]kind{"memory": boolean, "requireHealthyGuest": boolean}, 409},
+		{"POST", "/sandboxes/" + id + "/timeout", ``, map[string]kind{"timeout": number}, 400},
+		{"POST", "/sandboxes/" + id + "/refreshes", ``, map[string]kind{"duration": number}, 204},
+		{"PUT", "/sandboxes/" + id + "/network", ``, update, 204},
+		{"POST", "/api-keys", ``, map[string]kind{"name": text}, 400},
+	} {
+		for field, is := range q.fields {
+			for not, value := range samples {
+				if not != is {
+					want := fmt.Sprintf("validation error: %s must be %s, not ", field, is)
+					s.refused(t, q.method, q.path, body(q.valid, field, value), want)
+				}
+			}
+			if is == number {
+				for _, value := range []string{"1.5", "1e30", "2147483648", "-2147483649"} {
+					s.refused(t, q.method, q.path, body(q.valid, field, value), "validation error: "+field+" must be a 32-bit integer, not number "+value)
+				}
+				s.refused(t, q.method, q.path, body(q.valid, field, "-1"), "validation error: "+field+" must ")
+			}
+			if resp, text := s.do(t, q.method, q.path, body(q.valid, field, "null")); resp.StatusCode != q.nullStatus {
+				t.Errorf("%s %s, %s null: got %d %s, want %d", q.method, q.path, field, resp.StatusCode, text, q.nullStatus)
+			}
+		}
+		unknown, _ := s.do(t, q.method, q.path, body(q.valid, "unknown.field", `1`))
+		if unknown.StatusCode != q.nullStatus {
+			t.Errorf("%s %s with an unknown field: got %d, want %d", q.method, q.path, unknown.StatusCode, q.nullStatus)
+		}
+		entries := s.log.Entries()
+		if last := entries[len(entries)-1]; !slices.Contains(last.Ignored, "unknown") {
+			t.Errorf("%s %s: ignored %v, want the unknown field named", q.method, q.path, last.Ignored)
+		}
+	}
+}
+
+// body returns a request with valid fields and one more; a dot in its name is for nesting.
+func body(valid, field, value string) string {
+	if outer, inner, nested := strings.Cut(field, "."); nested {
+		field, value = outer, fmt.Sprintf("{%q:%s}", inner, value)
+	}
+	if valid != "" {
+		valid += ","
+	}
+	return fmt.Sprintf("{%s%q:%s}", valid, field, value)
+}
+
+func (s *service) refused(t *testing.T, method, path, body, want string) {
+	t.Helper()
+	resp, text := s.do(t, method, path, body)
+	if resp.StatusCode != 400 || !strings.HasPrefix(text, `{"code":400,"message":"`+strings.ReplaceAll(want, `"`, `\"`)) {
+		t.Errorf("%s %s %.100s: got %d %s, want 400 and %q", method, path, body, resp.StatusCode, text, want)
+	}
+}
+
+// What is no JSON object is refused by every request that has a body.
+func TestBodies(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	for _, q := range []struct{ method, path string }{
+		{"POST", "/sandboxes"},
+		{"POST", "/v2/sandboxes"},
+		{"POST", "/sandboxes/" + id + "/connect"},
+		{"POST", "/v2/sandboxes/" + id + "/connect"},
+		{"POST", "/sandboxes/" + id + "/resume"},
+		{"POST", "/sandboxes/" + id + "/pause"},
+		{"POST", "/sandboxes/" + id + "/timeout"},
+		{"POST", "/sandboxes/" + id + "/refreshes"},
+		{"PUT", "/sandboxes/" + id + "/network"},
+		{"POST", "/api-keys"},
+		{"PATCH", "/api-keys/x"},
+	} {
+		for body, want := range map[string]string{
+			`{`:                                "the body is not JSON",
+			`{"timeout":1`:                     "the body is not JSON",
+			`{} {}`:                            "the body is not JSON",
+			`{"a":1,}`:                         "the body is not JSON",
+			`{'a':1}`:                          "the body is not JSON",
+			`timeout=1`:                        "the body is not JSON",
+			"\x00":                             "the body is not JSON",
+			"\xff\xfe{}":                       "the body is not JSON",
+			strings.Repeat(`[`, 20000):         "the body is not JSON",
+			`{"a":` + strings.Repeat(`[`, 1e5): "the body is not JSON",
+			`[]`:                               "validation error: the body must be an object, not array",
+			`"x"`:                              "validation error: the body must be an object, not string",
+			`1`:                                "validation error: the body must be an object, not number",
+			`true`:                             "validation error: the body must be an object, not bool",
+		} {
+			s.refused(t, q.method, q.path, body, want)
+		}
+		s.cutOff(t, q.method, q.path)
+	}
+	if got := len(s.fakes.IDs()); got != 1 || s.fakes.Fake(id).Paused() {
+		t.Errorf("%d sandboxes, paused: %v, want the one, running", got, s.fakes.Fake(id).Paused())
+	}
+}
+
+// cutOff sends the beginning of a body.
+func (s *service) cutOff(t *testing.T, method, path string) {
+	t.Helper()
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nX-API-KEY: %s\r\nContent-Length: 100\r\n\r\n{\"templateID\":\"base\"}", method, path, testKey); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 400 || !strings.Contains(string(text), "the body could not be read: unexpected EOF") {
+		t.Errorf("%s %s cut off: got %d %s, %v, want 400", method, path, resp.StatusCode, text, err)
+	}
+}
+
+// Any body is answered, and with an error body that clients can read, or as documented.
+func FuzzBodies(f *testing.F) {
+	f.Add(0, `{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`)
+	f.Add(1, `{"memory":false,"requireHealthyGuest":true}`)
+	f.Add(2, `{"timeout":1,"memory":false}`)
+	f.Add(3, `{"allowOut":["*"],"denyOut":["0.0.0.0/0"]}`)
+	f.Fuzz(func(t *testing.T, which int, body string) {
+		s := start(t)
+		id := s.mustCreate(t, `{"templateID":"base"}`)
+		q := [...][2]string{
+			{"POST", "/v2/sandboxes"},
+			{"POST", "/sandboxes/" + id + "/pause"},
+			{"POST", "/v2/sandboxes/" + id + "/connect"},
+			{"PUT", "/sandboxes/" + id + "/network"},
+		}[(which%4+4)%4]
+		resp, text := s.do(t, q[0], q[1], body)
+		if resp.StatusCode < 400 {
+			return
+		}
+		var e apiError
+		if err := json.Unmarshal([]byte(text), &e); err != nil || e.Code != resp.StatusCode || e.Message == "" {
+			t.Errorf("%s %s %q: %d %s, %v, want an error body", q[0], q[1], body, resp.StatusCode, text, err)
+		}
+		if resp.StatusCode >= 500 {
+			t.Errorf("%s %s %q: %d %s, want no failure", q[0], q[1], body, resp.StatusCode, text)
+		}
+	})
+}

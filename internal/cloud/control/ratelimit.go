@@ -1,0 +1,76 @@
+package control
+
+import (
+	"math"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// RateLimit bounds the requests with one API key. Zero fields are the defaults, which a
+// client meets only if it repeats requests without end.
+type RateLimit struct {
+	PerSecond int // in the long run
+	Burst     int // at once
+}
+
+// The default of a [RateLimit].
+const (
+	DefaultPerSecond = 10_000
+	DefaultBurst     = 20_000
+)
+
+func (l RateLimit) withDefaults() RateLimit {
+	if l.PerSecond <= 0 {
+		l.PerSecond = DefaultPerSecond
+	}
+	if l.Burst <= 0 {
+		l.Burst = DefaultBurst
+	}
+	return l
+}
+
+// bucket has a token for each request that may come now.
+type bucket struct {
+	limit RateLimit
+
+	mu     sync.Mutex
+	tokens float64
+	at     time.Time // when tokens were counted
+}
+
+func newBucket(l RateLimit) *bucket {
+	return &bucket{limit: l, tokens: float64(l.Burst), at: time.Now()}
+}
+
+// take returns 0 and takes a token, or returns how long it is until there is one.
+func (b *bucket) take() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now, rate := time.Now(), float64(b.limit.PerSecond)
+	b.tokens = min(b.tokens+now.Sub(b.at).Seconds()*rate, float64(b.limit.Burst))
+	b.at = now
+	if b.tokens >= 1 {
+		b.tokens--
+		return 0
+	}
+	return time.Duration((1 - b.tokens) / rate * float64(time.Second))
+}
+
+// limited answers 429 to a request that came too early, and reports whether it did. That
+// is before anything was done for it: with Retry-After, clients repeat it by themselves.
+func (s *Service) limited(w http.ResponseWriter, key *apiKey) bool {
+	wait := key.rate.take()
+	if wait == 0 {
+		return false
+	}
+	seconds := strconv.Itoa(int(math.Ceil(wait.Seconds())))
+	h := w.Header()
+	h.Set("Retry-After", seconds)
+	h.Set("RateLimit-Limit", strconv.Itoa(s.keys.limit.Burst))
+	h.Set("RateLimit-Remaining", "0")
+	h.Set("RateLimit-Reset", seconds)
+	writeJSON(w, http.StatusTooManyRequests, &apiError{Code: http.StatusTooManyRequests, Message: "Rate limit exceeded: wait as long as Retry-After says"})
+	return true
+}

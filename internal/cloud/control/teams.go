@@ -1,0 +1,120 @@
+package control
+
+import (
+	"net/http"
+	"time"
+	"unicode/utf8"
+)
+
+// The one team of a local cloud.
+const (
+	teamID   = "00000000-0000-4000-8000-000000000000"
+	teamName = "local"
+)
+
+var (
+	errNoKey       = errorf(http.StatusNotFound, "no such API key")
+	errFirstKey    = errorf(http.StatusForbidden, "this is the API key that the local cloud was started with, which cannot be changed: start it with another one")
+	errTooManyKeys = errorf(http.StatusTooManyRequests, "there are %d API keys, which is the limit: delete one that is no longer needed", maxAPIKeys)
+)
+
+// maxName bounds the name of a key, in characters.
+const maxName = 128
+
+// teams answers with the one team. The service makes a new key for each request; here it
+// is the one that the request came with.
+func (s *Service) teams(w http.ResponseWriter, r *http.Request) error {
+	type team struct {
+		TeamID    string `json:"teamID"`
+		Name      string `json:"name"`
+		APIKey    string `json:"apiKey"`
+		IsDefault bool   `json:"isDefault"`
+	}
+	value, _ := presented(r)
+	writeJSON(w, http.StatusOK, []team{{teamID, teamName, value, true}})
+	return nil
+}
+
+// keyAnswer is a key as clients see it.
+type keyAnswer struct {
+	ID        string     `json:"id"`
+	Name      string     `json:"name"`
+	Key       string     `json:"key,omitempty"` // only when it was created
+	Mask      keyMask    `json:"mask"`
+	CreatedAt time.Time  `json:"createdAt"`
+	LastUsed  *time.Time `json:"lastUsed,omitempty"`
+}
+
+func answerOf(k apiKey) keyAnswer {
+	a := keyAnswer{ID: k.ID, Name: k.Name, Mask: k.Mask, CreatedAt: k.CreatedAt}
+	if !k.LastUsed.IsZero() {
+		a.LastUsed = &k.LastUsed
+	}
+	return a
+}
+
+func (s *Service) listKeys(w http.ResponseWriter, _ *http.Request) error {
+	all := s.keys.all()
+	answer := make([]keyAnswer, len(all))
+	for i, k := range all {
+		answer[i] = answerOf(k)
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+func (s *Service) createKey(w http.ResponseWriter, r *http.Request) error {
+	name, err := keyName(w, r)
+	if err != nil {
+		return err
+	}
+	key, value, err := s.keys.create(name)
+	if err != nil {
+		return err
+	}
+	answer := answerOf(key)
+	answer.Key = value
+	w.Header().Set("Cache-Control", "no-store")
+	writeJSON(w, http.StatusCreated, answer)
+	return nil
+}
+
+func (s *Service) renameKey(w http.ResponseWriter, r *http.Request) error {
+	name, err := keyName(w, r)
+	if err != nil {
+		return err
+	}
+	key, err := s.keys.rename(r.PathValue("id"), name)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, answerOf(key))
+	return nil
+}
+
+func (s *Service) deleteKey(w http.ResponseWriter, r *http.Request) error {
+	if err := s.keys.remove(r.PathValue("id")); err != nil {
+		return err
+	}
+	noContent(w)
+	return nil
+}
+
+func keyName(w http.ResponseWriter, r *http.Request) (string, error) {
+	var q struct {
+		Name string `json:"name"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return "", err
+	}
+	if n := utf8.RuneCountInString(q.Name); n == 0 || n > maxName {
+		return "", invalid("name must have 1 to %d characters", maxName)
+	}
+	return q.Name, nil
+}
+
+// foreignTeam reports whether a request is for another team than the one there is.
+func foreignTeam(r *http.Request) bool {
+	team := r.Header.Get("X-Team-Id")
+	return team != "" && team != teamID
+}

@@ -1,0 +1,178 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// watched are the calls that change files.
+var watched = []uint32{
+	unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_MKDIR,
+	unix.SYS_MKDIRAT, unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINK, unix.SYS_UNLINKAT, unix.SYS_RMDIR,
+	unix.SYS_FCHMODAT, unix.SYS_CHMOD, unix.SYS_SYMLINK, unix.SYS_LINK,
+}
+
+// write is a call that changes files, before it is made.
+type write struct {
+	number uint32
+	file   string // whose descriptor it is given, if it is given one
+}
+
+// watchWrites has the kernel stop this thread at each call that changes files until see
+// returns, which must make none itself.
+func watchWrites(see func(write)) error {
+	var filter []unix.SockFilter
+	filter = append(filter, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0})
+	for n, number := range watched {
+		filter = append(filter, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: uint8(len(watched) - n), K: number})
+	}
+	filter = append(filter,
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+		unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_USER_NOTIF})
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("%w: %w", errUnwatched, err)
+	}
+	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&program)))
+	if errno != 0 {
+		return fmt.Errorf("%w: %w", errUnwatched, errno)
+	}
+	go func() {
+		for {
+			var request struct {
+				id         uint64
+				pid, flags uint32
+				number     int32
+				arch       uint32
+				ip         uint64
+				arguments  [6]uint64
+			}
+			if _, _, errno := unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&request))); errno != 0 {
+				continue
+			}
+			file, _ := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", int32(request.arguments[0])))
+			see(write{uint32(request.number), file})
+			answer := struct {
+				id    uint64
+				value int64
+				errno int32
+				flags uint32
+			}{id: request.id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE}
+			_, _, _ = unix.Syscall(unix.SYS_IOCTL, listener, unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer)))
+		}
+	}()
+	return nil
+}
+
+// errUnwatched is the error of a machine that lets no process watch its own calls.
+var errUnwatched = errors.New("watching writes")
+
+// skipUnwatched skips a test whose process could not be watched.
+func skipUnwatched(t *testing.T, stderr string) {
+	t.Helper()
+	if strings.Contains(stderr, errUnwatched.Error()) && os.Getenv("CI") != "true" {
+		t.Skipf("this machine lets no process watch its own calls: %s", stderr)
+	}
+}
+
+func init() { roles["flushed"] = beWatched }
+
+// names of the calls, for TestFlushed; what a call does to a file has the file's name
+// behind it.
+var names = map[uint32]string{
+	unix.SYS_FSYNC: "flush", unix.SYS_FDATASYNC: "flush", unix.SYS_PWRITE64: "write", unix.SYS_FTRUNCATE: "write",
+	unix.SYS_RENAME: "rename", unix.SYS_RENAMEAT: "rename", unix.SYS_UNLINKAT: "remove", unix.SYS_RMDIR: "remove",
+}
+
+// beWatched puts a record with a directory twice and deletes it, and writes what that
+// does to files.
+func beWatched(dir string) error {
+	runtime.GOMAXPROCS(4)
+	runtime.LockOSThread()
+	s, err := Open(context.Background(), dir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	first, err := save(s, "first")
+	if err != nil {
+		return err
+	}
+	second, err := save(s, "second")
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var did []string
+	err = watchWrites(func(w write) {
+		name, known := names[w.number]
+		if !known {
+			return
+		}
+		if name == "flush" || name == "write" {
+			name += " " + strings.Split(strings.TrimPrefix(w.file, dir+"/"), "/")[0]
+		}
+		mu.Lock()
+		did = append(did, name)
+		mu.Unlock()
+	})
+	if err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { _, err := s.Put(Sandboxes, "a", nil, first); return err },
+		func() error { _, err := s.Put(Sandboxes, "a", nil, second); return err },
+		func() error { return s.Delete(Sandboxes, "a") },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+		mu.Lock()
+		line := strings.Join(slices.Compact(did), ", ")
+		did = nil
+		mu.Unlock()
+		fmt.Fprintln(os.Stdout, line)
+	}
+	return nil
+}
+
+// What a power cut keeps is what was flushed: the files before the record that names
+// them, and the record before the old files are removed.
+func TestFlushed(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	cmd := other(t, "flushed", dir)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	output, err := cmd.Output()
+	skipUnwatched(t, stderr.String())
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	const (
+		publish = "flush new, rename, flush files"
+		commit  = "write store.db, flush store.db, write store.db, flush store.db"
+		remove  = "rename, remove, rename, remove, rename, remove"
+		note    = "remove" // there is none
+	)
+	want := []string{
+		publish + ", " + commit,
+		publish + ", " + commit + ", " + remove,
+		note + ", " + commit + ", " + remove,
+	}
+	if diff := cmp.Diff(want, strings.Split(strings.TrimSpace(string(output)), "\n")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

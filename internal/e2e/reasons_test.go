@@ -1,0 +1,122 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// Whoever asks for a sandbox that is gone is told why and when, also a program that
+// never had it.
+func TestReasonsReachOtherPrograms(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	c := client(t, cloud)
+	for name, test := range map[string]struct {
+		end  func(t *testing.T, sb *sandbox.Sandbox)
+		want sandbox.GoneState
+	}{
+		"killed": {func(t *testing.T, sb *sandbox.Sandbox) {
+			t.Helper()
+			if err := sb.Kill(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.GoneKilled},
+		"killed while it is paused": {func(t *testing.T, sb *sandbox.Sandbox) {
+			t.Helper()
+			if err := sb.Pause(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Kill(t.Context(), sb.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}, sandbox.GoneKilled},
+		"expired": {func(t *testing.T, sb *sandbox.Sandbox) {
+			t.Helper()
+			if err := sb.SetLifetime(t.Context(), time.Second); err != nil {
+				t.Fatal(err)
+			}
+			cloud.Advance(time.Hour)
+			eventually(t, "it is gone", func() bool { _, err := c.Info(t.Context(), sb.ID()); return errors.Is(err, sandbox.ErrGone) })
+		}, sandbox.GoneExpired},
+	} {
+		before := time.Now().Add(-time.Minute)
+		sb := cloud.Create(t)
+		test.end(t, sb)
+		_, connected := client(t, cloud).Connect(t.Context(), sb.ID())
+		_, asked := c.Info(t.Context(), sb.ID())
+		for what, err := range map[string]error{"Connect": connected, "Info": asked, "Pause": c.Pause(t.Context(), sb.ID(), nil)} {
+			gone, ok := errors.AsType[*sandbox.GoneError](err)
+			if !ok || gone.State != test.want || !errors.Is(err, api.ErrNotFound) {
+				t.Errorf("%s, %s: got %v, want a *sandbox.GoneError with %q", name, what, err, test.want)
+				continue
+			}
+			if gone.At.Before(before) {
+				t.Errorf("%s, %s: got %v, want when it ended", name, what, gone.At)
+			}
+		}
+	}
+}
+
+// Lists and descriptions say what is paused and how it comes back.
+func TestPausedSandboxesAreListed(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t)
+	c := client(t, cloud)
+	running := cloud.Create(t)
+	paused := cloud.Create(t, sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithAutoResume(), sandbox.WithMetadata(map[string]string{"job": "42"}))
+	if err := paused.Pause(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := paused.Pause(t.Context(), nil); !errors.Is(err, api.ErrConflict) {
+		t.Errorf("paused twice: got %v, want api.ErrConflict", err)
+	}
+	for _, test := range []struct {
+		params sandbox.ListParams
+		want   []string
+	}{
+		{sandbox.ListParams{}, []string{running.ID(), paused.ID()}},
+		{sandbox.ListParams{States: []api.SandboxState{api.StatePaused}}, []string{paused.ID()}},
+		{sandbox.ListParams{States: []api.SandboxState{api.StateRunning}}, []string{running.ID()}},
+		{sandbox.ListParams{States: []api.SandboxState{api.StateRunning, api.StatePaused}, Metadata: map[string]string{"job": "42"}}, []string{paused.ID()}},
+	} {
+		var got []string
+		for info, err := range c.List(t.Context(), &test.params) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, info.ID)
+		}
+		slices.Sort(got)
+		slices.Sort(test.want)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("of %+v got %q, want %q", test.params, got, test.want)
+		}
+	}
+	info, err := c.Info(t.Context(), paused.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.State != api.StatePaused || info.PauseMode != sandbox.PauseFull || info.EnvdUnresponsiveAtPause {
+		t.Errorf("got %+v, want a sandbox that is paused with its memory", info)
+	}
+	if want := (api.Lifecycle{OnTimeout: sandbox.OnTimeoutPause, AutoResume: true}); info.Lifecycle == nil || *info.Lifecycle != want {
+		t.Errorf("got %+v, want %+v", info.Lifecycle, want)
+	}
+	if since := time.Since(info.EndAt); since < 0 || since > time.Minute {
+		t.Errorf("got the end %v ago, want the time of the pause", since)
+	}
+	if err := paused.Resume(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err = paused.Info(t.Context()); err != nil || info.State != api.StateRunning || info.PauseMode != "" {
+		t.Errorf("got %+v, %v, want a sandbox that runs", info, err)
+	}
+}

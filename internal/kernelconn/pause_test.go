@@ -1,0 +1,52 @@
+package kernelconn
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestCutByPause: code that a pause cuts off waits until the pause is settled, and goes
+// on over a dial that may take as long as a resume. Otherwise a dial may take seconds.
+func TestCutByPause(t *testing.T) {
+	t.Parallel()
+	for name, paused := range map[string]bool{"paused": true, "only cut": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cutting := &cuttingServer{t: t, keeping: keepsAll, v1: true, numbered: true, cut: cut{at: 3, times: 1}}
+			s := newServer(t)
+			s.socket, s.rest = cutting.ServeHTTP, cutting.interrupt
+			settled := false
+			s.settle = func(context.Context) bool { settled = true; return paused }
+			s.dialled = func(ctx context.Context) {
+				until, limited := ctx.Deadline()
+				if limited != settled || settled && (time.Until(until) > resumeTime) != paused {
+					t.Errorf("got a dial until %v (settled: %v), want one that may take as long as a resume: %v", until, settled, paused)
+				}
+			}
+			if printed, err := run(t.Context(), s.kernels(), "code", Handler{}); err != nil || printed != "<0><1><2>" || !settled {
+				t.Errorf("got %q, %v, settled %v, want all of it", printed, err, settled)
+			}
+		})
+	}
+}
+
+// TestGivenUpWhilePaused: a caller does not wait for the end of a pause longer than it
+// wants to, and the sandbox is not dialled for it.
+func TestGivenUpWhilePaused(t *testing.T) {
+	t.Parallel()
+	cutting := &cuttingServer{t: t, keeping: keepsAll, v1: true, numbered: true, cut: cut{at: 3, times: 1}}
+	s := newServer(t)
+	s.socket, s.rest = cutting.ServeHTTP, cutting.interrupt
+	ctx, leave := context.WithCancel(t.Context())
+	s.settle = func(ctx context.Context) bool {
+		leave()
+		<-ctx.Done()
+		return true
+	}
+	_, err := run(ctx, s.kernels(), "code", Handler{})
+	if _, ok := errors.AsType[*InterruptedError](err); !ok {
+		t.Errorf("got %v, want an *InterruptedError", err)
+	}
+}
