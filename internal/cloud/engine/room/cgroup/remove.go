@@ -22,8 +22,8 @@ func (s *Group) Remove() error {
 	for i, h := range s.Dirs {
 		dirs[i] = h.Dir
 	}
-	if dir, made := s.freezer.leave(); made {
-		dirs = append(dirs, dir)
+	if f := s.freezer; f != nil && f.made && f.home != "" {
+		dirs = append(dirs, f.dir)
 	}
 	return Remove(context.Background(), dirs)
 }
