@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -63,7 +64,7 @@ func (b *bench) turnover(atOnce int) measurement {
 // sandboxes: a machine cannot run as many.
 func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
 	fakes := &lifecycletest.Fakes{}
-	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch})
+	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: store.Temporary("")})
 	defer func() { err = errors.Join(err, registry.Close()) }()
 	for range b.records {
 		if _, err := registry.Create(ctx, lifecycle.Request{Template: lifecycle.Template{ID: "base", Alias: "base"}, Lifetime: time.Hour}); err != nil {
