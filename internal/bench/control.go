@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -63,8 +64,8 @@ func (b *bench) turnover(atOnce int) measurement {
 // listed measures a list of all sandboxes, page by page. There is nothing in these
 // sandboxes: a machine cannot run as many.
 func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
-	fakes := &lifecycletest.Fakes{}
-	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: store.Temporary("")})
+	fakes, kept := &lifecycletest.Fakes{}, store.Temporary(filepath.Join(os.TempDir(), "e2bctl-bench-unused"))
+	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: kept})
 	defer func() { err = errors.Join(err, registry.Close()) }()
 	for range b.records {
 		if _, err := registry.Create(ctx, lifecycle.Request{Template: lifecycle.Template{ID: "base", Alias: "base"}, Lifetime: time.Hour}); err != nil {
@@ -72,7 +73,7 @@ func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
 		}
 	}
 	const key = "e2b_0123456789abcdef"
-	server := httptest.NewServer(control.New(control.Options{Key: key, Sandboxes: registry}))
+	server := httptest.NewServer(control.New(control.Options{Key: key, Sandboxes: registry, Store: kept}))
 	defer server.Close()
 	client, err := api.NewClient(api.WithAPIKey(key), api.WithBaseURL(server.URL))
 	if err != nil {
