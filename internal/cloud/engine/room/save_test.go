@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
@@ -50,7 +51,7 @@ func python(t testing.TB, s *Sandbox, user, script string, args ...string) strin
 
 // eachKind runs a test at each isolation level.
 func eachKind(t *testing.T, test func(t *testing.T, r *Room)) {
-	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			tree := filepath.Join(t.TempDir(), "environment", "venv")
@@ -190,6 +191,37 @@ func TestSaveRefused(t *testing.T) {
 	})
 }
 
+// TestSaveCapability: a program keeps its capability, which the kernel notes together
+// with an id of the sandbox, and can be changed in the next one.
+func TestSaveCapability(t *testing.T) {
+	t.Parallel()
+	tree := t.TempDir()
+	program := filepath.Join(tree, "program")
+	if err := os.WriteFile(program, []byte("text"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	value := append([]byte{1, 0, 0, 2, 0, 0x20}, make([]byte, 14)...) // cap_net_raw=ep
+	if err := unix.Setxattr(program, "security.capability", value, 0); err != nil {
+		t.Skipf("this user gives no capabilities: %v", err)
+	}
+	r := startRoom(t, Options{Trees: []string{tree}})
+	defer r.Close()
+	s := newSandbox(t, r, engine.SandboxOptions{})
+	const show = `python3 -c 'import os, sys; print(os.getxattr(sys.argv[1], "security.capability").hex())' `
+	want := call(t, s, "/run", testRequest{User: "root", Command: "chmod 700 " + program + " && " + show + program})
+	if want.Status != 0 || len(want.Output) < 40 {
+		t.Fatalf("%+v", want)
+	}
+	newSandbox(t, r, engine.SandboxOptions{ID: "neighbour"})
+	next := newSandbox(t, r, engine.SandboxOptions{ID: "next", Files: saveTo(t, s)})
+	if got := call(t, next, "/run", testRequest{User: "root", Command: show + program}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := call(t, next, "/run", testRequest{User: "root", Command: "echo ' more' >> " + program + "; cat " + program}); got.Output != "text more\n" {
+		t.Errorf("changed: got %+v", got)
+	}
+}
+
 // TestRestoreHostile: what a sandbox put in the way of its own mounts does not lead
 // anywhere when it is restored, and is still there under another name.
 func TestRestoreHostile(t *testing.T) {
@@ -232,7 +264,7 @@ print(open("bottom").read())`
 	}
 }
 
-// TestRestoreElsewhere: changes of a tree that is not shown any more are not lost.
+// TestRestoreElsewhere: changes of a tree that is no longer shown are not lost.
 func TestRestoreElsewhere(t *testing.T) {
 	t.Parallel()
 	trees := [2]string{filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "new")}

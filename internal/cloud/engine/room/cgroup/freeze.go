@@ -131,7 +131,7 @@ func (s *Group) Freezer() *Freezer {
 	return s.freezer
 }
 
-// Freeze stops every process until Thaw, and returns when none runs any more. If it
+// Freeze stops every process until Thaw, and returns when none is running. If it
 // fails, or ctx ends, nothing stays frozen.
 func (f *Freezer) Freeze(ctx context.Context) error {
 	var err error

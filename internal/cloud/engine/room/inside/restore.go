@@ -42,9 +42,9 @@ func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	}})
 }
 
-// lostTree returns where to put what was changed in a tree that this machine does not
-// show any more, such as another Python environment: at its own path, so that nothing is
-// lost, even if most of it is of no use without the rest.
+// lostTree returns where to put what was changed in a tree that this machine no longer
+// shows, such as another Python environment: at its own path, so that nothing is lost,
+// even if most of it is of no use without the rest.
 func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) {
 	for _, tree := range spec.Trees {
 		if strings.HasPrefix(path, tree+"/") || strings.HasPrefix(tree, path+"/") {
@@ -54,7 +54,7 @@ func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) 
 	if err := b.makeReal(path, 0o755); err != nil {
 		return saved.Place{}, err
 	}
-	b.notes = append(b.notes, fmt.Sprintf("%s is not shown any more: only what was changed there is left", path))
+	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 	dir, err := os.Open(filepath.Join("root", path))
 	return saved.Place{Dir: dir, Plain: true}, err
 }

@@ -18,7 +18,7 @@ import (
 // Place is where a section is read to.
 type Place struct {
 	Dir *os.File
-	// Plain: it is not the upper directory of an overlay any more, so what an overlay
+	// Plain: it is no longer the upper directory of an overlay, so what an overlay
 	// notes is left out.
 	Plain bool
 }
