@@ -75,6 +75,7 @@ func (s *fakeSandbox) Close() error              { s.die(engine.ErrClosed); retu
 func (s *fakeSandbox) SetEgress(e engine.Egress) { s.options.Egress = e }
 
 func (s *fakeSandbox) Freeze(context.Context) error       { return nil }
+func (s *fakeSandbox) Hold(context.Context) error         { return nil }
 func (s *fakeSandbox) Thaw(context.Context) error         { return nil }
 func (s *fakeSandbox) Save(context.Context, string) error { return nil }
 func (s *fakeSandbox) Memory() int64                      { return 0 }
