@@ -16,7 +16,11 @@ func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.
 }
 
 func (s *Service) alias(w http.ResponseWriter, r *http.Request) error {
-	t, _, err := s.templates.Find(templates.ParseReference(r.PathValue("alias")))
+	ref := templates.ParseReference(r.PathValue("alias"))
+	if err := ref.CheckTeam(); err != nil {
+		return err
+	}
+	t, _, err := s.templates.Find(ref)
 	if err != nil {
 		return err
 	}
@@ -225,7 +229,11 @@ func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {
-	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
+	ref := templates.ParseReference(r.PathValue("id"))
+	if err := ref.CheckTeam(); err != nil {
+		return err
+	}
+	t, err := s.templates.Get(ref)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	s := &stage{held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}}
 	s.fakes.Hook = func(ctx context.Context, _ string, op lifecycletest.Operation) error {
 		s.mu.Lock()
-		held, fails := s.held[op], s.fails[op]
+		held := s.held[op]
 		s.mu.Unlock()
 		if held != nil {
 			select {
@@ -41,7 +41,9 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 				return ctx.Err()
 			}
 		}
-		return fails
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.fails[op]
 	}
 	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {

@@ -66,7 +66,7 @@ func Open(o Options) *Registry {
 		}
 		r.templates[t.ID] = &t
 	}
-	for _, t := range builtIn(time.Now().UTC()) { // after the others, so that none of them can take its place
+	for _, t := range builtIn() { // after the others, so that none of them can take its place
 		r.templates[t.ID] = &t
 	}
 	if complete {

@@ -116,7 +116,8 @@ func (t *Template) layers() []string {
 
 // builtIn are the templates that every service has. They differ only in name: both
 // include the interpreter.
-func builtIn(now time.Time) []Template {
+func builtIn() []Template {
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, after a restart, too
 	made := func(id, name, build string) Template {
 		t := Template{ID: id, Name: name, BuiltIn: true, Public: true, CreatedAt: now}
 		return t.with(Build{ID: build, CreatedAt: now}, []string{DefaultTag}, now)
