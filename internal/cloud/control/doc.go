@@ -33,8 +33,8 @@
 //
 // Snapshots and forks keep the files of a sandbox, which runs on, and not its memory: what
 // is made of them starts its processes anew. The answers say so, with memory false, which
-// the service's do not have; a request may ask for memory false, or mode "filesystem", and
-// is refused if it asks for the memory by name. A sandbox made from a snapshot has the
+// the service's do not have; a request may ask for memory false, and is refused if it asks
+// for the memory by name. A sandbox made from a snapshot has the
 // environment of the snapshot's sandbox, with what it is given in its place. A fork whose
 // request has no timeout lives for 300 seconds, which is what the SDKs sent before they
 // left it to the server, and not for the 15 of the schema.

@@ -13,23 +13,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// keepsRequest is what a request for a snapshot or a fork can say about what is kept,
-// which the service's cannot.
-type keepsRequest struct {
-	Memory *bool  `json:"memory"`
-	Mode   string `json:"mode"`
-}
-
-// validate refuses the memory, if it is asked for by name: the service always keeps it, so
-// a client that does not say anything is told in the answer that it was not kept.
-func (q *keepsRequest) validate() error {
-	switch {
-	case q.Mode != "" && q.Mode != modeFull && q.Mode != modeFiles:
-		return invalid("mode must be %s or %s", modeFull, modeFiles)
-	case q.Mode == modeFull || q.Memory != nil && *q.Memory:
-		return errorf(http.StatusBadRequest, "not supported by the isolation of this local cloud: snapshots and forks with the memory of the sandbox; with memory false, or without saying so, they keep its files")
+// checkMemory refuses the memory of a sandbox if a request asks for it by name. The
+// service keeps it by default, so a client that does not say anything is told in the
+// answer that it was not kept. Newer clients call this mode, and send memory for it.
+func checkMemory(memory *bool) error {
+	if memory == nil || !*memory {
+		return nil
 	}
-	return nil
+	return errorf(http.StatusBadRequest, `not supported by the isolation of this local cloud: snapshots and forks with the memory of the sandbox; mode="filesystem" (memory false) keeps its files`)
 }
 
 // snapshotAnswer is a snapshot as clients see it.
@@ -45,13 +36,13 @@ func answerOfSnapshot(t templates.Template, tag string) snapshotAnswer {
 
 func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
-		keepsRequest
-		Name string `json:"name"`
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"`
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
 	}
-	if err := q.validate(); err != nil {
+	if err := checkMemory(q.Memory); err != nil {
 		return err
 	}
 	var name *templates.Reference
@@ -139,14 +130,14 @@ type forkEntry struct {
 
 func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
-		keepsRequest
 		Timeout *int32 `json:"timeout"`
 		Count   *int32 `json:"count"`
+		Memory  *bool  `json:"memory"`
 	}
 	if err := decode(w, r, &q, true); err != nil {
 		return err
 	}
-	if err := q.validate(); err != nil {
+	if err := checkMemory(q.Memory); err != nil {
 		return err
 	}
 	lifetime, err := s.lifetime(q.Timeout, dialect{timeout: forkTimeout})

@@ -52,7 +52,6 @@ func TestCreateFromSnapshot(t *testing.T) {
 		`{"name":"Job"}`:              {"local/job:default", []any{"local/job"}, "job"},
 		`{"name":"local/job:v1.2"}`:   {"local/job:v1.2", []any{"local/job"}, "job"},
 		`{"memory":false}`:            {"", []any{}, nil},
-		`{"mode":"filesystem"}`:       {"", []any{}, nil},
 		`{"name":null,"zeta":"beta"}`: {"", []any{}, nil},
 	} {
 		t.Run(body, func(t *testing.T) {
@@ -265,10 +264,7 @@ func TestSnapshotsRefused(t *testing.T) {
 		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"local/base"}`, 400, "is the name of a built-in template"},
 		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"localbasetemplate000"}`, 400, "built-in template"},
 		{nil, "POST", "/sandboxes/%/snapshots", `{"memory":true}`, 400, full},
-		{nil, "POST", "/sandboxes/%/snapshots", `{"mode":"full"}`, 400, full},
-		{nil, "POST", "/sandboxes/%/snapshots", `{"mode":"half"}`, 400, "mode must be full or filesystem"},
 		{nil, "POST", "/sandboxes/%/fork", `{"memory":true}`, 400, full},
-		{nil, "POST", "/sandboxes/%/fork", `{"mode":"full"}`, 400, full},
 		{nil, "POST", "/sandboxes/%/fork", `{"count":0}`, 400, "count must be between 1 and 100"},
 		{nil, "POST", "/sandboxes/%/fork", `{"count":101}`, 400, "count must be between 1 and 100"},
 		{nil, "POST", "/sandboxes/%/fork", `{"count":100}`, 400, "count must be lower than the maximum number of concurrent sandboxes, 100"},
