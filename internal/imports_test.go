@@ -100,13 +100,14 @@ var imports = map[string]string{
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/tlsdoor internal/privatedir" +
+		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/templates" +
+		" internal/cloud/tlsdoor internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
-	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/store internal/protocol",
+	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/requestlog internal/cloud/store internal/cloud/templates internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
@@ -148,7 +149,8 @@ var imports = map[string]string{
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
-	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/network internal/cloud/store",
+	"internal/cloud/layers":                  "internal/cloud/store",
+	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
@@ -158,6 +160,7 @@ var imports = map[string]string{
 	"internal/cloud/requestlog": "",
 	"internal/cloud/shortage":   "",
 	"internal/cloud/store":      "",
+	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 }

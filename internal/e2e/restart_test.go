@@ -102,6 +102,9 @@ func TestRestart(t *testing.T) {
 			_, told := before.ask(t, "GET", "/sandboxes/"+sb.ID(), "")
 			end(before, t)
 			_ = sb.Close() // its server is gone
+			if kept := keptDirectories(t, state); len(kept) != 1 {
+				t.Errorf("files are kept in %v, want one directory", kept)
+			}
 
 			after := startServer(t, stateVariable+"="+state)
 			_, info := after.ask(t, "GET", "/sandboxes/"+sb.ID(), "")
@@ -129,13 +132,7 @@ func TestRestart(t *testing.T) {
 // keptDirectories returns the directories of saved files in a state directory.
 func keptDirectories(t *testing.T, state string) (found []string) {
 	t.Helper()
-	err := filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && entry.Name() == "home" { // every sandbox has one
-			found = append(found, path)
-			return filepath.SkipDir
-		}
-		return err
-	})
+	found, err := filepath.Glob(filepath.Join(state, "*", "*", "files"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +144,7 @@ func keptDirectories(t *testing.T, state string) (found []string) {
 func TestKilledWhilePausing(t *testing.T) {
 	t.Parallel()
 	rounds := 4
-	if os.Getenv("E2BCTL_SOAK") != "" {
+	if os.Getenv("SOAK") != "" {
 		rounds = 100
 	}
 	state := filepath.Join(t.TempDir(), "state")
@@ -192,6 +189,73 @@ func TestKilledWhilePausing(t *testing.T) {
 		after.stop(t)
 		if kept := keptDirectories(t, state); len(kept) > 0 {
 			t.Fatalf("directories are left: %v", kept)
+		}
+	}
+}
+
+// TestKilledWhileChanging kills the server at any moment of a resume, a kill and a second
+// pause of a sandbox whose files are kept: only an acknowledged kill, or one that was
+// begun, may make them go, and they are never half there.
+func TestKilledWhileChanging(t *testing.T) {
+	t.Parallel()
+	rounds := 1
+	if os.Getenv("SOAK") != "" {
+		rounds = 50
+	}
+	state := filepath.Join(t.TempDir(), "state")
+	for range rounds {
+		for name, change := range map[string]struct{ method, path string }{
+			"connect": {"POST", "/v2/sandboxes/%s/connect"}, "kill": {"DELETE", "/sandboxes/%s"}, "pause": {"POST", "/sandboxes/%s/pause"},
+		} {
+			before := startServer(t, stateVariable+"="+state)
+			sb, err := sandbox.Create(t.Context(), before.options()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run(t, sb, "head -c 5000000 /dev/urandom > big; sha256sum big > sum")
+			before.pause(t, sb.ID(), `{"memory":false}`)
+			if name == "pause" {
+				run(t, before.resumed(t, sb.ID()), "echo more > more")
+			}
+			answered := make(chan int, 1)
+			go func() {
+				status, _, err := before.try(t, change.method, fmt.Sprintf(change.path, sb.ID()), "{}")
+				if err != nil {
+					status = 0
+				}
+				answered <- status
+			}()
+			select {
+			case <-time.After(time.Duration(rand.Int64N(int64(100 * time.Millisecond)))):
+			case <-t.Context().Done():
+			}
+			before.kill(t)
+			told := <-answered
+			_ = sb.Close()
+
+			after := startServer(t, stateVariable+"="+state)
+			status, info := after.ask(t, "GET", "/sandboxes/"+sb.ID(), "")
+			switch {
+			case status == http.StatusOK && told == http.StatusNoContent && name == "kill":
+				t.Error("a sandbox whose kill was acknowledged is there")
+			case status == http.StatusOK:
+				again := after.resumed(t, sb.ID())
+				if got := run(t, again, "sha256sum -c sum"); got != "big: OK\n" {
+					t.Errorf("%s: got %q, want the files", name, got)
+				}
+				if more := run(t, again, "cat more 2>/dev/null || true"); told == http.StatusNoContent && name == "pause" && more != "more\n" {
+					t.Errorf("after an acknowledged second pause there is %q, want more", more)
+				}
+				if err := again.Kill(t.Context()); err != nil {
+					t.Error(err)
+				}
+			case name != "kill":
+				t.Errorf("killed during a %s: got %d %v, want the sandbox", name, status, info)
+			}
+			after.stop(t)
+			if kept := keptDirectories(t, state); len(kept) > 0 {
+				t.Fatalf("%s: directories are left: %v", name, kept)
+			}
 		}
 	}
 }

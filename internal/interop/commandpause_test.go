@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -92,6 +93,38 @@ func (o official) drivePause(t *testing.T) {
 		}
 		o.must(t, "sandbox", "kill", id)
 	})
+}
+
+// TestPausedSandboxesOutliveTheServer has the official command, which knows nothing of
+// servers, find its paused sandboxes again after the cloud was ended and started.
+func TestPausedSandboxesOutliveTheServer(t *testing.T) {
+	t.Parallel()
+	program, state := e2bctl(t), t.TempDir()
+	first := up(t, program, state)
+	down := sync.OnceFunc(func() { first.down(t) })
+	t.Cleanup(down)
+	o := officialCommand(t, "newest", first.env)
+	asked, timed := o.create(t), o.create(t, "--lifecycle.ontimeout", "pause")
+	for _, id := range []string{asked, timed} {
+		o.must(t, "sandbox", "exec", id, "echo here > kept")
+		o.background(t, id, "sleep 4321")
+	}
+	o.must(t, "sandbox", "pause", asked)
+	down() // pauses what its time would pause, and no other
+
+	second := up(t, program, state)
+	t.Cleanup(func() { second.down(t) })
+	o.cloud = second.env
+	for _, id := range []string{asked, timed} {
+		if got := o.info(t, id); got.State != "paused" {
+			t.Errorf("got %+v after the restart, want state %q", got, "paused")
+		}
+		got := o.must(t, "sandbox", "exec", id, "cat kept; pgrep -f 'sleep 432[1]' || echo gone")
+		if want := "here\ngone\n"; got != want {
+			t.Errorf("exec after the restart printed %q, want %q", got, want)
+		}
+		o.must(t, "sandbox", "kill", id)
+	}
 }
 
 // background starts a command that goes on in the sandbox and returns its process id.

@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -36,6 +37,7 @@ type Options struct {
 	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
+	Templates   *templates.Registry
 	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
@@ -45,6 +47,7 @@ type Options struct {
 type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
+	templates *templates.Registry
 	keys      *keyring
 	mux       *http.ServeMux
 }
@@ -56,7 +59,7 @@ func New(o Options) *Service {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, keys: newKeyring(o)}
 	s.mux = s.routes()
 	return s
 }

@@ -32,6 +32,9 @@ type Request struct {
 	AutoPause, KeepMemory, AutoResume bool
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
+	// Layers are the ids of the layers that it begins with a copy of, lowest first, and
+	// that the caller holds until Create has returned. They are no part of the record.
+	Layers []string `json:"-"`
 }
 
 // rules returns the rules that result from Internet and Network.
@@ -71,6 +74,10 @@ type Sandbox struct {
 	Memory, Unresponsive bool
 }
 
+// Runs reports whether it runs, as its clients see it: for the moment of a snapshot its
+// processes stand still.
+func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
+
 // A Spec describes a sandbox to launch.
 type Spec struct {
 	ID           string
@@ -102,6 +109,9 @@ type Instance interface {
 	// Save copies what was written in a paused sandbox to dir, an empty directory, and
 	// syncs it. A Spec's Files may name it then.
 	Save(ctx context.Context, dir string) error
+	// Checkpoint is Save for a running sandbox. Its processes stop for that time, and
+	// connections into it wait. If it cannot run on after that, it ends.
+	Checkpoint(ctx context.Context, dir string) error
 	// Memory returns the bytes of memory that it uses; 0 if that is not known.
 	Memory() int64
 	// Healthy returns an error if the sandbox's envd does not answer.

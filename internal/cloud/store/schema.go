@@ -31,6 +31,14 @@ var migrations = []func(*bolt.Tx) error{
 		}
 		return err
 	},
+	func(tx *bolt.Tx) error {
+		for _, table := range []Table{Layers, Templates} {
+			if _, err := tx.CreateBucket([]byte(table)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
 }
 
 // migrate brings the database to the version of the schema that the last step makes, and

@@ -20,9 +20,11 @@ const (
 	Sandboxes Table = "sandboxes" // those that can be resumed
 	Running   Table = "running"   // those that ran when the process ended, without a directory
 	Keys      Table = "keys"      // API keys
+	Layers    Table = "layers"    // files that sandboxes begin with
+	Templates Table = "templates" // what names layers
 )
 
-var tables = []Table{Sandboxes, Running, Keys}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")

@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// LayerPrefix begins the id of every layer, and of nothing else, so that their
+// directories can be told from those of sandboxes.
+const LayerPrefix = "layer-"
+
 // Kept is what a state directory keeps of a sandbox.
 type Kept struct {
 	ID    string
@@ -19,7 +23,7 @@ type Kept struct {
 	Bytes int64     // on the disk, as far as this user can look into them
 }
 
-// Survey lists the files in a state directory, whether or not a process has it open,
+// Survey lists the files of sandboxes in a state directory, whether or not a process has it open,
 // ordered by id. Where one has, some may be about to be removed. A directory that does
 // not exist keeps nothing.
 func Survey(ctx context.Context, dir string) ([]Kept, error) {
@@ -30,6 +34,9 @@ func Survey(ctx context.Context, dir string) ([]Kept, error) {
 	var all []Kept
 	for _, name := range names {
 		id, _, _ := strings.Cut(name.Name(), ".")
+		if strings.HasPrefix(id, LayerPrefix) {
+			continue
+		}
 		info, err := name.Info()
 		if err != nil || check(Sandboxes, id) != nil {
 			continue // removed since, or not of a store

@@ -30,6 +30,7 @@ func TestSurvey(t *testing.T) {
 	put(t, s, Sandboxes, "b", "", locked)
 	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
+	put(t, s, Layers, LayerPrefix+"a", "", fill(t, s, "text"))
 	kept, err := Survey(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)

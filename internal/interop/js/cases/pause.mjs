@@ -198,31 +198,40 @@ test('without auto-resume, connect resumes', async () => {
   })
 })
 
+// described tells what of the work of writtenAndRunning is there, with owners: root's
+// files are the user's where the machine gives sandboxes one id only.
+async function described(sandbox) {
+  const command = "stat -c '%U %a' /opt/kept; cat /opt/kept; readlink link; echo $GREETING"
+  return (await sandbox.commands.run(command, { user: 'root', cwd: '/home/user' })).stdout
+}
+
 async function writtenAndRunning(sandbox) {
   await sandbox.files.write('kept', 'here')
   await sandbox.commands.run(`umask 077; echo "root's" >/opt/kept; ln -s kept link`, { user: 'root', cwd: '/home/user' })
   await sandbox.runCode('x = 41')
   const sleeping = await sandbox.commands.run('sleep 4321', { background: true })
   sleeping.wait().catch(() => {})
+  const was = await described(sandbox)
+  assert.match(was, / 600\nroot's\nkept\nhello\n$/)
+  return was
 }
 
 // onlyFilesAreLeft expects what writtenAndRunning did to be there, processes aside.
-async function onlyFilesAreLeft(sandbox) {
+async function onlyFilesAreLeft(sandbox, was) {
   assert.equal(await sandbox.files.read('kept'), 'here')
-  const kept = await sandbox.commands.run("stat -c '%U %a' /opt/kept; cat /opt/kept; readlink link; echo $GREETING", { user: 'root', cwd: '/home/user' })
-  assert.equal(kept.stdout, "root 600\nroot's\nkept\nhello\n")
+  assert.equal(await described(sandbox), was)
   assert.equal((await sandbox.runCode('x')).error.name, 'NameError')
   assert.equal((await sandbox.runCode("open('/home/user/kept').read()")).text, 'here')
   assert.ok(!(await sandbox.commands.list()).some((one) => one.args.join(' ').includes('4321')))
 }
 
 interprets('a pause of the files ends processes', async (sandbox) => {
-  await writtenAndRunning(sandbox)
+  const was = await writtenAndRunning(sandbox)
   assert.equal(await sandbox.pause({ keepMemory: false }), true)
   assert.equal(await sandbox.pause(), false)
   const again = await Interpreter.connect(sandbox.sandboxId)
   assert.equal(again.sandboxId, sandbox.sandboxId)
-  await onlyFilesAreLeft(again)
+  await onlyFilesAreLeft(again, was)
   // Its token is the same: what was made before the pause goes on.
   assert.equal((await sandbox.commands.run('echo again')).stdout, 'again\n')
   // What was written since is kept by the next one, with what there was.
@@ -230,16 +239,16 @@ interprets('a pause of the files ends processes', async (sandbox) => {
   assert.equal(await again.pause({ keepMemory: false }), true)
   await again.connect()
   assert.equal(await again.files.read('second'), 'too')
-  await onlyFilesAreLeft(again)
+  await onlyFilesAreLeft(again, was)
 })
 
 interprets('a timeout may keep files alone', async () => {
   await using(Interpreter.create({ lifecycle: { onTimeout: { action: 'pause', keepMemory: false } }, envs }), async (sandbox) => {
-    await writtenAndRunning(sandbox)
+    const was = await writtenAndRunning(sandbox)
     await timesOut(sandbox)
     await notRunning(sandbox.commands.run('true'))
     await sandbox.connect()
-    await onlyFilesAreLeft(sandbox)
+    await onlyFilesAreLeft(sandbox, was)
   })
 })
 
@@ -256,11 +265,11 @@ test('traffic does not resume what has no memory', async () => {
 
 interprets('a resume may forget the memory', async (sandbox) => {
   if (!newest) return
-  await writtenAndRunning(sandbox)
+  const was = await writtenAndRunning(sandbox)
   await sandbox.pause()
   const again = await Interpreter.connect(sandbox.sandboxId, { onResume: 'reboot' })
   assert.equal(again.sandboxId, sandbox.sandboxId)
-  await onlyFilesAreLeft(again)
+  await onlyFilesAreLeft(again, was)
   // One that runs is left alone.
   await again.runCode('z = 1')
   await again.connect({ onResume: 'reboot' })

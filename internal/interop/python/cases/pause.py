@@ -200,11 +200,17 @@ async def without_auto_resume_connect_resumes(_):
         await sandbox.kill()
 
 
-async def only_files_are_left(sandbox):
+async def described(sandbox):
+    """Tells what of the work of written_and_running is there, with owners: root's files
+    are the user's where the machine gives sandboxes one id only."""
+    command = "stat -c '%U %a' /opt/kept; cat /opt/kept; readlink link; echo $GREETING"
+    return (await sandbox.commands.run(command, user="root", cwd="/home/user")).stdout
+
+
+async def only_files_are_left(sandbox, was):
     """Expects what written_and_running did to be there, processes aside."""
     same(await sandbox.files.read("kept"), "here")
-    kept = await sandbox.commands.run("stat -c '%U %a' /opt/kept; cat /opt/kept; readlink link; echo $GREETING", user="root", cwd="/home/user")
-    same(kept.stdout, "root 600\nroot's\nkept\nhello\n")
+    same(await described(sandbox), was)
     same((await sandbox.run_code("x")).error.name, "NameError")
     same((await sandbox.run_code("open('/home/user/kept').read()")).text, "here")
     assert not [one for one in await sandbox.commands.list() if "4321" in [one.cmd, *one.args][-1]]
@@ -215,17 +221,20 @@ async def written_and_running(sandbox):
     await sandbox.commands.run("umask 077; echo \"root's\" >/opt/kept; ln -s kept link", user="root", cwd="/home/user")
     await sandbox.run_code("x = 41")
     await sandbox.commands.run("sleep 4321", background=True)
+    was = await described(sandbox)
+    assert was.endswith(" 600\nroot's\nkept\nhello\n"), was
+    return was
 
 
 @interprets
 async def a_pause_of_the_files_ends_processes(sandbox):
-    await written_and_running(sandbox)
+    was = await written_and_running(sandbox)
     same(await sandbox.pause(**ONLY_FILES), True)
     same(await sandbox.pause(), False)
     same((await sandbox.get_info()).state, SandboxState.PAUSED)
     again = await Interpreter.connect(sandbox.sandbox_id)
     same(again.sandbox_id, sandbox.sandbox_id)
-    await only_files_are_left(again)
+    await only_files_are_left(again, was)
     # Its token is the same: what was made before the pause goes on.
     same((await sandbox.commands.run("echo again")).stdout, "again\n")
     # What was written since is kept by the next one, with what there was.
@@ -233,19 +242,19 @@ async def a_pause_of_the_files_ends_processes(sandbox):
     same(await again.pause(**ONLY_FILES), True)
     await again.connect()
     same(await again.files.read("second"), "too")
-    await only_files_are_left(again)
+    await only_files_are_left(again, was)
 
 
 @interprets
 async def a_timeout_may_keep_files_alone(_):
     sandbox = await Interpreter.create(lifecycle={"on_timeout": {"action": "pause", **ONLY_FILES}}, envs=ENVS)
     try:
-        await written_and_running(sandbox)
+        was = await written_and_running(sandbox)
         await times_out(sandbox)
         with raises(*NOT_RUNNING):
             await sandbox.commands.run("true")
         await sandbox.connect()
-        await only_files_are_left(sandbox)
+        await only_files_are_left(sandbox, was)
     finally:
         await sandbox.kill()
 
@@ -269,11 +278,11 @@ async def traffic_does_not_resume_what_has_no_memory(_):
 async def a_resume_may_forget_the_memory(sandbox):
     if not NEWEST:
         return
-    await written_and_running(sandbox)
+    was = await written_and_running(sandbox)
     await sandbox.pause(mode="full")
     again = await Interpreter.connect(sandbox.sandbox_id, on_resume="reboot")
     same(again.sandbox_id, sandbox.sandbox_id)
-    await only_files_are_left(again)
+    await only_files_are_left(again, was)
     # One that runs is left alone.
     await again.run_code("z = 1")
     await again.connect(on_resume="reboot")
