@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -21,6 +22,14 @@ func checkMemory(memory *bool) error {
 		return nil
 	}
 	return errorf(http.StatusBadRequest, `not supported by the isolation of this local cloud: snapshots and forks with the memory of the sandbox; mode="filesystem" (memory false) keeps its files`)
+}
+
+// inTime explains the error of what is given up when the time of its request is over.
+func inTime(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errorf(http.StatusGatewayTimeout, "not done within %v, and nothing is left of it: the disk is too slow for what the sandbox has written", requestDeadline)
+	}
+	return err
 }
 
 // snapshotAnswer is a snapshot as clients see it.
@@ -60,7 +69,7 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	}
 	sb, layer, err := s.sandboxes.Snapshot(r.Context(), id)
 	if err != nil {
-		return err
+		return inTime(err)
 	}
 	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Layers: []string{layer}, Envs: sb.Envs})
 	if err != nil {
@@ -165,7 +174,7 @@ func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 		return errorf(http.StatusConflict, "Sandbox %s is paused: resume it first", bounded(id))
 	}
 	if err != nil {
-		return err
+		return inTime(err)
 	}
 	answer := make([]forkEntry, len(forks))
 	for i, fork := range forks {
@@ -177,7 +186,7 @@ func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Service) forkEntry(fork lifecycle.Fork) forkEntry {
 	if fork.Err != nil {
-		return forkEntry{Error: answerFor(fork.Err)}
+		return forkEntry{Error: answerFor(inTime(fork.Err))}
 	}
 	s.templates.Spawn(fork.Sandbox.Template.ID)
 	child := s.answer(fork.Sandbox)

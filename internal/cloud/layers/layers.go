@@ -66,7 +66,7 @@ func (s *Set) Add(save func(dir string) error) (id string, err error) {
 	if err := save(dir); err != nil {
 		return "", errors.Join(err, s.store.Discard(dir))
 	}
-	id = store.LayerPrefix + strings.ToLower(rand.Text())
+	id = strings.ToLower(rand.Text())
 	published, err := s.store.Put(store.Layers, id, value, dir)
 	if err != nil {
 		return "", errors.Join(err, s.store.Discard(dir))

@@ -8,7 +8,7 @@
 //	pausing   on the way to paused                          keeps its place until it is paused
 //	paused    has no place; see below what is kept of it    until Connect, Resume, Wake, Kill
 //	resuming  on the way to running                         has a place again
-//	snapshotting  runs, but stands still for a moment       until its files are copied
+//	snapshotting  running, and standing still for a moment  until its files are copied
 //	killing   on the way out; only Kill's caller waits      keeps its place until everything in it is dead
 //	ended     how it ended is remembered for an hour
 //

@@ -149,7 +149,7 @@ func (s *Store) put(table Table, id string, value []byte, dir string) (former, t
 	publish := dir != "" && dir != old.Dir
 	switch {
 	case publish:
-		if to, err = s.publish(id, dir); err != nil {
+		if to, err = s.publish(table, id, dir); err != nil {
 			return "", "", err
 		}
 		e.Dir, e.Saved = filepath.Base(to), time.Now()

@@ -15,7 +15,7 @@ import (
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if kept, err := Survey(t.Context(), dir); err != nil || len(kept) != 0 {
+	if kept, err := Survey(t.Context(), dir, Sandboxes); err != nil || len(kept) != 0 {
 		t.Errorf("of no store: got %v and error %v, want nothing", kept, err)
 	}
 	s := open(t, dir)
@@ -30,8 +30,11 @@ func TestSurvey(t *testing.T) {
 	put(t, s, Sandboxes, "b", "", locked)
 	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
-	put(t, s, Layers, LayerPrefix+"a", "", fill(t, s, "text"))
-	kept, err := Survey(t.Context(), dir)
+	put(t, s, Layers, "a", "", fill(t, s, "text"))
+	if got, err := Survey(t.Context(), dir, Layers); err != nil || len(got) != 1 || got[0].ID != "a" {
+		t.Errorf("layers: got %v and error %v, want only a", got, err)
+	}
+	kept, err := Survey(t.Context(), dir, Sandboxes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +52,7 @@ func TestSurvey(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Survey(ctx, dir); !errors.Is(err, context.Canceled) {
+	if _, err := Survey(ctx, dir, Sandboxes); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
 }
