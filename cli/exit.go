@@ -44,7 +44,7 @@ const (
 const exitCodesHelp = `  0     success; an empty list is success
   1     failed, none of the below (server error, I/O, failed check)
   2     usage: unknown flag, bad value, missing argument, confirmation needed
-  3     not found: sandbox, template, file
+  3     not found: sandbox, template, snapshot, file
   4     no key, or the key is refused
   5     conflict or wrong state: the sandbox is gone or paused already, a local
         cloud already runs
@@ -146,6 +146,12 @@ func ofKey(err error) bool {
 	return ok && strings.HasPrefix(e.Path, "/api-keys")
 }
 
+// ofTemplate reports whether an answer is about a template or snapshot.
+func ofTemplate(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && (strings.HasPrefix(e.Path, "/templates") || strings.HasPrefix(e.Path, "/v2/templates"))
+}
+
 func classify(err error) class {
 	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
@@ -182,6 +188,8 @@ func classify(err error) class {
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound) && ofKey(err):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
+	case errors.Is(err, api.ErrNotFound) && ofTemplate(err):
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls or e2bctl snapshot ls to list what there is."}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):
