@@ -69,7 +69,7 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 		state.Notes = s.Notes()
 		defer func() { err = errors.Join(err, s.Close()) }()
 	}
-	files, err := store.Survey(ctx, dir)
+	files, err := store.Survey(ctx, dir, store.Sandboxes)
 	for _, f := range files {
 		state.Kept = append(state.Kept, Kept{f.ID, f.Saved.UTC(), f.Bytes})
 	}
@@ -93,7 +93,7 @@ func RemoveKept(ctx context.Context, dir, id string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	files, err := store.Survey(ctx, dir) // also of records that cannot be read
+	files, err := store.Survey(ctx, dir, store.Sandboxes) // also of records that cannot be read
 	if err != nil {
 		return err
 	}

@@ -60,12 +60,16 @@ func (s *Store) Discard(dir string) error {
 }
 
 // publish gives a directory of NewDir the name that the record of id will have, and
-// returns when both outlast a loss of power.
-func (s *Store) publish(id, dir string) (to string, err error) {
+// returns when both outlast a loss of power. The names of all tables but the first say
+// which it is, for [Survey].
+func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	if filepath.Dir(dir) != s.path(staging) {
 		return "", fmt.Errorf("%s is no new directory of the store", dir)
 	}
 	to = filepath.Join(s.path(published), id+"."+rand.Text())
+	if table != Sandboxes {
+		to += "." + string(table)
+	}
 	if err := s.flush(dir); err != nil {
 		return "", err
 	}
@@ -140,7 +144,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	}
 	for dir := range named {
 		if _, err := os.Lstat(dir); err != nil {
-			s.notes = append(s.notes, fmt.Sprintf("the files of a sandbox are gone: %v", err))
+			s.notes = append(s.notes, fmt.Sprintf("the files of a record are gone: %v", err))
 		}
 	}
 	return nil

@@ -4,7 +4,7 @@
 // In a state directory are
 //
 //	store.db   the records, the schema's version and the seed
-//	files/     the directories that records name, as ID.RANDOM
+//	files/     the directories that records name, as ID.RANDOM, or ID.RANDOM.TABLE
 //	new/       directories that are being filled
 //	notes/     the records of Note
 //	trash/     what is being removed

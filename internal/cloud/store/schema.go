@@ -31,6 +31,10 @@ var migrations = []func(*bolt.Tx) error{
 		}
 		return err
 	},
+	func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte(Volumes))
+		return err
+	},
 }
 
 // migrate brings the database to the version of the schema that the last step makes, and

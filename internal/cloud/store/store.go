@@ -20,9 +20,10 @@ const (
 	Sandboxes Table = "sandboxes" // those that can be resumed
 	Running   Table = "running"   // those that ran when the process ended, without a directory
 	Keys      Table = "keys"      // API keys
+	Volumes   Table = "volumes"   // volumes; the directory has the files
 )
 
-var tables = []Table{Sandboxes, Running, Keys}
+var tables = []Table{Sandboxes, Running, Keys, Volumes}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")
@@ -143,7 +144,7 @@ func (s *Store) put(table Table, id string, value []byte, dir string) (former, t
 	publish := dir != "" && dir != old.Dir
 	switch {
 	case publish:
-		if to, err = s.publish(id, dir); err != nil {
+		if to, err = s.publish(table, id, dir); err != nil {
 			return "", "", err
 		}
 		e.Dir, e.Saved = filepath.Base(to), time.Now()

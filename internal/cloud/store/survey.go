@@ -12,27 +12,31 @@ import (
 	"time"
 )
 
-// Kept is what a state directory keeps of a sandbox.
+// Kept is what a state directory keeps for a record.
 type Kept struct {
 	ID    string
 	Saved time.Time // when its files were
 	Bytes int64     // on the disk, as far as this user can look into them
 }
 
-// Survey lists the files in a state directory, whether or not a process has it open,
-// ordered by id. Where one has, some may be about to be removed. A directory that does
+// Survey lists the directories of a table's records in a state directory, whether or not
+// a process has it open, ordered by id. Where one has, some may be about to be removed. A directory that does
 // not exist keeps nothing.
-func Survey(ctx context.Context, dir string) ([]Kept, error) {
+func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	names, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("the state directory %s: %w", dir, explain(err))
 	}
 	var all []Kept
 	for _, name := range names {
-		id, _, _ := strings.Cut(name.Name(), ".")
+		id, rest, _ := strings.Cut(name.Name(), ".")
+		_, of, named := strings.Cut(rest, ".")
+		if !named {
+			of = string(Sandboxes)
+		}
 		info, err := name.Info()
-		if err != nil || check(Sandboxes, id) != nil {
-			continue // removed since, or not of a store
+		if err != nil || check(table, id) != nil || of != string(table) {
+			continue // removed since, or not of the table
 		}
 		bytes, err := size(ctx, filepath.Join(dir, published, name.Name()))
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if kept, err := Survey(t.Context(), dir); err != nil || len(kept) != 0 {
+	if kept, err := Survey(t.Context(), dir, Sandboxes); err != nil || len(kept) != 0 {
 		t.Errorf("of no store: got %v and error %v, want nothing", kept, err)
 	}
 	s := open(t, dir)
@@ -30,7 +30,8 @@ func TestSurvey(t *testing.T) {
 	put(t, s, Sandboxes, "b", "", locked)
 	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
-	kept, err := Survey(t.Context(), dir)
+	volume := put(t, s, Volumes, "a", "", fill(t, s, "text"))
+	kept, err := Survey(t.Context(), dir, Sandboxes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +47,16 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%s: got an age of %v, want it to be saved just now", kept[n].ID, age)
 		}
 	}
+	if got, err := Survey(t.Context(), dir, Volumes); err != nil || len(got) != 1 || got[0].ID != "a" {
+		t.Errorf("volumes: got %v and error %v, want only a", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantRecords(t, open(t, dir), Volumes, Record{ID: "a", Value: []byte{}, Dir: volume})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Survey(ctx, dir); !errors.Is(err, context.Canceled) {
+	if _, err := Survey(ctx, dir, Sandboxes); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
 }
