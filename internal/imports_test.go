@@ -99,12 +99,12 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/tlsdoor internal/privatedir" +
-		" internal/protocol",
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/tlsdoor" +
+		" internal/cloud/volumes internal/privatedir internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/store internal/protocol",
+		" internal/cloud/requestlog internal/cloud/store internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
@@ -156,6 +156,7 @@ var imports = map[string]string{
 	"internal/cloud/store":      "",
 	"internal/cloud/survey":     "",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
+	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",
 }
 
 // TestImports holds the packages to the picture.

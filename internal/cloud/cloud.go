@@ -28,8 +28,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
+
+// noMounts says why sandboxes cannot have volumes.
+const noMounts = "its engine cannot mount volumes"
 
 // Bounds of the listener.
 const (
@@ -66,6 +70,7 @@ type Cloud struct {
 	dialer    *network.Dialer
 	engine    engine.Engine
 	store     *store.Store
+	volumes   *volumes.Registry
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -148,9 +153,10 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
 	})
+	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: os.Geteuid() != 0})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Store: c.store, Rate: o.Rate, Logger: o.Logger,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Volumes: c.volumes, NoMounts: noMounts, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
 	c.server = &http.Server{

@@ -6,7 +6,7 @@
 // # What it serves
 //
 // Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause
-// and resume; aliases of its two templates, base and code-interpreter-v1; the one team,
+// and resume; volumes and what is in them; aliases of its two templates, base and code-interpreter-v1; the one team,
 // local, and its API keys; health.
 //
 // # Keys
@@ -29,11 +29,19 @@
 // is its frozen processes, which end then. A memory whose envd did not answer when it was
 // paused is marked with envdUnresponsiveAtPause and can be resumed with memory false only.
 //
+// # Volumes
+//
+// The calls below /volumes are about volumes as such. What is in one is behind
+// /volumecontent, for the bearer of its token, which GET returns anew; an API key does
+// not open it. Errors of it have a word as their code. Beyond what is documented of the
+// service: a path that exists is 409 without force, and so is deleting a volume that a
+// sandbox has, running or paused.
+//
 // # What it does not
 //
-// Forks, snapshots, metrics and logs, template builds, volumes and secrets are answered
+// Forks, snapshots, metrics and logs, template builds and secrets are answered
 // with 501. Fields of a create request that are known but not supported (mcp,
-// iam, volumeMounts, and of network egressProxy and rules) are refused with 400 and an
+// iam, and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in
 // the request log.
 package control

@@ -48,8 +48,8 @@ func (s *Service) routes() *http.ServeMux {
 			"GET": unservedTemplate("building templates"), "POST": unservedTemplate("building templates"),
 		},
 		"/v2/templates/{id}": {"PATCH": unservedTemplate("changing templates")},
-		"/volumes":           {"GET": unserved("volumes"), "POST": unserved("volumes")},
-		"/volumes/{rest...}": {"GET": unserved("volumes"), "DELETE": unserved("volumes")},
+		"/volumes":           {"GET": s.listVolumes, "POST": s.createVolume},
+		"/volumes/{id}":      {"GET": s.getVolume, "DELETE": s.deleteVolume},
 		"/secrets":           {"GET": unserved("secrets"), "POST": unserved("secrets")},
 		"/secrets/{rest...}": {"GET": unserved("secrets"), "PATCH": unserved("secrets"), "DELETE": unserved("secrets")},
 	}

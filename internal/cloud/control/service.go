@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -36,6 +37,8 @@ type Options struct {
 	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
+	Volumes     *volumes.Registry
+	NoMounts    string       // why sandboxes cannot have volumes; "": they can
 	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
@@ -45,8 +48,10 @@ type Options struct {
 type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
+	volumes   *volumes.Registry
 	keys      *keyring
 	mux       *http.ServeMux
+	contents  *http.ServeMux // of volumes
 }
 
 // New returns a service for the sandboxes of a registry, which the caller keeps
@@ -56,8 +61,8 @@ func New(o Options) *Service {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, keys: newKeyring(o)}
-	s.mux = s.routes()
+	s := &Service{options: o, sandboxes: o.Sandboxes, volumes: o.Volumes, keys: newKeyring(o)}
+	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }
 
@@ -66,6 +71,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" && r.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("Health check successful"))
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // which has tokens of its own
+		s.contents.ServeHTTP(w, r)
 		return
 	}
 	key, err := s.authenticate(r)
