@@ -44,6 +44,8 @@ type Client struct {
 	Teams *TeamService
 	// Keys has the calls about the team's API keys.
 	Keys *KeyService
+	// Volumes has the calls about volumes.
+	Volumes *VolumeService
 
 	resty     *resty.Client
 	transport http.RoundTripper
@@ -55,6 +57,7 @@ type Client struct {
 	key                       Key
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
+	volumeURL                 string // "": derived
 
 	// legacy is set once the service has shown that it only has the first
 	// generation of a route.
@@ -103,6 +106,13 @@ func NewClient(opts ...Option) (*Client, error) {
 		}
 		c.sandboxURL = u.String()
 	}
+	if s.volumeURL.value != "" {
+		u, err := parseURL("the address of volumes", s.volumeURL.value)
+		if err != nil {
+			return nil, err
+		}
+		c.volumeURL = u.String()
+	}
 	c.agent = strings.TrimSpace(s.userAgent + " e2bctl-go/" + version())
 	if c.transport == nil {
 		c.owned = newTransport()
@@ -117,7 +127,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
 		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
-	c.Sandboxes, c.Teams, c.Keys = &SandboxService{c}, &TeamService{c}, &KeyService{c}
+	c.Sandboxes, c.Teams, c.Keys, c.Volumes = &SandboxService{c}, &TeamService{c}, &KeyService{c}, &VolumeService{c}
 	return c, nil
 }
 
