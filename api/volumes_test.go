@@ -47,7 +47,11 @@ func volumes(t *testing.T, seen *[]string) http.HandlerFunc {
 			t.Error(err)
 		}
 		key, token := r.Header.Get("X-API-KEY"), r.Header.Get("Authorization")
-		if inside := strings.HasPrefix(r.URL.Path, "/volumecontent/"); inside && (key != "" || token != "Bearer "+volumeToken) || !inside && (key != secret || token != "") {
+		wantKey, wantToken := secret, ""
+		if strings.HasPrefix(r.URL.Path, "/volumecontent/") {
+			wantKey, wantToken = "", "Bearer "+volumeToken
+		}
+		if key != wantKey || token != wantToken {
 			t.Errorf("%s %s: got key %q and token %q", r.Method, r.URL.Path, key, token)
 		}
 		*seen = append(*seen, strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), body)))

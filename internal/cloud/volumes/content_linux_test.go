@@ -239,7 +239,10 @@ func TestHostileContent(t *testing.T) {
 		"pipe": {Kind: Other}, "socket": {Kind: Other}, "sparse": {Kind: File, Size: 1 << 40}, "\xff\n\x1b": {Kind: File},
 	} {
 		got, err := c.Stat(name)
-		if err != nil || got.Kind != want.Kind || got.Target != want.Target || got.Kind == File && got.Size != want.Size {
+		if got.Kind != File {
+			got.Size = want.Size
+		}
+		if err != nil || got.Kind != want.Kind || got.Target != want.Target || got.Size != want.Size {
 			t.Errorf("stat %q: got %+v and error %v, want %+v", name, got, err, want)
 		}
 	}
