@@ -55,3 +55,44 @@ func ExampleClient() {
 	// true running
 	// true
 }
+
+// A program can have a key of its own, which can be taken from it alone.
+func ExampleKeyService() {
+	ctx := context.Background()
+	cloud, err := local.Start(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	key, err := client.Keys.Create(ctx, "nightly job")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	job, err := api.NewClient(api.WithAPIKey(key.Key), api.WithBaseURL(cloud.URL()))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer job.Close()
+	_, err = job.Sandboxes.ListPage(ctx, nil)
+	fmt.Println(err)
+
+	if err := client.Keys.Delete(ctx, key.ID); err != nil {
+		fmt.Println(err)
+		return
+	}
+	_, err = job.Sandboxes.ListPage(ctx, nil)
+	fmt.Println(errors.Is(err, api.ErrUnauthorized))
+	// Output:
+	// <nil>
+	// true
+}

@@ -260,8 +260,8 @@ func (c *Command) feed(ctx context.Context, failed chan<- error) {
 			return
 		}
 		if _, err := c.process.input(ctx, buffer[:n], stdinInput); err != nil {
-			if connect.CodeOf(err) != connect.CodeNotFound { // it has not ended
-				c.process.failInput(err)
+			if answer, ok := errors.AsType[*connect.Error](err); ctx.Err() == nil && !(ok && connect.IsWireError(answer)) {
+				c.process.failInput(err) // nobody knows what of it the command has
 			}
 			return
 		}

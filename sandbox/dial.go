@@ -78,6 +78,17 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 	go func() {
 		defer end()
 		t.run()
+		if !t.asleep {
+			return
+		}
+		// To end the relay is no reason to resume the sandbox.
+		select {
+		case <-sb.asleep.awake():
+			if t.relay.same(life) == nil {
+				t.endRelay()
+			}
+		case <-life.Done():
+		}
 	}()
 	timeout := time.NewTimer(startTimeout)
 	defer timeout.Stop()
@@ -111,6 +122,7 @@ type tunnel struct {
 	connected chan error
 	relay     *attachment // set before anything is carried
 	opened    bool        // the relay is connected
+	asleep    bool        // it was cut off by a pause
 	stderr    []byte
 	writing   sync.WaitGroup
 	life      context.Context //nolint:containedctx // that of the connection, which is no call
@@ -148,7 +160,12 @@ func (t *tunnel) carry() error {
 	switch {
 	case end == nil:
 		started.release()
-		t.endRelay()
+		if t.life.Err() == nil {
+			_, t.asleep = t.sb.pauseSince(t.life, started.begun)
+		}
+		if !t.asleep {
+			t.endRelay()
+		}
 		switch cause := context.Cause(t.life); {
 		case errors.Is(cause, ErrClosed):
 			return cause

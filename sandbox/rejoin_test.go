@@ -492,6 +492,41 @@ func TestWatchCut(t *testing.T) {
 	}
 }
 
+// TestDialLetsSleep: a connection that a pause cut off breaks, and its relay is ended when
+// the sandbox runs again.
+func TestDialLetsSleep(t *testing.T) {
+	t.Parallel()
+	s := newSleeper(t, true)
+	s.start = running(7, "+hello")
+	sb := s.sandbox(t)
+	conn, err := sb.Dial(t.Context(), 5432)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	s.pause()
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v, want %v", err, ErrGone)
+	}
+	ended := func() bool {
+		s.service.mu.Lock()
+		defer s.service.mu.Unlock()
+		return len(s.signals) == 1
+	}
+	if s.woken() != 0 || ended() {
+		t.Errorf("got %d wakes, and the relay ended: %v, want neither", s.woken(), ended())
+	}
+	eventually(t, "the relay has ended", func() bool {
+		if _, err := sb.Commands.List(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		return ended()
+	})
+}
+
 // TestTerminalGoesOn: a terminal whose output is read shows on after a pause.
 func TestTerminalGoesOn(t *testing.T) {
 	t.Parallel()

@@ -208,8 +208,17 @@ func (c *Cloud) Key() string { return c.options.Key }
 // Isolation returns the isolation level that sandboxes run at.
 func (c *Cloud) Isolation() engine.Isolation { return c.engine.Report().Isolation }
 
-// Report returns what this machine provides for isolation.
-func (c *Cloud) Report() engine.Report { return c.engine.Report() }
+// Report returns what this machine provides for isolation, and for pauses how long they
+// last.
+func (c *Cloud) Report() engine.Report {
+	report := c.engine.Report()
+	if c.store.Durable() {
+		report.Pause += "; written files are copied to the state directory"
+	} else {
+		report.Pause += "; nothing is copied, and what is paused ends with the cloud"
+	}
+	return report
+}
 
 // Python returns the Python environment that kernels run.
 func (c *Cloud) Python() *pyenv.Env { return c.python }

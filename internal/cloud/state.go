@@ -33,6 +33,6 @@ func keyOf(s *store.Store) string {
 	return "e2b_" + hex.EncodeToString(hash.Sum(nil)[:20])
 }
 
-// StateNotes says what the file system of Options.State cannot do, and what was found
+// StateNotes says what can go wrong with what Options.State keeps, and what was found
 // damaged there.
 func (c *Cloud) StateNotes() []string { return c.store.Notes() }

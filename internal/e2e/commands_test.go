@@ -125,3 +125,14 @@ func TestFilesThatFail(t *testing.T) {
 		t.Error("a directory was written")
 	}
 }
+
+// TestInputThatIsNotRead: as with a pipe, it is no error if a command closes its input
+// before it has read all of it.
+func TestInputThatIsNotRead(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	result, err := sb.Commands.Run(t.Context(), "exec <&-; sleep 0.5; echo done", &sandbox.CommandParams{Stdin: strings.NewReader(strings.Repeat("x", 1<<20))})
+	if err != nil || result.Stdout != "done\n" {
+		t.Errorf("got %+v, %v, want %q", result, err, "done\n")
+	}
+}

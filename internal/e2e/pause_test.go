@@ -159,6 +159,45 @@ func TestOwnPause(t *testing.T) {
 	}
 }
 
+// TestCloseOfPausedHandle: a handle that created its sandbox kills it although it is
+// paused, at once, with everything that waits for the end of the pause.
+func TestCloseOfPausedHandle(t *testing.T) {
+	t.Parallel()
+	cloud := shared(t)
+	sb := sleeping(t, cloud, sandbox.WithAutoResume())
+	begun := make(chan struct{}, 2)
+	told := func() *onWrite { return &onWrite{do: func() { begun <- struct{}{} }} }
+	ended := make(chan error, 2)
+	go func() {
+		_, err := sb.RunCode(t.Context(), "import time\nprint('begun', flush=True)\ntime.sleep(600)", &sandbox.RunCodeParams{Stdout: told()})
+		ended <- err
+	}()
+	go func() {
+		_, err := sb.Commands.Run(t.Context(), "echo begun; sleep 600", &sandbox.CommandParams{Stdout: told()})
+		ended <- err
+	}()
+	<-begun
+	<-begun
+	if err := sb.Pause(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	started := time.Now()
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("Close took %v, want at most %v", took, 5*time.Second)
+	}
+	for range 2 {
+		if err := <-ended; !errors.Is(err, sandbox.ErrClosed) {
+			t.Errorf("got %v, want %v", err, sandbox.ErrClosed)
+		}
+	}
+	if _, err := client(t, cloud).Info(t.Context(), sb.ID()); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("got %v, want %v", err, sandbox.ErrGone)
+	}
+}
+
 // TestPauseWithoutAutoResume: calls in flight say that the sandbox is paused, and what
 // they did goes on after a resume.
 func TestPauseWithoutAutoResume(t *testing.T) {

@@ -3,6 +3,8 @@ package kernelconn
 import (
 	"context"
 	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,10 +41,22 @@ func TestGivenUpWhilePaused(t *testing.T) {
 	cutting := &cuttingServer{t: t, keeping: keepsAll, v1: true, numbered: true, cut: cut{at: 3, times: 1}}
 	s := newServer(t)
 	s.socket, s.rest = cutting.ServeHTTP, cutting.interrupt
+	interrupts := 0
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/interrupt") {
+			interrupts++
+		}
+		cutting.interrupt(w, r)
+	}
 	ctx, leave := context.WithCancel(t.Context())
+	calls := 0
 	s.settle = func(ctx context.Context) bool {
-		leave()
-		<-ctx.Done()
+		if calls++; calls == 1 {
+			leave()
+			<-ctx.Done()
+		} else if interrupts > 0 {
+			t.Error("got an interrupt during the pause, want it to be settled first")
+		}
 		return true
 	}
 	_, err := run(ctx, s.kernels(), "code", Handler{})

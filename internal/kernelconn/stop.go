@@ -66,6 +66,12 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				return true
 			}
 		case <-tick.C:
+			if k.isCut() {
+				// An interrupt would resume a paused sandbox. That it is cut is read soon, and
+				// then the pause is waited for.
+				tick.Reset(k.kernels.Timings.InterruptPause / 50)
+				continue
+			}
 			if !e.busy && !e.resumed {
 				tick.Reset(k.kernels.Timings.InterruptPause / 50)
 				// The code waits for another client's, unless the server also reports the
@@ -87,6 +93,13 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 		}
 	}
 	return true
+}
+
+// isCut reports whether the websocket has ended.
+func (k *Kernel) isCut() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.broken
 }
 
 // replace gives the context a fresh kernel in place of one that ignores

@@ -50,8 +50,11 @@ type Report struct {
 	// Egress is how programs inside reach the network: "transparent", or the reason
 	// why only programs that use a proxy do.
 	Egress string
-	// StateNotes say what the directory of [WithStateDir] cannot keep, and what was found
-	// damaged there; they are also among Notes.
+	// Pause is what stops the processes of a sandbox that is paused with its memory, and
+	// whether its files outlast the cloud: only with [WithStateDir].
+	Pause string
+	// StateNotes say what can go wrong with what the directory of [WithStateDir] keeps, and
+	// what was found damaged there; they are also among Notes.
 	StateNotes []string
 	Notes      []string // what is missing or weaker than it could be, and how to mend it
 }

@@ -43,7 +43,7 @@ func (l linux) report() Report {
 	r, env := l.Report(), l.Python()
 	report := Report{
 		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python, PythonNote: env.Note,
-		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress,
+		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Pause: r.Pause,
 		StateNotes: l.StateNotes(),
 	}
 	report.Notes = slices.Concat(r.Notes, report.StateNotes)

@@ -28,7 +28,7 @@ type Record struct {
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
-	// StateNotes are what the state directory cannot keep.
+	// StateNotes are what can go wrong with what the state directory keeps.
 	StateNotes []string `json:"stateNotes,omitempty"`
 }
 

@@ -27,7 +27,7 @@ type State struct {
 	Dir   string
 	InUse *store.InUseError // a process has it open; nil: none has
 	Kept  []Kept            // sandboxes with files, ordered by id
-	Notes []string          // what its file system cannot do, and what is damaged; unknown while it is in use
+	Notes []string          // what can go wrong with it, and what is damaged; unknown while it is in use
 }
 
 // Kept is a paused sandbox that a state directory keeps, as commands show it.

@@ -119,7 +119,7 @@ func unservedTemplate(what string) handler {
 // fail writes the error answer of the API.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := answerFor(err)
-	if e.Code == http.StatusInternalServerError {
+	if e.Code == http.StatusInternalServerError && r.Context().Err() == nil { // otherwise the client has gone
 		s.options.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", bounded(r.URL.Path), "error", err)
 	}
 	// No error here goes away if the request is repeated immediately, which

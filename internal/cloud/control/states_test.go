@@ -88,6 +88,9 @@ func TestLifecycleOfCreate(t *testing.T) {
 		`{"templateID":"base","autoPause":true}`:                                                        {map[string]any{"autoResume": false, "onTimeout": "pause"}, seenFull},
 		`{"templateID":"base","autoPause":true,"autoPauseMemory":true,"autoResume":{"enabled":true}}`:   {map[string]any{"autoResume": true, "onTimeout": "pause"}, seenFull},
 		`{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{}}`:                {map[string]any{"autoResume": false, "onTimeout": "pause"}, seenFiles},
+		// What openai-agents sends by default.
+		`{"templateID":"base","timeout":300,"secure":true,"allow_internet_access":true,"autoPause":true,"autoPauseMemory":true,` +
+			`"autoResume":{"enabled":true},"envVars":{},"metadata":{},"network":{"allowPublicTraffic":true}}`: {map[string]any{"autoResume": true, "onTimeout": "pause"}, seenFull},
 	} {
 		t.Run(body, func(t *testing.T) {
 			t.Parallel()

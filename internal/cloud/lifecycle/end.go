@@ -169,14 +169,18 @@ func (r *Registry) Close() error {
 	return nil
 }
 
-// settle waits until the state of a sandbox does not change. When ctx ends it makes the
-// transition end, too.
+// settle waits until the state of a sandbox does not change. It ends a transition of which
+// nothing would be left, and every other one when ctx ends.
 func (r *Registry) settle(ctx context.Context, rec *record) {
 	r.mu.Lock()
 	t := rec.transition
+	useful := rec.State == Pausing && r.store.Durable() // to the next registry
 	r.mu.Unlock()
 	if t == nil {
 		return
+	}
+	if !useful {
+		t.cancel()
 	}
 	select {
 	case <-t.done:

@@ -10,7 +10,9 @@ func (r *Registry) evictor() {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
 	for {
-		_, next := r.expire()
+		r.mu.Lock()
+		_, next := r.expireAllLocked()
+		r.mu.Unlock()
 		timer.Reset(next)
 		select {
 		case <-r.stop:
@@ -21,13 +23,11 @@ func (r *Registry) evictor() {
 	}
 }
 
-// expire begins what is to happen to sandboxes whose lifetime is over. It returns
+// expireAllLocked begins what is to happen to sandboxes whose lifetime is over. It returns
 // channels that are closed when that has happened, and the time until the next one's
 // lifetime is over. It looks at all that are running: there are few enough that an
 // ordered structure would cost readers more than it saves.
-func (r *Registry) expire() (over []<-chan struct{}, next time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration) {
 	next = never
 	if r.closed {
 		return nil, next

@@ -41,8 +41,8 @@ func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater boo
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
 	r.offset += d
+	over, _ := r.expireAllLocked() // before the evictor can
 	r.mu.Unlock()
-	over, _ := r.expire()
 	for _, done := range over {
 		<-done
 	}

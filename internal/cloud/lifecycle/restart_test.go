@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -268,6 +269,28 @@ func TestCloseDuringTransitions(t *testing.T) {
 		}
 	}
 	next.end(t)
+}
+
+// What would be of no use to another server does not hold up the end of this one.
+func TestCloseCutsTransitionsShort(t *testing.T) {
+	t.Parallel()
+	for _, state := range []string{"pausing", "resuming"} {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				id := s.create(t)
+				s.bring(t, id, state) // and never releases it
+				begun := time.Now()
+				if err := s.Close(); err != nil || time.Since(begun) > 0 {
+					t.Errorf("closed with %v after %v, want it at once", err, time.Since(begun))
+				}
+				if !s.fakes.Fake(id).Ended() {
+					t.Error("it still runs")
+				}
+			})
+		})
+	}
 }
 
 // A store that fails keeps nobody from going on: what was to be paused runs, and what was

@@ -82,6 +82,20 @@ func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	return to, nil
 }
 
+// rehearse finds out whether the file system does what Put needs: not every one can
+// rename a directory, or say when its names are on the disk.
+func (s *Store) rehearse() error {
+	dir, err := os.MkdirTemp(s.path(staging), "")
+	if err != nil {
+		return err
+	}
+	to, err := s.publish("rehearsal", dir)
+	if err != nil {
+		return errors.Join(fmt.Errorf("its file system cannot keep directories safely: use a directory on a local disk: %w", err), os.RemoveAll(dir))
+	}
+	return os.Remove(to)
+}
+
 // flush returns when the names in a directory outlast a loss of power.
 func (s *Store) flush(dir string) error {
 	if !s.durable {

@@ -72,13 +72,3 @@ func TestForeignDirectory(t *testing.T) {
 		t.Errorf("%s became a state directory", dir)
 	}
 }
-
-func TestTrials(t *testing.T) {
-	t.Parallel()
-	for _, trial := range trials {
-		err := trial.try(filepath.Join(t.TempDir(), "missing", "file"))
-		if err == nil && trial.loss[:len("does not keep owners")] != "does not keep owners" {
-			t.Errorf("%q: got no error where no file can be made", trial.loss)
-		}
-	}
-}

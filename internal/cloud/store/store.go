@@ -87,7 +87,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err = s.makeDirectories(); err != nil {
 		return err
 	}
-	if s.notes, err = inspect(s.dir, s.path(staging)); err != nil {
+	if s.notes, err = inspect(s.dir); err != nil {
 		return err
 	}
 	base, err := openDatabase(s.dir)
@@ -96,6 +96,9 @@ func (s *Store) open(ctx context.Context) (err error) {
 	}
 	s.records = base
 	if s.seed, err = base.seed(); err != nil {
+		return err
+	}
+	if err = s.rehearse(); err != nil { // not before the database: files without one are refused
 		return err
 	}
 	return s.sweep(ctx)
@@ -114,7 +117,8 @@ func (s *Store) Durable() bool { return s.durable }
 // each time a store is opened.
 func (s *Store) Seed() []byte { return slices.Clone(s.seed) }
 
-// Notes says what the file system of the store cannot do, and what was found damaged.
+// Notes says what can go wrong with what the file system of the store keeps, and what was
+// found damaged.
 func (s *Store) Notes() []string { return slices.Clone(s.notes) }
 
 // Put stores a record and returns the path of its directory from now on. dir is one that

@@ -10,7 +10,7 @@ import (
 )
 
 // checkState says what the state directory keeps, that of the local cloud that runs or
-// else that of the next one, and what it cannot keep.
+// else that of the next one, and what can go wrong with that.
 func checkState(ctx context.Context) check {
 	c := check{Name: "state", Status: checkOK}
 	state, err := readState(ctx)

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -22,9 +23,9 @@ func newCmdDown(f *cmdutil.Factory) *cobra.Command {
 		Short: "End the local cloud and every sandbox in it",
 		Long: `End the running local cloud of this user, and wait until it has ended. Paused
 sandboxes are kept in its state directory, and those that pause when their time is
-over (autoPause) are paused; all others end with it. What is kept is said: the next
-local cloud on the same directory has it again, and e2bctl local prune removes it. If
-none is running, that is not an error.`,
+over (autoPause) are paused. All others end with it; one that was paused before is kept
+as it was then. What is kept is said: the next local cloud on the same directory has it
+again, and e2bctl local prune removes it. If none is running, that is not an error.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return downRun(cmd.Context(), &downOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
@@ -55,17 +56,24 @@ func downRun(ctx context.Context, opts *downOptions) error {
 			return fmt.Errorf("it has ended; what it kept: %w", err)
 		}
 		view.Kept = append(view.Kept, state.Kept...)
+		if !opts.JSON && !opts.Quiet {
+			sayKept(opts.IO.Err, state)
+		}
 	}
-	switch {
-	case opts.JSON:
+	if opts.JSON {
 		return cmdutil.WriteJSON(opts.IO.Out, view)
-	case opts.Quiet:
-	case !view.Ended:
+	}
+	if !view.Ended && !opts.Quiet {
 		fmt.Fprintln(opts.IO.Err, "no local cloud is running")
-	case len(view.Kept) > 0:
-		fmt.Fprintf(opts.IO.Err, "%s in %s; e2bctl local up has them again, e2bctl local prune removes them\n", summary(view.Kept), cmdutil.Printable(record.State))
 	}
 	return nil
+}
+
+// sayKept says what is left of a local cloud that has ended, if anything is.
+func sayKept(w io.Writer, state localcloud.State) {
+	if len(state.Kept) > 0 {
+		fmt.Fprintf(w, "%s in %s; the next e2bctl local up has what is kept, e2bctl local prune removes it\n", summary(state.Kept), cmdutil.Printable(state.Dir))
+	}
 }
 
 // summary says how much is kept.
@@ -74,5 +82,5 @@ func summary(kept []localcloud.Kept) string {
 	if len(kept) == 1 {
 		noun = "paused sandbox is"
 	}
-	return fmt.Sprintf("%d %s kept, %s", len(kept), noun, localcloud.Size(localcloud.Bytes(kept)))
+	return fmt.Sprintf("%d %s kept, %s,", len(kept), noun, localcloud.Size(localcloud.Bytes(kept)))
 }

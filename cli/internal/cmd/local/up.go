@@ -118,7 +118,14 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	if err := opts.announce(record, "local cloud on ", "Ctrl-C ends it and its sandboxes"); err != nil {
 		return err
 	}
-	return opts.wait(ctx, cloud)
+	if err := errors.Join(opts.wait(ctx, cloud), cloud.Close()); err != nil || opts.State == "" || f.Quiet() {
+		return err
+	}
+	state, err := localcloud.ReadState(context.WithoutCancel(ctx), opts.State)
+	if err == nil {
+		sayKept(f.IO.Err, state)
+	}
+	return err
 }
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -37,7 +38,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Config) > guest.MaxConfig {
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
-	if s, started := r.takeWarm(ctx, limits); s != nil {
+	if s, started := r.warmFor(ctx, o, limits); s != nil {
 		err := s.begin(ctx, o, wire.RoleEnvd)
 		started()
 		if err == nil || ctx.Err() != nil {
@@ -53,17 +54,32 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := r.prepare(ctx, limits, forUse)
+	s, err := r.prepareWith(ctx, limits, forUse, o.Files)
 	if err != nil {
 		return nil, err
 	}
 	return s, s.begin(ctx, o, wire.RoleEnvd)
 }
 
+// warmFor returns the warm sandbox if it can become what o describes. It has no files
+// but those that every sandbox begins with.
+func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
+	if o.Files != "" {
+		return nil, nil
+	}
+	return r.takeWarm(ctx, limits)
+}
+
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
 // and with its envd started and waiting for its configuration.
 func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
+	return r.prepareWith(ctx, limits, as, "")
+}
+
+// prepareWith is prepare with saved files to begin with; "": none.
+func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, files string) (*Sandbox, error) {
 	s := &Sandbox{
+		options:  engine.SandboxOptions{Files: files},
 		room:     r,
 		limits:   limits,
 		purpose:  as,
@@ -137,7 +153,7 @@ func checkID(id string) error {
 // boot makes the room start the first process, puts the process into its groups and
 // leads it through the first stage.
 func (s *Sandbox) boot(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
 	envd, fd3, err := wire.Pair(wire.MaxEnvdMessage)
 	if err != nil {
@@ -224,15 +240,32 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
+// bootTimeout bounds the first stage.
+func (s *Sandbox) bootTimeout() time.Duration {
+	if s.options.Files != "" {
+		return bootTimeout + restoreTimeout
+	}
+	return bootTimeout
+}
+
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
-	defer s.envd.Deadline(ctx, bootTimeout)()
-	built, sockets, err := s.envd.Expect(wire.KindReady, exitSockets)
+	defer s.envd.Deadline(ctx, s.bootTimeout())()
+	built, sockets, err := s.envd.Expect(wire.KindReady, 1+exitSockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
+	if s.root == nil {
+		if len(sockets) == 0 {
+			return fmt.Errorf("%w: a sandbox without files", wire.ErrProtocol)
+		}
+		s.files, sockets = sockets[0], sockets[1:]
+	}
 	if s.exit, err = newExit(sockets); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
+	}
+	if s.options.Files != "" && len(built.Notes) > 0 {
+		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "files", s.options.Files, "notes", built.Notes)
 	}
 	s.notes, s.hidden, s.noExit = append(s.notes, built.Notes...), built.Hidden, built.Error
 	return nil
@@ -304,6 +337,13 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 			return err
 		}
 		mounts, spec.Private = append(mounts, list), true
+	}
+	saved, err := s.openSaved()
+	if err != nil {
+		return err
+	}
+	if saved != nil {
+		mounts, spec.Saved = append(mounts, saved), s.room.layout()
 	}
 	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)

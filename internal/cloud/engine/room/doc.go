@@ -36,7 +36,7 @@
 // address arrives at two sockets in the namespace, one for TCP and one for DNS
 // queries over UDP, and passes these sockets to the server. The outside consists
 // only of what [engine.SandboxOptions].Egress allows. This is the only time that
-// the server receives descriptors from a sandbox, and none of the sandbox's code
+// the server receives descriptors from a sandbox, these and its file system, and none of the sandbox's code
 // has run by then: the process that later becomes envd still runs only the
 // server's own program. After that nobody inside may change routes or rules, and a
 // process that could would only cut the sandbox off. If the kernel lacks nftables
@@ -67,6 +67,22 @@
 // only descriptor that can. Envd has a lease of the file, so an open waits until
 // the text is new, and while nobody opens it nothing is done. An open with O_NONBLOCK
 // may have to be tried again, as for any file with a lease.
+//
+// A sandbox is frozen by a control group of version 2, or by SIGSTOP where there is none,
+// and never by the freezer of version 1: what that has frozen cannot be killed. Frozen
+// processes keep their memory; a sandbox that was frozen is ended, and ends with its
+// server, as any other. All connections into and out of it are cut first. Clocks go on:
+// a sleep that is over meanwhile ends with the thaw.
+//
+// The files of a frozen sandbox can be saved, and another one can begin with them. The
+// first stage sends the file system in which everything is that the sandbox writes to the
+// server, before any code of the sandbox has run. To save, the server starts a process
+// with the ids of the sandbox and with rights over these only, which writes one file (see
+// package saved). The first stage of the next sandbox reads it before it mounts anything.
+// Devices, sockets and /dev/shm are not saved, nor is what is hidden below a mount. What
+// was changed in a tree belongs to the tree's path: if the machine does not show the tree
+// at all, the changes are at that path without the rest. Without namespaces only the
+// sandbox's own directory is saved, which has another path in the next sandbox.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server treats envd as hijacked: once envd runs, the

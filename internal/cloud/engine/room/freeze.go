@@ -5,7 +5,6 @@ package room
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -29,7 +28,7 @@ var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v",
 
 // pause is what a sandbox knows of its being frozen.
 type pause struct {
-	turn chan struct{} // held by Freeze, Thaw and Save
+	turn chan struct{} // held by Freeze, Thaw and Save, and from the end on
 	thaw func() error  // nil unless it is frozen; belongs to who holds turn
 
 	mu      sync.Mutex
@@ -67,12 +66,12 @@ func (s *Sandbox) freeze(ctx context.Context) error {
 	s.pause.shutOff()
 	s.pause.holdKernels(ctx)
 	thaw, err := s.stopProcesses(ctx)
+	if s.reason.Load() != nil {
+		return engine.ErrGone
+	}
 	if err != nil {
 		s.pause.orderKernels()
 		s.pause.open()
-		if s.reason.Load() != nil {
-			return engine.ErrGone
-		}
 		return err
 	}
 	s.holdEgress(true)
@@ -362,6 +361,3 @@ func (s *Sandbox) Memory() int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
-
-// Save copies the files that were written in the sandbox to dir.
-func (s *Sandbox) Save(context.Context, string) error { return errors.ErrUnsupported }

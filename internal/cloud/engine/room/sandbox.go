@@ -24,6 +24,8 @@ const (
 	maxEgress    = 320     // connections out of it, including those its proxy carries
 	maxOpenFiles = 1 << 19 // of one process inside
 	bootTimeout  = 30 * time.Second
+
+	restoreTimeout = 15 * time.Minute // for saved files in addition
 )
 
 // Sandbox is a running sandbox. It is safe for concurrent use. The caller must
@@ -40,6 +42,7 @@ type Sandbox struct {
 	root    *place.Root // without namespaces
 	envd    *wire.Conn
 	pidfd   *os.File // of the first process; nil before it has started
+	files   *os.File // the file system with all that it writes; nil without namespaces
 	notes   []string
 	hidden  []string // trees that are not shown to it
 
@@ -191,8 +194,11 @@ func (s *Sandbox) end() error {
 	s.exit.close()
 	s.flows.Wait()
 	s.pause.end()
-	if s.pidfd != nil {
-		s.pidfd.Close()
+	s.pause.turn <- struct{}{} // for good: whoever has it finds out that all has ended
+	for _, f := range []*os.File{s.pidfd, s.files} {
+		if f != nil {
+			f.Close() // with the second one ends the memory of its files
+		}
 	}
 	err := s.left
 	if s.group != nil {

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,16 +86,14 @@ func openable(path string) error {
 	return f.Close()
 }
 
-// Freezer freezes the processes of one sandbox. Only one goroutine may use it at a
-// time, while another may remove the group.
+// Freezer freezes the processes of one sandbox. Only one goroutine may use it, or remove
+// its group, at a time.
 type Freezer struct {
 	dir     string
 	home    string // see freezers
 	members string // the file that lists the threads to move; "" if they begin in dir
 	cpu     string // a group of version 1 whose share can be lowered; "" if there is none
-
-	mu            sync.Mutex
-	made, removed bool
+	made    bool
 }
 
 // newFreezer returns the freezer of a group that has been made; nil if there is none.
@@ -134,10 +131,14 @@ func (s *Group) Freezer() *Freezer {
 	return s.freezer
 }
 
-// Freeze stops every process until Thaw, and returns when none runs any more. If it
+// Freeze stops every process until Thaw, and returns when none is running. If it
 // fails, or ctx ends, nothing stays frozen.
 func (f *Freezer) Freeze(ctx context.Context) error {
-	err := f.prepare()
+	var err error
+	if !f.made {
+		err = os.Mkdir(f.dir, 0o755)
+		f.made = err == nil
+	}
 	if err == nil {
 		err = f.set("1")
 	}
@@ -170,35 +171,6 @@ func (f *Freezer) set(value string) error {
 	defer file.Close()
 	_, err = file.WriteString(value)
 	return err
-}
-
-// prepare makes the group, unless it was made before.
-func (f *Freezer) prepare() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.removed {
-		return fs.ErrNotExist
-	}
-	if f.made {
-		return nil
-	}
-	if err := os.Mkdir(f.dir, 0o755); err != nil {
-		return err
-	}
-	f.made = true
-	return nil
-}
-
-// leave returns the directory to remove, if one was made that is not among those of the
-// sandbox's other groups, and keeps it from being made later.
-func (f *Freezer) leave() (dir string, made bool) {
-	if f == nil || f.home == "" {
-		return "", false
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.removed = true
-	return f.dir, f.made
 }
 
 // quickPasses is how often the processes are listed and moved before the sandbox is

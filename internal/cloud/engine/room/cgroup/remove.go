@@ -18,12 +18,12 @@ import (
 
 // Remove ends the processes in the group and removes it.
 func (s *Group) Remove() error {
-	dirs := make([]string, len(s.Dirs))
-	for i, h := range s.Dirs {
-		dirs[i] = h.Dir
+	var dirs []string
+	for _, h := range s.Dirs {
+		dirs = append(dirs, h.Dir)
 	}
-	if dir, made := s.freezer.leave(); made {
-		dirs = append(dirs, dir)
+	if f := s.freezer; f != nil && f.made && f.home != "" {
+		dirs = append(dirs, f.dir)
 	}
 	return Remove(context.Background(), dirs)
 }

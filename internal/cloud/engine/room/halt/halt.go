@@ -27,6 +27,7 @@ type Halted struct {
 	last    int
 	known   map[int]*process
 	order   []*process // parents before their children
+	waited  time.Duration
 }
 
 // process is a member, which is not mistaken for a later one with the same number.
@@ -158,7 +159,7 @@ func (h *Halted) hold(now status) (held bool, err error) {
 	}
 	if parent := h.known[now.parent]; parent != nil && parent.stopped && !parent.awaited {
 		parent.awaited = true
-		if err := parent.await(); err != nil {
+		if err := h.await(parent); err != nil {
 			return false, err
 		}
 	}
@@ -167,14 +168,18 @@ func (h *Halted) hold(now status) (held bool, err error) {
 	return held, p.signal(unix.SIGSTOP)
 }
 
-// patience bounds the wait for a process that has been sent the signal. It stops as soon
-// as it runs, so only on a busy machine does this take long.
-const patience = 20 * time.Millisecond
+// patience bounds the wait for parents, in all. Each stops as soon as it runs, so only on
+// a busy machine does this take long, and then it is more urgent to stop what is busy.
+const patience = 50 * time.Millisecond
 
-// await waits until the process has stopped, or patience is over.
-func (p *process) await() error {
-	pause := 10 * time.Microsecond
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); pause *= 2 {
+// await waits until a process that has been sent the signal has stopped, or patience is
+// over.
+func (h *Halted) await(p *process) error {
+	began := time.Now()
+	defer func() { h.waited += time.Since(began) }()
+	tick := time.NewTicker(50 * time.Microsecond)
+	defer tick.Stop()
+	for h.waited+time.Since(began) < patience {
 		now, err := look(p.pid)
 		if err != nil || now.started != p.started || now.ended() || now.state == waiting {
 			return ignoreGone(err)
@@ -182,7 +187,7 @@ func (p *process) await() error {
 		if held, err := now.held(); held || err != nil {
 			return ignoreGone(err)
 		}
-		time.Sleep(pause)
+		<-tick.C
 	}
 	return nil
 }

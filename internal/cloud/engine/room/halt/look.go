@@ -54,7 +54,7 @@ func Parent(pid int) (int, error) {
 	return s.parent, err
 }
 
-// ended reports whether nothing of the process can run any more. A process whose first
+// ended reports whether nothing of the process can run again. A process whose first
 // thread has ended may have others.
 func (s status) ended() bool { return (s.state == zombie || s.state == dead) && s.threads <= 1 }
 

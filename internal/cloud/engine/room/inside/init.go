@@ -29,7 +29,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	if spec.Root != nil {
-		return initInPlace(c, &spec)
+		return initInPlace(c, &spec, mounts)
 	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
 	if err := loopbackUp(); err != nil {
@@ -39,32 +39,33 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err != nil {
 		return fmt.Errorf("make the egress path: %w", err)
 	}
-	notes, memory, err := build(&spec, mounts)
+	b, err := build(&spec, mounts)
 	if err != nil {
 		return err
 	}
 	if err := limit(spec.Limits); err != nil {
 		return err
 	}
-	notes = append(notes, runOn(spec.Processors)...)
-	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, sockets...); err != nil {
+	notes := append(b.notes, runOn(spec.Processors)...)
+	files := append([]*os.File{b.files}, sockets...)
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, files...); err != nil {
 		return err
 	}
-	wire.CloseAll(sockets)
+	wire.CloseAll(files)
 	// The process may have joined a group after the clone: make that group the root
 	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
 	}
 	// Only this descriptor can write to the file: inside, its mount is read-only.
-	if err := unix.Dup3(int(memory.Fd()), hello.MemoryFD, 0); err != nil {
+	if err := unix.Dup3(int(b.memory.Fd()), hello.MemoryFD, 0); err != nil {
 		return os.NewSyscallError("dup3", err)
 	}
 	return executeEnvd(c, spec.Ranged, nil)
 }
 
-// built reports that the first stage's work is done, and waits for the limits.
-func built(c *wire.Conn, ready wire.Message, files ...*os.File) error {
+// awaitGo reports that the first stage's work is done, and waits for the limits.
+func awaitGo(c *wire.Conn, ready wire.Message, files ...*os.File) error {
 	if err := c.Send(ready, files...); err != nil {
 		return err
 	}

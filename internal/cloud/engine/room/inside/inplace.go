@@ -22,12 +22,15 @@ import (
 
 // initInPlace is the first stage in place: it applies the same restrictions, as far
 // as that is possible without namespaces.
-func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
+func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the
 	// setting per thread, and this is the thread that becomes envd.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("end with the room: %w", err)
+	}
+	if err := restoreInPlace(spec, files); err != nil {
+		return fmt.Errorf("restore the saved files: %w", err)
 	}
 	if err := os.Chdir(spec.Root.Home()); err != nil {
 		return err
@@ -36,12 +39,14 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec) error {
 		return err
 	}
 	// The host's /etc/profile sets a PATH, and login shells read this after it.
-	if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
-		return err
+	if spec.Saved == "" {
+		if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
+			return err
+		}
 	}
 	notes := runOn(spec.Processors)
 	trees, hidden := reachable(spec.Trees)
-	if err := built(c, wire.Message{Kind: wire.KindReady, Notes: notes, Hidden: hidden}); err != nil {
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Hidden: hidden}); err != nil {
 		return err
 	}
 	if !spec.Root.Restricted {

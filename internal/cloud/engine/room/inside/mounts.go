@@ -19,6 +19,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
+// built is what building the file system of a sandbox leaves.
+type built struct {
+	notes    []string        // what is weaker on this kernel
+	memory   *os.File        // open for writing the text of /proc/meminfo
+	files    *os.File        // the file system with all that the sandbox writes
+	restored map[string]bool // trees whose upper directory is filled already
+}
+
 // build makes the file system of a sandbox and moves this process into it.
 // Everything that can be written to is on one tmpfs, whose size is the disk limit:
 //
@@ -29,16 +37,20 @@ import (
 //	meminfo   the text of /proc/meminfo
 //	cpuinfo   that of /proc/cpuinfo
 //
-// Only root stays visible. The notes say what is weaker on this kernel. memory is
-// open for writing that text.
-func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, memory *os.File, err error) {
+// Only root stays visible.
+func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
+	b = &built{restored: make(map[string]bool)}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, nil, fmt.Errorf("make mounts private: %w", err)
+		return nil, fmt.Errorf("make mounts private: %w", err)
+	}
+	var saved *os.File
+	if last := len(mounts) - 1; spec.Saved != "" && last >= 0 {
+		saved, mounts = mounts[last], mounts[:last]
 	}
 	var private []string
 	if last := len(mounts) - 1; spec.Private && last >= 0 {
 		if private, err = readPrivate(mounts[last]); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		mounts = mounts[:last]
 	}
@@ -50,79 +62,87 @@ func build(spec *wire.InitSpec, mounts []*os.File) (notes []string, memory *os.F
 	// the host, and hides what is below it.
 	trees, err := openTrees(spec, mounts)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	nodes, err := openNodes(hostDevices)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { wire.CloseAll(nodes) }()
 	stage, err := stagingDirectory()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// An inode takes about 1 KiB of the kernel's memory, which size does not count.
 	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
 	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
-		return nil, nil, fmt.Errorf("mount tmpfs: %w", err)
+		return nil, fmt.Errorf("mount tmpfs: %w", err)
 	}
 	if err := os.Chdir(stage); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, nil, err
+			return nil, err
+		}
+	}
+	if b.files, err = openStage(); err != nil {
+		return nil, err
+	}
+	if saved != nil {
+		if err := b.restore(spec, saved); err != nil {
+			return nil, fmt.Errorf("restore the saved files: %w", err)
 		}
 	}
 	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
-		return nil, nil, fmt.Errorf("bind the root: %w", err)
+		return nil, fmt.Errorf("bind the root: %w", err)
 	}
-	if err := writeSkeleton(spec); err != nil {
-		return nil, nil, err
+	write := writeSkeleton
+	if saved != nil {
+		write = b.mendSkeleton
+	}
+	if err := write(spec); err != nil {
+		return nil, err
 	}
 	if made != nil {
 		wire.CloseAll(nodes)
 		if nodes, err = openMade(made); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if err := mountDevices(nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
-		return nil, nil, err
+		return nil, err
 	}
 	for i, tree := range trees {
-		note, err := mountTree(i, spec, tree, below(spec.Trees[i], private))
-		if err != nil {
-			return nil, nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
-		}
-		if note != "" {
-			notes = append(notes, note)
+		if err := b.mountTree(i, spec, tree, below(spec.Trees[i], private)); err != nil {
+			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
 		}
 	}
 	if err := mountProc(spec.Counters); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(spec.Processors) > 0 {
 		if err := showProcessors(spec.Processors); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	if spec.Memory > 0 {
-		if memory, err = showMemory(uint64(spec.Memory)); err != nil {
-			return nil, nil, err
+		if b.memory, err = showMemory(uint64(spec.Memory)); err != nil {
+			return nil, err
 		}
 	}
 	if err := os.Chdir("root"); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// Both arguments are the same directory: the old root ends up on top and is
 	// unmounted.
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return nil, nil, fmt.Errorf("pivot_root: %w", err)
+		return nil, fmt.Errorf("pivot_root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return nil, nil, fmt.Errorf("detach the host's root: %w", err)
+		return nil, fmt.Errorf("detach the host's root: %w", err)
 	}
-	return notes, memory, os.Chdir("/")
+	return b, os.Chdir("/")
 }
 
 // exists reports whether path exists, following links.
@@ -170,67 +190,76 @@ func openTrees(spec *wire.InitSpec, mounts []*os.File) ([]*os.File, error) {
 // mountTree shows the tree at its own path under a writable overlay, without what
 // is private in it. If the kernel refuses an overlay the tree is shown read-only,
 // and the note says so.
-func mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) (note string, err error) {
+func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) error {
 	defer tree.Close()
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
 	lower, upper, work, target := filepath.Join("lower", n), filepath.Join("upper", n), filepath.Join("work", n), filepath.Join("root", path)
+	if err := errors.Join(os.Mkdir(lower, 0o755), os.Mkdir(work, 0o755)); err != nil {
+		return err
+	}
+	if !b.restored[path] {
+		if err := fillUpper(spec, path, tree, upper); err != nil {
+			return err
+		}
+	}
+	// New parent directories are traversable and empty: whatever else the host has
+	// beside the tree is not shown.
+	if err := b.makeReal(path, 0o755); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	if err := whiteOut(lower, upper, private); err != nil {
+		return err
+	}
+	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
+	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
+	if overlay == nil || b.restored[path] { // what was written there would not be seen without it
+		return overlay
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("overlay: %w; make read-only: %w", overlay, err)
+	}
+	if err := unix.Mount(lower, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("overlay: %w; bind: %w", overlay, err)
+	}
+	for _, name := range private {
+		if err := cover(filepath.Join(target, name)); err != nil {
+			return fmt.Errorf("overlay: %w; hide %s: %w", overlay, name, err)
+		}
+	}
+	b.notes = append(b.notes, fmt.Sprintf("%s is read-only: overlay: %v", path, overlay))
+	return nil
+}
+
+// fillUpper makes the upper directory of a tree.
+func fillUpper(spec *wire.InitSpec, path string, tree *os.File, upper string) error {
 	info, err := tree.Stat()
 	if err != nil {
-		return "", err
+		return err
 	}
-	for _, dir := range []string{lower, upper, work} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return "", err
-		}
+	if err := os.Mkdir(upper, 0o755); err != nil {
+		return err
 	}
 	// The merged root has the attributes of the upper directory, and must be
 	// traversable.
 	if err := os.Chmod(upper, info.Mode().Perm()|0o555); err != nil {
-		return "", err
+		return err
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Uid == protocol.UserID {
 		if err := os.Chown(upper, protocol.UserID, protocol.UserID); err != nil {
-			return "", err
+			return err
 		}
 	}
 	switch path {
 	case "/usr":
-		err = errors.Join(openLocal(upper), addSudo(upper, spec.Ranged))
+		return errors.Join(openLocal(upper), addSudo(upper, spec.Ranged))
 	case guest.PackageTree:
-		err = openDpkg(upper)
+		return openDpkg(upper)
 	}
-	if err != nil {
-		return "", err
-	}
-	// New parent directories are traversable and empty: whatever else the host has
-	// beside the tree is not shown.
-	if err := os.MkdirAll(target, 0o755); err != nil {
-		return "", err
-	}
-	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return "", fmt.Errorf("attach: %w", err)
-	}
-	if err := whiteOut(lower, upper, private); err != nil {
-		return "", err
-	}
-	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
-	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
-	if overlay == nil {
-		return "", nil
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return "", fmt.Errorf("overlay: %w; make read-only: %w", overlay, err)
-	}
-	if err := unix.Mount(lower, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return "", fmt.Errorf("overlay: %w; bind: %w", overlay, err)
-	}
-	for _, name := range private {
-		if err := cover(filepath.Join(target, name)); err != nil {
-			return "", fmt.Errorf("overlay: %w; hide %s: %w", overlay, name, err)
-		}
-	}
-	return fmt.Sprintf("%s is read-only: overlay: %v", path, overlay), nil
+	return nil
 }
 
 // Files in /proc that describe or control the whole machine.

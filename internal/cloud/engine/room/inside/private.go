@@ -48,11 +48,14 @@ func below(tree string, paths []string) (names []string) {
 func whiteOut(lower, upper string, names []string) error {
 	var made []string
 	for _, name := range names {
-		parents, err := copyParents(lower, upper, name)
+		parents, hidden, err := copyParents(lower, upper, name)
 		if err != nil {
 			return err
 		}
 		made = append(made, parents...)
+		if hidden {
+			continue
+		}
 		// The overlay takes this device as a sign that a file does not exist. A
 		// file that upper already has at this path is shown instead, and one that
 		// is gone from lower needs no sign.
@@ -75,8 +78,9 @@ func whiteOut(lower, upper string, names []string) error {
 
 // copyParents makes the parent directories of name in upper, and returns those that
 // upper did not have. It stops at one that is gone from lower: name is gone with
-// it.
-func copyParents(lower, upper, name string) (made []string, err error) {
+// it. name is hidden if upper has a file, a link or a whiteout in place of one of them,
+// none of which may be followed.
+func copyParents(lower, upper, name string) (made []string, hidden bool, err error) {
 	for i, c := range []byte(name) {
 		if c != '/' {
 			continue
@@ -88,20 +92,24 @@ func copyParents(lower, upper, name string) (made []string, err error) {
 			break
 		}
 		if err != nil {
-			return made, fmt.Errorf("look at %s: %w", parent, err)
+			return made, false, fmt.Errorf("look at %s: %w", parent, err)
 		}
 		to := filepath.Join(upper, parent)
 		err = unix.Mkdir(to, 0o700)
 		if errors.Is(err, fs.ErrExist) {
+			info, err := os.Lstat(to)
+			if err != nil || !info.IsDir() {
+				return made, true, err
+			}
 			continue
 		}
 		if err == nil {
 			err = errors.Join(unix.Chown(to, int(stat.Uid), int(stat.Gid)), unix.Chmod(to, stat.Mode&0o7777))
 		}
 		if err != nil {
-			return made, fmt.Errorf("make %s: %w", parent, err)
+			return made, false, fmt.Errorf("make %s: %w", parent, err)
 		}
 		made = append(made, parent)
 	}
-	return made, nil
+	return made, false, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,12 @@ var copiedFiles = []string{
 	"/etc/os-release", "/etc/lsb-release", "/etc/debian_version", "/etc/redhat-release", "/etc/alpine-release",
 }
 
+// deviceLinks are the links in /dev.
+var deviceLinks = map[string]string{
+	"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
+	"/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx",
+}
+
 // maxCopied bounds one copied file.
 const maxCopied = 4 << 20
 
@@ -41,12 +48,9 @@ func writeSkeleton(spec *wire.InitSpec) error {
 			return err
 		}
 	}
-	links := map[string]string{
-		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1",
-		"/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx", "/etc/mtab": "/proc/self/mounts", "/var/run": "/run", "/var/lock": "/run/lock",
-	}
-	for name, target := range spec.Links {
-		links[name] = target
+	links := map[string]string{"/etc/mtab": "/proc/self/mounts", "/var/run": "/run", "/var/lock": "/run/lock"}
+	for _, more := range []map[string]string{deviceLinks, spec.Links} {
+		maps.Copy(links, more)
 	}
 	for name, target := range links {
 		if err := os.Symlink(target, "root"+name); err != nil {

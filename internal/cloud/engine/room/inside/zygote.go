@@ -37,9 +37,11 @@ func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	if _, _, err := build(&spec.InitSpec, mounts); err != nil {
+	b, err := build(&spec.InitSpec, mounts)
+	if err != nil {
 		return err
 	}
+	b.files.Close()
 	unix.Umask(0o022)
 	script, err := python.WriteDriver(runDirectory)
 	if err != nil {

@@ -35,8 +35,11 @@ type InitSpec struct {
 	// Processors are those that the sandbox runs on; none: all of the machine's.
 	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
-	Counters   counter.Maxima `json:"counters,omitempty"`
-	EgressPath EgressPath     `json:"egressPath,omitempty"` // out of the network namespace
+	Counters counter.Maxima `json:"counters,omitempty"`
+	// Saved is the layout of the saved files to begin with, which are the last file of
+	// all; "": there are none.
+	Saved      string     `json:"saved,omitempty"`
+	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
 }
 
 // Rlimit is a limit of every process: its number and its value.
@@ -79,4 +82,13 @@ type KernelOrder struct {
 	Processors []int  `json:"processors"`
 	Keep       uint64 `json:"keep"`   // capabilities
 	Filter     string `json:"filter"` // the seccomp program in hexadecimal
+}
+
+// SaveSpec is what the process that saves files is told, which gets the file system of
+// the sandbox, or its root directory, and the file to write to.
+type SaveSpec struct {
+	Layout  string   `json:"layout"`
+	Trees   []string `json:"trees,omitempty"`
+	InPlace bool     `json:"inPlace,omitempty"` // without namespaces
+	FirstID uint32   `json:"firstID,omitempty"` // what the sandbox's root is for this process
 }

@@ -53,6 +53,7 @@ const (
 	RoleEnvd   Role = "envd"
 	RoleProbe  Role = "probe" // an envd that says ready and ends
 	RoleZygote Role = "zygote"
+	RoleSaver  Role = "saver"
 )
 
 // Message is the one type of message on a control socket.

@@ -1,0 +1,131 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// freezing returns a new group whose processes are moved to be frozen, and the groups
+// of its instance.
+func freezing(t *testing.T) (*Groups, *Group) {
+	t.Helper()
+	g := Create("e2bctl-test-"+rand.Text(), 1000, 2)
+	t.Cleanup(func() {
+		if err := Remove(t.Context(), g.Directories()); err != nil {
+			t.Error(err)
+		}
+	})
+	if how, why := g.FreezesWith(); how == "" || g.freezer.home == "" {
+		t.Skipf("no processes are moved to be frozen here: %v", why)
+	}
+	s, err := g.Create("1", engine.Limits{}.WithDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g, s
+}
+
+// sleeper starts a process in groups.
+func sleeper(t *testing.T, groups ...string) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for _, group := range groups {
+		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cmd.Process.Pid
+}
+
+// TestFreezer: the processes of the group are frozen, later ones too, and another one
+// that got into the group that freezes is let go.
+func TestFreezer(t *testing.T) {
+	t.Parallel()
+	g, s := freezing(t)
+	var own []string
+	for _, h := range s.Dirs {
+		own = append(own, h.Dir)
+	}
+	f := s.Freezer()
+	if !slices.Contains(g.Directories(), filepath.Dir(f.dir)) {
+		t.Errorf("the keeper removes %v, without %s", g.Directories(), f.dir)
+	}
+	want := []int{sleeper(t, own...)}
+	for range 2 {
+		if err := f.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Thaw(); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, sleeper(t, own...))
+	}
+	foreign := sleeper(t, f.dir)
+	if err := f.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := numbersIn(filepath.Join(f.dir, "cgroup.procs"))
+	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+		t.Errorf("frozen are %v, want %v, without %d: %v", got, want, foreign, err)
+	}
+	if err := s.Remove(); err != nil { // frozen processes can be killed
+		t.Error(err)
+	}
+	if exists(f.dir) {
+		t.Errorf("%s is left", f.dir)
+	}
+}
+
+// TestSlowDown: the share of a processor is afterwards what it was.
+func TestSlowDown(t *testing.T) {
+	t.Parallel()
+	_, s := freezing(t)
+	f := s.Freezer()
+	if f.cpu == "" {
+		t.Skip("no group limits processors")
+	}
+	values := func() (text string) {
+		for _, name := range []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} {
+			data, err := os.ReadFile(filepath.Join(f.cpu, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text += strings.TrimSpace(string(data)) + " "
+		}
+		return text
+	}
+	before := values()
+	restore, err := f.slowDown()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := values(); got != "1000 1000000 " {
+		t.Errorf("slowed down to %s", got)
+	}
+	restore()
+	if got := values(); got != before {
+		t.Errorf("got %s, want %s", got, before)
+	}
+}

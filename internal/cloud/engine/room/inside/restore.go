@@ -1,0 +1,203 @@
+//go:build linux
+
+package inside
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// restore fills the staging directory with saved files, before anything is mounted in
+// it. Nothing in them is followed.
+func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
+	defer from.Close()
+	return readSaved(from, ".", saved.Options{Layout: spec.Saved, Place: func(name string) (saved.Place, error) {
+		if name == "" {
+			dir, err := os.Open("root")
+			return saved.Place{Dir: dir}, err
+		}
+		i := slices.Index(spec.Trees, name)
+		if i < 0 {
+			return b.lostTree(spec, name)
+		}
+		upper := filepath.Join("upper", strconv.Itoa(i))
+		if err := os.Mkdir(upper, 0o700); err != nil {
+			return saved.Place{}, err
+		}
+		b.restored[name] = true
+		dir, err := os.Open(upper)
+		return saved.Place{Dir: dir}, err
+	}})
+}
+
+// lostTree returns where to put what was changed in a tree that this machine no longer
+// shows, such as another Python environment: at its own path, so that nothing is lost,
+// even if most of it is of no use without the rest.
+func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) {
+	for _, tree := range spec.Trees {
+		if strings.HasPrefix(path, tree+"/") || strings.HasPrefix(tree, path+"/") {
+			return saved.Place{}, fmt.Errorf("they contain changes of %s, which this machine now shows as a part of something else: %s", path, tree)
+		}
+	}
+	if err := b.makeReal(path, 0o755); err != nil {
+		return saved.Place{}, err
+	}
+	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
+	dir, err := os.Open(filepath.Join("root", path))
+	return saved.Place{Dir: dir, Plain: true}, err
+}
+
+// readSaved reads saved files, with a directory in work, which is on the same file
+// system, for links.
+func readSaved(from *os.File, work string, o saved.Options) error {
+	links := filepath.Join(work, rand.Text())
+	if err := os.Mkdir(links, 0o700); err != nil {
+		return err
+	}
+	dir, err := os.Open(links)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	o.Links = dir
+	if err := saved.Read(from, o); err != nil {
+		if errors.Is(err, unix.ENOSPC) {
+			return fmt.Errorf("they do not fit on the disk of the sandbox, whose limit must be what it was: %w", err)
+		}
+		return err
+	}
+	return os.Remove(links)
+}
+
+// restoreInPlace fills the directory of a sandbox without namespaces.
+func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
+	if spec.Saved == "" {
+		return nil
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%w: %d files to restore", wire.ErrProtocol, len(files))
+	}
+	defer files[0].Close()
+	owned := os.Geteuid() != 0
+	return readSaved(files[0], spec.Root.Dir, saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
+		if name != "" {
+			return saved.Place{}, fmt.Errorf("%w: with trees", saved.ErrLayout)
+		}
+		dir, err := os.Open(spec.Root.Dir)
+		return saved.Place{Dir: dir}, err
+	}})
+}
+
+// mendSkeleton makes what this start needs in a root that was restored. The rest is what
+// it was when it was saved, with what was changed and removed.
+func (b *built) mendSkeleton(spec *wire.InitSpec) error {
+	for _, d := range []struct {
+		path string
+		mode fs.FileMode
+	}{
+		{"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky}, {"/proc", 0o555}, {"/sys", 0o555},
+		{"/etc", 0o755}, {"/run", 0o755}, {"/tmp", 0o777 | fs.ModeSticky},
+	} {
+		if err := b.makeReal(d.path, d.mode); err != nil {
+			return err
+		}
+	}
+	for name, target := range deviceLinks {
+		if err := os.Symlink(target, "root"+name); err != nil {
+			return err
+		}
+	}
+	for name, target := range spec.Links {
+		err := os.Symlink(target, "root"+name)
+		if errors.Is(err, fs.ErrExist) && unix.Rmdir("root"+name) == nil { // an empty directory, over which a tree was shown
+			err = os.Symlink(target, "root"+name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	for _, name := range []string{"resolv.conf", "hostname", "hosts"} {
+		// The last two get their text when the name is known.
+		if err := b.moveAside("root/etc", name, isDirectory); err != nil {
+			return err
+		}
+		if err := writeAnew("root/etc", name, []byte(etc(spec)["/etc/"+name].text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeReal makes the directory at path in the root of the sandbox, and those above it,
+// if they are not there. A link or another file that is in the way is renamed.
+func (b *built) makeReal(path string, mode fs.FileMode) error {
+	names := strings.Split(strings.Trim(path, "/"), "/")
+	at := "root"
+	for i, name := range names {
+		if err := b.moveAside(at, name, isOther); err != nil {
+			return err
+		}
+		at = filepath.Join(at, name) // so far, all of it are directories
+		made := fs.FileMode(0o755)
+		if i == len(names)-1 {
+			made = mode
+		}
+		if err := os.Mkdir(at, made); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func isDirectory(mode fs.FileMode) bool { return mode.IsDir() }
+func isOther(mode fs.FileMode) bool     { return !mode.IsDir() }
+
+// moveAside renames a file that is wrong where it is, and says so in a note.
+func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error {
+	path := filepath.Join(dir, name)
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !wrong(info.Mode()) {
+		return err
+	}
+	for n := 1; ; n++ {
+		to := fmt.Sprintf("%s.saved%d", path, n)
+		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+		if err == nil {
+			b.notes = append(b.notes, fmt.Sprintf("%s is now %s", strings.TrimPrefix(path, "root"), strings.TrimPrefix(to, "root")))
+			return nil
+		}
+		if !errors.Is(err, unix.EEXIST) {
+			return &os.LinkError{Op: "rename", Old: path, New: to, Err: err}
+		}
+	}
+}
+
+// writeAnew writes a file in place of the one that is there, whatever that is, unless it
+// is a directory.
+func writeAnew(dir, name string, text []byte, mode fs.FileMode) error {
+	path := filepath.Join(dir, name)
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "replace", Path: path, Err: err}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,89 @@
+//go:build linux
+
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// notSaved are made anew by every start: devices, what the kernel shows, and envd's own
+// files. Shared memory in /dev/shm is memory, and ends as that of processes does.
+var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
+
+// runSaver writes the files of a frozen sandbox, of which files[0] is the file system or
+// the root directory, to files[1]. It has the ids of the sandbox, and rights over them
+// only, so that nothing that the sandbox's code made can be of use to it elsewhere.
+func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+	var spec wire.SaveSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) != 2 {
+		return fmt.Errorf("%w: %d files to save with", wire.ErrProtocol, len(files))
+	}
+	from, to := files[0], files[1]
+	sections := []saved.Section{}
+	if spec.InPlace {
+		sections = append(sections, saved.Section{Dir: from, Skip: []string{filepath.Base(place.Root{}.Run())}, FirstID: spec.FirstID})
+	} else {
+		root, err := openBelow(from, "root")
+		if err != nil {
+			return err
+		}
+		sections = append(sections, saved.Section{Dir: root, Skip: notSaved})
+		for i, path := range spec.Trees {
+			upper, err := openBelow(from, filepath.Join("upper", strconv.Itoa(i)))
+			if err != nil {
+				return err
+			}
+			if _, err := upper.Readdirnames(1); errors.Is(err, io.EOF) {
+				upper.Close() // nothing was changed in it
+				continue
+			}
+			if _, err := upper.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+			sections = append(sections, saved.Section{Name: path, Dir: upper, Overlay: true})
+		}
+	}
+	if err := saved.Write(to, spec.Layout, sections); err != nil {
+		return err
+	}
+	if err := to.Sync(); err != nil {
+		return err
+	}
+	return c.Send(wire.Message{Kind: wire.KindReady})
+}
+
+// openBelow opens a directory without following any link.
+func openBelow(dir *os.File, path string) (*os.File, error) {
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOATIME | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
+	fd, err := unix.Openat2(int(dir.Fd()), path, &how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openStage opens the staging directory, this process's working directory, as a mount of
+// its own, with which the server reads what is written there when nothing inside can.
+func openStage() (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, ".", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("open the files of the sandbox: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "files"), nil
+}

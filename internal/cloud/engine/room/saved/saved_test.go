@@ -1,0 +1,210 @@
+//go:build linux
+
+package saved
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func write(t testing.TB, w io.Writer, dir string) error {
+	t.Helper()
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	return Write(w, "test", []Section{{Dir: f, Skip: []string{"skipped"}}})
+}
+
+// read reads into a new directory.
+func read(t testing.TB, data []byte) (dir string, err error) {
+	t.Helper()
+	parent := t.TempDir()
+	dir = filepath.Join(parent, "to")
+	links := filepath.Join(parent, "links")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(links, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := os.Open(links)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	err = Read(bytes.NewReader(data), Options{Layout: "test", Links: l, Owned: true, Place: func(string) (Place, error) {
+		f, err := os.Open(dir)
+		return Place{Dir: f}, err
+	}})
+	if entries, _ := os.ReadDir(links); err == nil && len(entries) > 0 {
+		t.Errorf("links are left: %v", entries)
+	}
+	return dir, err
+}
+
+// sample makes a directory with a few files.
+func sample(t testing.TB) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	err := errors.Join(
+		os.WriteFile(filepath.Join(dir, "file"), []byte("content"), 0o640),
+		os.Mkdir(filepath.Join(dir, "sub"), 0o750),
+		os.Link(filepath.Join(dir, "file"), filepath.Join(dir, "sub", "name")),
+		os.Link(filepath.Join(dir, "file"), filepath.Join(dir, "skipped")),
+		os.Symlink("/etc/passwd", filepath.Join(dir, "link")),
+		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	var data bytes.Buffer
+	if err := write(t, &data, sample(t)); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := read(t, data.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again bytes.Buffer
+	text, err := os.ReadFile(filepath.Join(dir, "sub", "name"))
+	if err != nil || string(text) != "content" {
+		t.Errorf("got %q, %v", text, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "skipped")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was to be left out: got %v", err)
+	}
+	if err := write(t, &again, dir); err != nil || again.Len() < 100 {
+		t.Errorf("got %d bytes, %v", again.Len(), err)
+	}
+}
+
+// TestFullDisk: an error of the disk says where it happened, and the directory can be
+// read again afterwards.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, 4<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t, full{}, dir); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "big") {
+		t.Errorf("got %v, want %v of big", err, unix.ENOSPC)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
+
+// TestDeep: there is a bound, and the error names what is over it.
+func TestDeep(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		depth int
+		fails bool
+	}{{maxDepth, false}, {maxDepth + 10, true}} {
+		top := t.TempDir()
+		dir, err := os.Open(top)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range tt.depth {
+			if err := unix.Mkdirat(int(dir.Fd()), "d", 0o700); err != nil {
+				t.Fatal(err)
+			}
+			fd, err := unix.Openat(int(dir.Fd()), "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir.Close()
+			dir = os.NewFile(uintptr(fd), "d")
+		}
+		dir.Close()
+		var data bytes.Buffer
+		err = write(t, &data, top)
+		if (err != nil) != tt.fails {
+			t.Errorf("%d directories: got %v, want an error: %v", tt.depth, err, tt.fails)
+		}
+		if err == nil {
+			if _, err := read(t, data.Bytes()); err != nil {
+				t.Errorf("%d directories: %v", tt.depth, err)
+			}
+		}
+	}
+}
+
+// TestHostileNames: a name never leads out of the directory.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", ".", "..", "../up", "/etc/passwd", "a/b", "zero\x00"} {
+		for _, k := range []kind{directory, regular, symlink, fifo, whiteout, again} {
+			var data bytes.Buffer
+			e := forge(&data)
+			e.record(&record{kind: k, name: name, target: "x", link: 1, names: 2})
+			if err := e.finish(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := read(t, data.Bytes()); !errors.Is(err, ErrDamaged) {
+				t.Errorf("%c %q: got %v, want %v", k, name, err, ErrDamaged)
+			}
+		}
+	}
+}
+
+// TestThroughLink: a directory that is a link is not entered.
+func TestThroughLink(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	var data bytes.Buffer
+	e := forge(&data)
+	e.record(&record{kind: symlink, name: "d", target: outside})
+	e.record(&record{kind: directory, name: "d"})
+	e.record(&record{kind: regular, name: "f", size: 0})
+	e.extent(0, 0)
+	e.record(&record{kind: leave})
+	e.record(&record{kind: leave})
+	if err := e.finish(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(t, data.Bytes()); err == nil {
+		t.Error("it was entered")
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+		t.Errorf("outside there are %v, %v", entries, err)
+	}
+}
+
+// forge begins a file that Write would not write.
+func forge(w io.Writer) *encoder {
+	e := newEncoder(w)
+	e.bytes([]byte(magic))
+	e.text("test")
+	e.record(&record{kind: section, mode: 0o700})
+	return e
+}
+
+// FuzzRead: whatever is read, nothing is made outside, and it ends.
+func FuzzRead(f *testing.F) {
+	var data bytes.Buffer
+	if err := write(f, &data, sample(f)); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data.Bytes())
+	f.Add([]byte(magic))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir, err := read(t, data)
+		if entries, _ := os.ReadDir(filepath.Dir(dir)); len(entries) != 2 {
+			t.Errorf("there are %v, %v", entries, err)
+		}
+	})
+}
