@@ -32,9 +32,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// noMounts says why sandboxes cannot have volumes.
-const noMounts = "its engine cannot mount volumes"
-
 // Bounds of the listener.
 const (
 	headerDeadline = 10 * time.Second  // for a request's head, and until a new connection's first request is admitted
@@ -153,10 +150,10 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
 	})
-	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: os.Geteuid() != 0})
+	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Volumes: c.volumes, NoMounts: noMounts, Store: c.store, Rate: o.Rate, Logger: o.Logger,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Volumes: c.volumes, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
 	c.server = &http.Server{

@@ -38,7 +38,6 @@ type Options struct {
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
 	Volumes     *volumes.Registry
-	NoMounts    string       // why sandboxes cannot have volumes; "": they can
 	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log

@@ -129,6 +129,9 @@ type volumeMount struct {
 // maxVolumeMounts bounds the volumes of a sandbox.
 const maxVolumeMounts = 32
 
+// notMounted are directories of the sandbox's own, where no volume can be.
+var notMounted = []string{"/proc", "/sys", "/dev", "/run"}
+
 // checkMounts validates the volumes that a create request asks for.
 func checkMounts(mounts []volumeMount) error {
 	if len(mounts) > maxVolumeMounts {
@@ -140,7 +143,7 @@ func checkMounts(mounts []volumeMount) error {
 			return invalid("volumeMounts has a volume without a name")
 		case !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || strings.ContainsRune(m.Path, 0) || len(m.Path) > 1024:
 			return invalid("volumeMounts has the path %q: it must be absolute, without . and .. and a / at the end", bounded(m.Path))
-		case m.Path == "/" || within(m.Path, "/proc") || within(m.Path, "/sys") || within(m.Path, "/dev"):
+		case m.Path == "/" || slices.ContainsFunc(notMounted, func(dir string) bool { return within(m.Path, dir) }):
 			return invalid("volumeMounts has the path %q, where no volume can be", bounded(m.Path))
 		}
 		for _, other := range mounts[:i] {
@@ -157,9 +160,6 @@ func within(name, dir string) bool { return name == dir || strings.HasPrefix(nam
 
 // mounts finds the volumes that a create request names.
 func (s *Service) mounts(asked []volumeMount) ([]lifecycle.VolumeMount, error) {
-	if len(asked) > 0 && s.options.NoMounts != "" {
-		return nil, unsupported("volumeMounts: " + s.options.NoMounts)
-	}
 	var found []lifecycle.VolumeMount
 	for _, m := range asked {
 		v, err := s.volumes.Named(m.Name)

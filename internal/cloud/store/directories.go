@@ -89,7 +89,7 @@ func (s *Store) rehearse() error {
 	if err != nil {
 		return err
 	}
-	to, err := s.publish("rehearsal", dir)
+	to, err := s.publish(Sandboxes, "rehearsal", dir)
 	if err != nil {
 		return errors.Join(fmt.Errorf("its file system cannot keep directories safely: use a directory on a local disk: %w", err), os.RemoveAll(dir))
 	}

@@ -86,7 +86,9 @@ func TestContent(t *testing.T) {
 		{"the root", func() (Entry, error) { return c.Stat("/") }, Entry{Path: "/", Kind: Directory, Mode: 0o755, Owner: owner(DefaultOwner)}, nil},
 		{"write", func() (Entry, error) { return c.Write("a", text("one"), Attributes{}, false) }, Entry{Path: "/a", Kind: File, Size: 3, Mode: 0o644, Owner: owner(DefaultOwner)}, nil},
 		{"write again", func() (Entry, error) { return c.Write("/a", text("two"), Attributes{}, false) }, Entry{}, fs.ErrExist},
-		{"attributes", func() (Entry, error) { return c.SetAttributes("/a", Attributes{Mode: new(uint32(0o4750)), UID: new(uint32(7))}) }, Entry{Path: "/a", Kind: File, Size: 3, Mode: 0o4750, Owner: owner(Owner{7, DefaultOwner.GID})}, nil},
+		{"attributes", func() (Entry, error) {
+			return c.SetAttributes("/a", Attributes{Mode: new(uint32(0o4750)), UID: new(uint32(7))})
+		}, Entry{Path: "/a", Kind: File, Size: 3, Mode: 0o4750, Owner: owner(Owner{7, DefaultOwner.GID})}, nil},
 		{"replace", func() (Entry, error) { return c.Write("/a", text("other"), Attributes{GID: new(uint32(8))}, true) }, Entry{Path: "/a", Kind: File, Size: 5, Mode: 0o4750, Owner: owner(Owner{7, 8})}, nil},
 		{"write elsewhere", func() (Entry, error) { return c.Write("d/e/f", text(""), Attributes{}, false) }, Entry{}, fs.ErrNotExist},
 		{"make parents", func() (Entry, error) {
