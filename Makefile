@@ -129,8 +129,9 @@ cover: setup ## measure what the tests of each package cover; summary in .tmp/co
 	@cat .tmp/cover.txt
 
 .PHONY: soak
-soak: ## run what takes too long for every test: kill the store at each of its writes
+soak: ## run what takes too long for every test: kill the store at each of its writes, and servers at any moment
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
+	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKilledWhile' ./internal/e2e
 
 .PHONY: fuzz
 fuzz: setup ## run every fuzz target for FUZZTIME (10s)

@@ -35,7 +35,7 @@ func TestRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	var printed strings.Builder
-	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3}
+	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3, records: 250}
 	if err := run(t.Context(), &printed, readme, "/bin/true", "", sizes); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}

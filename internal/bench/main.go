@@ -46,7 +46,7 @@ func main() {
 	case *get != "":
 		err = getAgain(ctx, os.Stdout, *get, *through, *runs)
 	default:
-		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000}
+		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
 		err = run(ctx, os.Stdout, *readme, *command, *only, sizes)
 	}
 	stop()
@@ -58,18 +58,20 @@ func main() {
 
 // sizes says how much is measured.
 type sizes struct {
-	scale  float64       // multiplies the number of runs of each row
-	pause  time.Duration // between sandboxes: enough for the cloud to have the next one ready
-	bulk   int64         // number of bytes that the rows about throughput move
-	crowd  int           // number of sandboxes
-	storm  int           // number of commands
-	prints int           // number of printed lines
-	errors int           // number of cells that fail
+	scale   float64       // multiplies the number of runs of each row
+	pause   time.Duration // between sandboxes: enough for the cloud to have the next one ready
+	bulk    int64         // number of bytes that the rows about throughput move
+	crowd   int           // number of sandboxes
+	storm   int           // number of commands
+	prints  int           // number of printed lines
+	errors  int           // number of cells that fail
+	records int           // number of sandboxes in a list
 }
 
 // bench is what the rows measure with.
 type bench struct {
 	sizes
+	cloud   *local.Cloud
 	client  *sandbox.Client
 	options []sandbox.Option // for that cloud, for rows with a client of their own
 	egress  string           // what Report says about egress
@@ -101,7 +103,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	b := &bench{
-		sizes: sizes, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command,
+		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
 	}
 

@@ -96,6 +96,8 @@ func (b *bench) rows() []row {
 		},
 	}
 	rows = append(rows, b.runRows()...)
+	rows = append(rows, b.controlRows()...)
+	rows = append(rows, b.pauseRows()...)
 	if b.egress == "transparent" {
 		rows = append(rows, row{
 			name: "out of a sandbox: connection and request", runs: 200, measure: b.out("/", 0),

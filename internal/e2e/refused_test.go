@@ -66,16 +66,16 @@ func TestUnknownTemplate(t *testing.T) {
 	}
 }
 
-// The local cloud refuses what it cannot do, and names the field.
+// The local cloud refuses what it cannot do or understand, and names the field.
 func TestUnsupportedFields(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
 	for field, value := range map[string]string{
-		"autoPause":            `"autoPause":true`,
+		"autoPause":            `"autoPause":1`,
 		"autoPauseMemory":      `"autoPauseMemory":false`,
-		"autoResume.enabled":   `"autoResume":{"enabled":true}`,
+		"autoResume.enabled":   `"autoResume":{"enabled":"x"}`,
 		"mcp":                  `"mcp":{"x":{}}`,
 		"iam":                  `"iam":{"x":1}`,
 		"volumeMounts":         `"volumeMounts":[{"name":"v","path":"/v"}]`,

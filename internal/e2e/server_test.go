@@ -19,22 +19,97 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-const serverVariable = "E2BCTL_E2E_SERVER"
+// The variables that make this program a server, and name its state directory.
+const (
+	serverVariable = "E2BCTL_E2E_SERVER"
+	stateVariable  = "E2BCTL_E2E_STATE"
+)
 
 // serve runs a cloud, prints its address and key to standard output, and waits
 // to be killed.
 func serve() {
-	cloud, err := local.Start(context.Background())
+	var opts []local.Option
+	if dir := os.Getenv(stateVariable); dir != "" {
+		opts = append(opts, local.WithStateDir(dir))
+	}
+	cloud, err := local.Start(context.Background(), opts...)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Fprintln(os.Stdout, cloud.URL(), string(cloud.APIKey()))
-	_, _ = io.Copy(io.Discard, os.Stdin) // ends if the test dies
-	_ = cloud.Close()
+	_, _ = io.Copy(io.Discard, os.Stdin) // ends if the test dies or wants it to
+	if err := cloud.Close(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// server is a cloud in a process of its own.
+type server struct {
+	command *exec.Cmd
+	stdin   io.Closer
+	url     string
+	key     api.Key
+}
+
+// startServer starts this program as a server. It ends with the test at the latest.
+func startServer(t *testing.T, env ...string) *server {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0])
+	command.Env = append(append(os.Environ(), serverVariable+"=1"), env...)
+	command.Stderr = t.Output()
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{command: command, stdin: stdin}
+	t.Cleanup(func() {
+		if command.ProcessState == nil {
+			_ = command.Process.Kill()
+			_ = command.Wait()
+		}
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	url, key, found := strings.Cut(strings.TrimSpace(line), " ")
+	if !found {
+		pinned.Skip(t, "no cloud: %v", err)
+	}
+	s.url, s.key = url, api.Key(key)
+	return s
+}
+
+func (s *server) pid() int { return s.command.Process.Pid }
+
+func (s *server) options() []sandbox.Option {
+	return []sandbox.Option{sandbox.WithAPIKey(s.key), sandbox.WithAPIURL(s.url), sandbox.WithSandboxURL(s.url)}
+}
+
+// kill kills the server as a crash does.
+func (s *server) kill(t *testing.T) {
+	t.Helper()
+	if err := s.command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.command.Wait() // it was killed
+}
+
+// stop ends the server as a program that returns from main does.
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(s.stdin.Close(), s.command.Wait()); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
 }
 
 // TestServerKilled kills the process of the cloud while a client in another
@@ -49,30 +124,8 @@ func TestServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	cache := t.TempDir()
-	server := exec.CommandContext(t.Context(), os.Args[0])
-	server.Env = append(os.Environ(), serverVariable+"=1", "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
-	server.Stderr = t.Output()
-	if _, err := server.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer server.Wait()
-	defer server.Process.Kill()
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	url, key, found := strings.Cut(strings.TrimSpace(line), " ")
-	if !found {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no cloud: %v", err)
-		}
-		t.Skipf("no cloud: %v", err)
-	}
-	sb, err := sandbox.Create(t.Context(), sandbox.WithAPIKey(api.Key(key)), sandbox.WithAPIURL(url), sandbox.WithSandboxURL(url))
+	server := startServer(t, "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
+	sb, err := sandbox.Create(t.Context(), server.options()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,15 +142,13 @@ func TestServerKilled(t *testing.T) {
 	}()
 	<-begun
 	<-begun
-	family := descendants(t, server.Process.Pid)
+	family := descendants(t, server.pid())
 	if len(family) < 5 {
 		t.Errorf("only %d processes are seen, want at least 5", len(family))
 	}
 	groups := cgroups(family)
 
-	if err := server.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	server.kill(t)
 	killed := time.Now()
 	for range 2 {
 		err := <-ended

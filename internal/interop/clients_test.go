@@ -38,7 +38,7 @@ func TestClientsByDomain(t *testing.T) {
 
 // others are the libraries that build on an SDK, by their pins, with the folders of
 // their cases.
-var others = map[string]string{"others": "othercases"}
+var others = map[string]string{"others": "othercases", "openai-agents": "agentcases"}
 
 // driveAll runs the cases of all generations of the official SDKs and the
 // command, and of the libraries.
@@ -47,35 +47,40 @@ func driveAll(t *testing.T, cloud []string) {
 	for _, generation := range generations {
 		t.Run("js-"+generation, func(t *testing.T) {
 			t.Parallel()
-			drive(t, cloud, nil, "node", javascript(t, installJS(t, generation)))
+			driveJS(t, cloud, generation, "cases")
 		})
 		t.Run("python-"+generation, func(t *testing.T) {
 			t.Parallel()
-			interpreter, packages := installPython(t, generation)
 			for _, style := range []string{"blocking", "asynchronous"} {
 				t.Run(style, func(t *testing.T) {
 					t.Parallel()
-					drivePython(t, cloud, interpreter, packages, "cases", style)
+					drivePython(t, cloud, generation, "cases", style)
 				})
 			}
 		})
 		t.Run("command-"+generation, func(t *testing.T) {
 			t.Parallel()
-			driveCommand(t, cloud, filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"))
+			driveCommand(t, officialCommand(t, generation, cloud))
 		})
 	}
 	for pins, folder := range others {
 		t.Run(pins, func(t *testing.T) {
 			t.Parallel()
-			interpreter, packages := installPython(t, pins)
-			drivePython(t, cloud, interpreter, packages, folder, "asynchronous")
+			drivePython(t, cloud, pins, folder, "asynchronous")
 		})
 	}
 }
 
-// drivePython runs the cases of a folder with the packages in a directory.
-func drivePython(t *testing.T, cloud []string, interpreter, packages, folder, style string) {
+// driveJS runs the cases of a folder with the packages pinned for a generation.
+func driveJS(t *testing.T, cloud []string, generation, folder string) {
 	t.Helper()
+	drive(t, cloud, nil, "node", javascript(t, installJS(t, generation)), folder)
+}
+
+// drivePython runs the cases of a folder with the packages of some pins.
+func drivePython(t *testing.T, cloud []string, pins, folder, style string) {
+	t.Helper()
+	interpreter, packages := installPython(t, pins)
 	env := []string{
 		"PYTHONPATH=" + packages, "PYTHONDONTWRITEBYTECODE=1",
 		"NO_PROXY=*", "no_proxy=*", // they only talk to this machine

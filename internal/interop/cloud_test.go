@@ -14,10 +14,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// localUp builds the command and starts "e2bctl local up", as a user does, and
-// returns the variables that it prints. The cloud's record is in a directory of
-// its own, so it does not interfere with a cloud that this user runs.
+// localUp starts "e2bctl local up" until the test ends, and returns the variables
+// that it prints.
 func localUp(t *testing.T) []string {
+	t.Helper()
+	server := up(t, e2bctl(t), t.TempDir())
+	t.Cleanup(func() { server.down(t) })
+	return server.env
+}
+
+// e2bctl builds the command and returns its path.
+func e2bctl(t *testing.T) string {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		pinned.Skip(t, "the local cloud runs on Linux only")
@@ -28,36 +35,58 @@ func localUp(t *testing.T) []string {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", build, err, output)
 	}
-	command := exec.Command(program, "local", "up", "-o", "json", "--port", "0")
-	command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir(), "XDG_STATE_HOME="+t.TempDir())
-	var stderr strings.Builder
-	command.Stderr = &stderr
-	stdout, err := command.StdoutPipe()
+	return program
+}
+
+// server is a running "e2bctl local up".
+type server struct {
+	env     []string // the variables that it printed
+	command *exec.Cmd
+	stderr  *strings.Builder
+}
+
+// up starts "e2bctl local up", as a user does, with what it keeps in a directory. The
+// record of the cloud is in a directory of its own, so it does not interfere with a
+// cloud that this user runs.
+func up(t *testing.T, program, state string) *server {
+	t.Helper()
+	s := &server{command: exec.Command(program, "local", "up", "-o", "json", "--port", "0"), stderr: &strings.Builder{}}
+	s.command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir(), "XDG_STATE_HOME="+state)
+	s.command.Stderr = s.stderr
+	stdout, err := s.command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := command.Start(); err != nil {
+	if err := s.command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if err != nil {
-		_ = command.Wait()
-		if strings.Contains(stderr.String(), "no isolation") {
-			pinned.Skip(t, "%s", stderr.String())
+		_ = s.command.Wait()
+		if strings.Contains(s.stderr.String(), "no isolation") {
+			pinned.Skip(t, "%s", s.stderr)
 		}
-		t.Fatalf("local up: %s", stderr.String())
+		t.Fatalf("local up: %s", s.stderr)
 	}
-	t.Cleanup(func() {
-		_ = command.Process.Signal(os.Interrupt)
-		if err := command.Wait(); err != nil {
-			t.Errorf("local up ended with %v: %s", err, stderr.String())
-		}
-	})
 	var record struct{ Env []string }
 	if err := json.Unmarshal(line, &record); err != nil || len(record.Env) < 3 {
+		s.down(t)
 		t.Fatalf("local up printed %s: %v, want a record with its environment and no error", line, err)
 	}
-	return record.Env
+	s.env = record.Env
+	return s
+}
+
+// down ends the server as control-C does.
+func (s *server) down(t *testing.T) {
+	t.Helper()
+	_ = s.command.Process.Signal(os.Interrupt)
+	if err := s.command.Wait(); err != nil {
+		t.Errorf("local up ended with %v", err)
+	}
+	if t.Failed() {
+		t.Logf("local up wrote: %s", s.stderr)
+	}
 }
 
 // byDomain returns the variables of a cloud without its addresses, and skips the test

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,6 +27,12 @@ type official struct {
 type outcome struct {
 	stdout, stderr string
 	status         int
+}
+
+// officialCommand returns the official command of a generation.
+func officialCommand(t *testing.T, generation string, cloud []string) official {
+	t.Helper()
+	return official{filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"), cloud}
 }
 
 func (o official) command(t *testing.T, arguments ...string) *exec.Cmd {
@@ -89,32 +96,60 @@ func (o official) terminal(t *testing.T, prompt, input string, arguments ...stri
 	return shown.String()
 }
 
-// driveCommand makes the official command do each of its jobs with a sandbox.
-func driveCommand(t *testing.T, cloud []string, program string) {
-	o := official{program, cloud}
+// create creates a sandbox without a terminal and returns its id.
+func (o official) create(t *testing.T, flags ...string) string {
+	t.Helper()
 	// The older command prints more than the id.
-	created := o.must(t, "sandbox", "create", "-d")
+	created := o.must(t, slices.Concat([]string{"sandbox", "create", "-d"}, flags)...)
 	id := regexp.MustCompile(`\b[a-z0-9]{21}\b`).FindString(created)
 	if id == "" {
 		t.Fatalf("create printed no id: %s", created)
 	}
+	return id
+}
+
+// listed is a sandbox of a list.
+type listed struct{ SandboxID, State, Name string }
+
+func (o official) list(t *testing.T, flags ...string) (list []listed) {
+	t.Helper()
+	text := o.must(t, slices.Concat([]string{"sandbox", "list", "-f", "json"}, flags)...)
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatalf("the list is %s: %v", text, err)
+	}
+	return list
+}
+
+// details are what the command shows of one sandbox.
+type details struct {
+	SandboxID, State string
+	Lifecycle        struct {
+		OnTimeout  string
+		AutoResume bool
+	}
+}
+
+func (o official) info(t *testing.T, id string) (info details) {
+	t.Helper()
+	text := o.must(t, "sandbox", "info", "-f", "json", id)
+	if err := json.Unmarshal([]byte(text), &info); err != nil {
+		t.Fatalf("the information is %s: %v", text, err)
+	}
+	return info
+}
+
+// driveCommand makes the official command do each of its jobs with a sandbox.
+func driveCommand(t *testing.T, o official) {
+	id := o.create(t)
 
 	t.Run("list", func(t *testing.T) {
-		var list []struct{ SandboxID, State, Name string }
-		if err := json.Unmarshal([]byte(o.must(t, "sandbox", "list", "-f", "json")), &list); err != nil {
-			t.Fatal(err)
-		}
-		if !slices.Contains(list, struct{ SandboxID, State, Name string }{id, "running", "base"}) {
-			t.Errorf("got %v, want %s in the list, running", list, id)
+		if got, want := o.list(t), (listed{id, "running", "base"}); !slices.Contains(got, want) {
+			t.Errorf("got %v, want %v in the list", got, want)
 		}
 	})
 	t.Run("info", func(t *testing.T) {
-		var info struct{ SandboxID, State string }
-		if err := json.Unmarshal([]byte(o.must(t, "sandbox", "info", "-f", "json", id)), &info); err != nil {
-			t.Fatal(err)
-		}
-		if info.SandboxID != id || info.State != "running" {
-			t.Errorf("info of %s is %+v, want %[1]s, %[3]q", id, info, "running")
+		if got := o.info(t, id); got.SandboxID != id || got.State != "running" {
+			t.Errorf("info of %s is %+v, want %[1]s, %[3]q", id, got, "running")
 		}
 	})
 	t.Run("connect", func(t *testing.T) {
@@ -138,12 +173,8 @@ func driveCommand(t *testing.T, cloud []string, program string) {
 		}
 	})
 	t.Run("exec in the background", func(t *testing.T) {
-		got := o.run(t, nil, "sandbox", "exec", "-b", id, "sleep 4321")
-		pid := regexp.MustCompile(`^\d+\n$`).FindString(got.stderr)
-		if pid == "" || got.status != 0 {
-			t.Fatalf("exec -b gave %+v, want a process id", got)
-		}
-		if got := o.must(t, "sandbox", "exec", id, "kill "+strings.TrimSpace(pid)+" && echo killed"); got != "killed\n" {
+		pid := o.background(t, id, "sleep 4321")
+		if got := o.must(t, "sandbox", "exec", id, "kill "+pid+" && echo killed"); got != "killed\n" {
 			t.Errorf("kill of it printed %q, want %q", got, "killed\n")
 		}
 	})
@@ -164,6 +195,7 @@ func driveCommand(t *testing.T, cloud []string, program string) {
 			}
 		})
 	}
+	o.drivePause(t)
 	t.Run("kill", func(t *testing.T) {
 		o.must(t, "sandbox", "kill", id)
 		if got := o.run(t, nil, "sandbox", "exec", id, "true"); got.status == 0 {

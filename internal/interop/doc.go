@@ -4,15 +4,21 @@
 //
 // Two generations are pinned, with hashes, in the folders newest and 2.45 of js
 // and python. python/others pins what other projects build on a sandbox:
-// smolagents, and the Jupyter project's own client and framings. "make
-// interop-update" moves all of them except 2.45 to the current releases. The
-// tests install them into the user's cache directory.
+// smolagents, and the Jupyter project's own client and framings;
+// python/openai-agents has the OpenAI Agents SDK, which brings an older SDK of
+// its own. "make interop-update" moves all of them except 2.45 to the current
+// releases. The tests install them into the user's cache directory.
 //
 // The cases for the SDKs are in js/cases and python/cases, one file per
-// feature, those for the other projects in python/othercases, and those for the
-// command in command_test.go. Each case gets a sandbox of its own and is a
+// feature, those for the other projects in python/othercases and
+// python/agentcases, and those for the command in command_test.go and
+// commandpause_test.go. Each case gets a sandbox of its own and is a
 // subtest, so a failure names what does not work. The Python cases are written
 // for the asynchronous SDK; the blocking one runs the same source without its
 // awaits. Both ways to find the cloud are tested: by its addresses, without TLS, and
 // by E2B_DOMAIN alone, over https.
+//
+// The cases in defaultcases make every call with the values that an SDK chooses
+// itself. The test in fields_test.go hears what is sent then, and fails where
+// the cloud leaves out a part of it that it does not know.
 package interop

@@ -1,4 +1,4 @@
-// Runs every case of cases/ with the SDK in node_modules, configured by
+// Runs every case of the folder that it is given with the SDK in node_modules, configured by
 // the environment alone, and prints a line of JSON at the start and the end of
 // each.
 import { readdir } from 'node:fs/promises'
@@ -7,7 +7,7 @@ import { cases, metadata, envs, setFeature } from './harness.mjs'
 
 const atOnce = 8
 
-const folder = new URL('cases/', import.meta.url)
+const folder = new URL(`${process.argv[2]}/`, import.meta.url)
 for (const file of (await readdir(folder)).sort()) {
   setFeature(file.replace('.mjs', ''))
   await import(new URL(file, folder))

@@ -5,12 +5,10 @@ import { test } from '../harness.mjs'
 // The local cloud refuses, by name, what it does not have.
 const refused = (what, promise) => assert.rejects(promise, (error) => new RegExp(`not supported by this local cloud: .*${what}`).test(error.message) || assert.fail(error))
 
-test('pause, fork and snapshots', async (sandbox) => {
-  await refused('pausing', sandbox.pause())
+test('forks and snapshots', async (sandbox) => {
   await refused('forking', sandbox.fork())
   await refused('snapshots', sandbox.createSnapshot())
   await refused('snapshots', sandbox.listSnapshots().nextItems())
-  await refused('autoPause', Sandbox.create({ lifecycle: { onTimeout: 'pause' } }))
 })
 
 test('metrics', async (sandbox) => {

@@ -14,17 +14,13 @@ def refused(what):
 
 
 @case
-async def pause_and_snapshots(sandbox):
-    with refused("pausing"):
-        await sandbox.pause()
+async def forks_and_snapshots(sandbox):
     with refused("forking"):
         await sandbox.fork()
     with refused("snapshots"):
         await sandbox.create_snapshot()
     with refused("snapshots"):
         await sandbox.list_snapshots().next_items()
-    with refused("autoPause"):
-        await Core.create(lifecycle={"on_timeout": "pause"})
 
 
 @case

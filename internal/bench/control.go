@@ -1,0 +1,144 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/cloud/control"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// controlRows are the rows about the control plane.
+func (b *bench) controlRows() []row {
+	const http = "the same by http"
+	return []row{
+		{name: "sandboxes created and killed, one at a time", runs: 5, measure: b.turnover(1)},
+		{name: "sandboxes created and killed, 20 at once", runs: 5, measure: b.turnover(20)},
+		{name: "list of " + count(b.records, "sandboxes"), runs: 5, measure: b.listed},
+		{
+			name: "`Commands.Run(\"echo\")` by https", runs: 100, measure: b.byHTTPS((*bench).inOne, echo),
+			floor: b.inOne(echo), floorName: http,
+		},
+		{
+			name: b.megabytes("uploaded to a file by https"), runs: 3, measure: b.byHTTPS((*bench).transfer, b.uploadFile),
+			floor: b.transfer(b.uploadFile), floorName: http,
+		},
+	}
+}
+
+// turnover measures the time that one sandbox costs when as many as a crowd are
+// created and killed, atOnce of them at a time.
+func (b *bench) turnover(atOnce int) measurement {
+	return func(ctx context.Context, runs int) (result, error) {
+		r, err := repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
+			start := time.Now()
+			err := errors.Join(each(atOnce, b.crowd, func(int) error {
+				return b.with(ctx, func(*sandbox.Sandbox) error { return nil })
+			})...)
+			return time.Since(start) / time.Duration(b.crowd), err
+		})
+		if err == nil {
+			r.notes = []string{fmt.Sprintf("%.0f a second", 1/r.median().Seconds())}
+		}
+		return r, err
+	}
+}
+
+// listed measures a list of all sandboxes, page by page. There is nothing in these
+// sandboxes: a machine cannot run as many.
+func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
+	fakes, kept := &lifecycletest.Fakes{}, store.Temporary(filepath.Join(os.TempDir(), "e2bctl-bench-unused"))
+	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: kept})
+	defer func() { err = errors.Join(err, registry.Close()) }()
+	for range b.records {
+		if _, err := registry.Create(ctx, lifecycle.Request{Template: lifecycle.Template{ID: "base", Alias: "base"}, Lifetime: time.Hour}); err != nil {
+			return result{}, err
+		}
+	}
+	const key = "e2b_0123456789abcdef"
+	server := httptest.NewServer(control.New(control.Options{Key: key, Sandboxes: registry, Store: kept}))
+	defer server.Close()
+	client, err := api.NewClient(api.WithAPIKey(key), api.WithBaseURL(server.URL))
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return repeat(ctx, runs, whole(func(ctx context.Context) error {
+		n := 0
+		for _, err := range client.Sandboxes.List(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			n++
+		}
+		if n != b.records {
+			return fmt.Errorf("%d of %d sandboxes were listed", n, b.records)
+		}
+		return nil
+	}))
+}
+
+// byHTTPS measures with a client that reaches the cloud by its domain, as a client of
+// the hosted service does.
+func (b *bench) byHTTPS(measure func(*bench, call) measurement, do call) measurement {
+	return func(ctx context.Context, runs int) (_ result, err error) {
+		transport, err := trusting(b.cloud)
+		if err != nil {
+			return result{}, err
+		}
+		defer transport.CloseIdleConnections()
+		client, err := sandbox.NewClient(
+			sandbox.WithAPIKey(b.cloud.APIKey()), sandbox.WithDomain(b.cloud.Domain()), sandbox.WithTransport(transport))
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, client.Close()) }()
+		other := *b
+		other.client = client
+		return measure(&other, do)(ctx, runs)
+	}
+}
+
+// trusting returns a transport that trusts the cloud's certificates, and for which all
+// names lead to the cloud.
+func trusting(cloud *local.Cloud) (*http.Transport, error) {
+	roots := x509.NewCertPool()
+	for _, pair := range cloud.Env() {
+		file, found := strings.CutPrefix(pair, "NODE_EXTRA_CA_CERTS=")
+		if !found {
+			continue
+		}
+		certificate, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if !roots.AppendCertsFromPEM(certificate) {
+			return nil, fmt.Errorf("%s has no certificate", file)
+		}
+	}
+	address := strings.TrimPrefix(cloud.URL(), "http://")
+	return &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: roots},
+		ForceAttemptHTTP2: true,
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}, nil
+}
