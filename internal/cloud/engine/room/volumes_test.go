@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,8 +50,8 @@ func TestVolumes(t *testing.T) {
 	wantOutput(t, a, "user", "echo one >/data/file && chmod 640 /data/file && cat /data/file", "one")
 	wantOutput(t, b, "user", "cat /mnt/b/file && echo two >>/mnt/b/file && mkdir /mnt/b/dir", "one")
 	wantOutput(t, a, "user", "cat /data/file", "one\ntwo")
-	wantOutput(t, a, "user", "echo x >/home/user/deep/er/f && ls /home/user/deep/er && stat -c %U /home/user/deep", "f\n"+owner(r, "user"))
-	wantOutput(t, a, "root", "echo root >/data/roots && chmod 600 /data/roots && stat -c '%U %a' /data /data/file /data/roots", strings.Join([]string{owner(r, "user") + " 755", owner(r, "user") + " 640", "root 600"}, "\n"))
+	wantOutput(t, a, "user", "echo x >/home/user/deep/er/f && ls /home/user/deep/er && stat -c %u /home/user/deep", "f\n"+userOf(r))
+	wantOutput(t, a, "root", "echo root >/data/roots && chmod 600 /data/roots && stat -c '%u %a' /data /data/file /data/roots", userOf(r)+" 755\n"+userOf(r)+" 640\n0 600")
 	wantOutput(t, b, "root", "cat /mnt/b/roots", "root")
 	if r.ranged() {
 		wantOutput(t, b, "user", "cat /mnt/b/roots 2>/dev/null || echo refused", "refused")
@@ -76,12 +77,12 @@ func TestVolumes(t *testing.T) {
 	wantOutput(t, a, "root", "cd /data && ls ../.. >/dev/null && rm -r dir && ls /data", "file\nroots\nsetuid")
 }
 
-// owner is who a file of user's belongs to inside.
-func owner(r *Room, user string) string {
+// userOf returns the id of user inside.
+func userOf(r *Room) string {
 	if !r.ranged() {
-		return "root"
+		return "0"
 	}
-	return user
+	return strconv.Itoa(protocol.UserID)
 }
 
 // What is in a volume is not saved, and is there again when the saved files are used.
