@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/volume"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
@@ -35,6 +36,7 @@ var commands = []struct {
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
 	{[]string{"code"}, code.NewCmdCode},
 	{[]string{"api-key"}, apikey.NewCmdAPIKey},
+	{[]string{"volume"}, volume.NewCmdVolume},
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},

@@ -37,7 +37,7 @@ var imports = map[string]string{
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
-		" cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
+		" cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":               "cli",
 	"cli/internal/cmd/apikey":  "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
@@ -45,6 +45,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/local":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/version": "cli/internal/cmdutil",
+	"cli/internal/cmd/volume":  "api cli/internal/cmdutil sandbox",
 	"cli/internal/cmdutil":     "api cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/localcloud":  "api sandbox internal/cloud/store internal/privatedir",
 	"cli/internal/transfer":    "cli/internal/cmdutil sandbox internal/shell",

@@ -30,12 +30,12 @@ func (v *Volumes) Create(ctx context.Context, name string) (*Volume, error) {
 	return v.volume(about), nil
 }
 
-// Open returns the volume with an id or a name. If there is none, the error is
-// [api.ErrNotFound].
+// Open returns the volume with an id or a name. If there is none, the error is a
+// [*NoVolumeError].
 func (v *Volumes) Open(ctx context.Context, idOrName string) (*Volume, error) {
 	about, err := v.open(ctx, idOrName)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox: volume %s: %w", clip.Line(idOrName, maxVolumeName), err)
+		return nil, fmt.Errorf("sandbox: open volume: %w", err)
 	}
 	return v.volume(about), nil
 }
@@ -59,8 +59,22 @@ func (v *Volumes) find(ctx context.Context, idOrName string) (string, error) {
 			return one.ID, nil
 		}
 	}
-	return "", api.ErrNotFound
+	return "", &NoVolumeError{idOrName}
 }
+
+// NoVolumeError is the error for a volume that does not exist. It is [api.ErrNotFound],
+// too.
+type NoVolumeError struct {
+	// Name is the id or name that it was asked for with.
+	Name string
+}
+
+func (e *NoVolumeError) Error() string {
+	return "there is no volume " + clip.Line(e.Name, maxVolumeName)
+}
+
+// Is reports whether target is [api.ErrNotFound].
+func (e *NoVolumeError) Is(target error) bool { return target == api.ErrNotFound }
 
 // List describes all volumes, without their tokens.
 func (v *Volumes) List(ctx context.Context) ([]*VolumeInfo, error) {
@@ -72,15 +86,15 @@ func (v *Volumes) List(ctx context.Context) ([]*VolumeInfo, error) {
 }
 
 // Delete deletes the volume with an id or a name, and all that is in it. If there is
-// none, the error is [api.ErrNotFound]; if a sandbox of a local cloud has it, running or
-// paused, [api.ErrConflict].
+// none, the error is a [*NoVolumeError]; if a sandbox of a local cloud has it, running or
+// paused, it is [api.ErrConflict].
 func (v *Volumes) Delete(ctx context.Context, idOrName string) error {
 	id, err := v.find(ctx, idOrName)
 	if err == nil {
 		err = v.client.api.Volumes.Delete(ctx, id)
 	}
 	if err != nil {
-		return fmt.Errorf("sandbox: delete volume %s: %w", clip.Line(idOrName, maxVolumeName), err)
+		return fmt.Errorf("sandbox: delete volume: %w", err)
 	}
 	return nil
 }
