@@ -48,6 +48,8 @@ type Client struct {
 	Teams *TeamService
 	// Keys has the calls about the team's API keys.
 	Keys *KeyService
+	// Volumes has the calls about volumes.
+	Volumes *VolumeService
 
 	resty     *resty.Client
 	transport http.RoundTripper
@@ -59,6 +61,7 @@ type Client struct {
 	key                       Key
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
+	volumeURL                 string // "": derived
 
 	// legacy is set once the service has shown that it only has the first
 	// generation of a route.
@@ -107,6 +110,13 @@ func NewClient(opts ...Option) (*Client, error) {
 		}
 		c.sandboxURL = u.String()
 	}
+	if s.volumeURL.value != "" {
+		u, err := parseURL("the address of volumes", s.volumeURL.value)
+		if err != nil {
+			return nil, err
+		}
+		c.volumeURL = u.String()
+	}
 	c.agent = strings.TrimSpace(s.userAgent + " e2bctl-go/" + version())
 	if c.transport == nil {
 		c.owned = newTransport()
@@ -122,7 +132,7 @@ func NewClient(opts ...Option) (*Client, error) {
 	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
 		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
 	c.Sandboxes, c.Snapshots, c.Templates = &SandboxService{c}, &SnapshotService{c}, &TemplateService{c}
-	c.Teams, c.Keys = &TeamService{c}, &KeyService{c}
+	c.Teams, c.Keys, c.Volumes = &TeamService{c}, &KeyService{c}, &VolumeService{c}
 	return c, nil
 }
 

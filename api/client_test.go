@@ -214,14 +214,14 @@ func TestNamedEnvFile(t *testing.T) {
 		opts []Option
 		want Sources
 	}{
-		"environment's key": {"envkey", []Option{WithEnvFile(named)}, Sources{"the environment", named, named, "the default"}},
-		"program's key":     {"", []Option{WithEnvFile(named), WithAPIKey("mine")}, Sources{"the program", named, named, "the default"}},
-		"program's address": {"", []Option{WithEnvFile(named), WithBaseURL("http://mine.test")}, Sources{named, "the program", named, "the default"}},
-		"all of .env":       {"", nil, Sources{".env", "the default", "the default", ".env"}},
+		"environment's key": {"envkey", []Option{WithEnvFile(named)}, Sources{"the environment", named, named, "the default", "the default"}},
+		"program's key":     {"", []Option{WithEnvFile(named), WithAPIKey("mine")}, Sources{"the program", named, named, "the default", "the default"}},
+		"program's address": {"", []Option{WithEnvFile(named), WithBaseURL("http://mine.test")}, Sources{named, "the program", named, "the default", "the default"}},
+		"all of .env":       {"", nil, Sources{".env", "the default", "the default", ".env", "the default"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(EnvAPIKey, test.key)
-			for _, v := range []string{EnvAPIURL, EnvDomain, EnvSandboxURL} {
+			for _, v := range []string{EnvAPIURL, EnvDomain, EnvSandboxURL, EnvVolumeURL} {
 				t.Setenv(v, "")
 			}
 			c, err := NewClient(append(test.opts, FromEnv())...)

@@ -16,7 +16,7 @@
 //
 // Each setting comes from the first source that has a value for it: an
 // [Option], the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN,
-// E2B_SANDBOX_URL), the file .env, the default. The environment and .env are
+// E2B_SANDBOX_URL, E2B_VOLUME_API_URL), the file .env, the default. The environment and .env are
 // read only with [FromEnv]. The API's address is E2B_API_URL or, without it,
 // https://api. followed by the domain, which is e2b.app by default.
 //

@@ -20,6 +20,7 @@ const (
 	EnvAPIURL     = "E2B_API_URL"
 	EnvDomain     = "E2B_DOMAIN"
 	EnvSandboxURL = "E2B_SANDBOX_URL"
+	EnvVolumeURL  = "E2B_VOLUME_API_URL"
 )
 
 const defaultDomain = "e2b.app"
@@ -29,7 +30,7 @@ func (s *settings) fromEnv() error {
 	variables := []struct {
 		name string
 		to   *setting
-	}{{EnvAPIKey, &s.key}, {EnvAPIURL, &s.baseURL}, {EnvDomain, &s.domain}, {EnvSandboxURL, &s.sandboxURL}}
+	}{{EnvAPIKey, &s.key}, {EnvAPIURL, &s.baseURL}, {EnvDomain, &s.domain}, {EnvSandboxURL, &s.sandboxURL}, {EnvVolumeURL, &s.volumeURL}}
 	missing := false
 	for _, v := range variables {
 		if value := os.Getenv(v.name); v.to.value == "" && value != "" {
@@ -76,14 +77,14 @@ func (s *settings) describe(from source) string {
 
 // Sources names where each setting of a client comes from: "the program", "the
 // environment", "the default", or the path of a settings file.
-type Sources struct{ APIKey, BaseURL, Domain, SandboxURL string }
+type Sources struct{ APIKey, BaseURL, Domain, SandboxURL, VolumeURL string }
 
 func (s *settings) sources() Sources {
 	base := s.baseURL.from
 	if base == fromDefault {
 		base = s.domain.from // which it is derived from
 	}
-	return Sources{s.describe(s.key.from), s.describe(base), s.describe(s.domain.from), s.describe(s.sandboxURL.from)}
+	return Sources{s.describe(s.key.from), s.describe(base), s.describe(s.domain.from), s.describe(s.sandboxURL.from), s.describe(s.volumeURL.from)}
 }
 
 func (s *settings) envFileName() string {

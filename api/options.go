@@ -17,6 +17,7 @@ type Option func(*settings) error
 
 type settings struct {
 	key, baseURL, domain, sandboxURL setting
+	volumeURL                        setting
 	transport                        http.RoundTripper
 	dial                             func(ctx context.Context, network, address string) (net.Conn, error)
 	logger                           *slog.Logger
@@ -66,6 +67,12 @@ func WithDomain(domain string) Option {
 // on the domain.
 func WithSandboxURL(url string) Option {
 	return func(s *settings) error { return s.sandboxURL.set(url) }
+}
+
+// WithVolumeURL sets the address of what is in volumes. The default is the address of
+// the API, or depends on the volume's domain.
+func WithVolumeURL(url string) Option {
+	return func(s *settings) error { return s.volumeURL.set(url) }
 }
 
 // WithTransport sets what sends the requests, for instrumentation, proxies and
@@ -134,12 +141,12 @@ func WithUserAgent(product string) Option {
 }
 
 // FromEnv fills in what the program's options leave unset: first from the
-// environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), then
-// from the file .env of the working directory. An empty variable counts as
-// unset. An address from .env is refused with [ErrUntrustedAddress] unless the
-// key is also from .env: otherwise entering a directory would be enough to send
-// a key wherever its .env says. [Client.Sources] says where each setting came
-// from.
+// environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
+// E2B_VOLUME_API_URL), then from the file .env of the working directory. An
+// empty variable counts as unset. An address from .env is refused with
+// [ErrUntrustedAddress] unless the key is also from .env: otherwise entering a
+// directory would be enough to send a key wherever its .env says.
+// [Client.Sources] says where each setting came from.
 func FromEnv() Option {
 	return func(s *settings) error { s.env = true; return nil }
 }

@@ -101,6 +101,8 @@ type SandboxInfo struct {
 	AllowInternetAccess *bool `json:"allowInternetAccess"`
 	// Network is set only by Get; nil when it was never set.
 	Network *Network `json:"network"`
+	// VolumeMounts are the volumes that it has, and where.
+	VolumeMounts []VolumeMount `json:"volumeMounts"`
 	// Domain is set only by Get.
 	Domain string `json:"domain"`
 }
@@ -141,6 +143,8 @@ type CreateParams struct {
 	// RequestHost is the Host header that servers inside receive, with ${PORT}
 	// standing for the port; empty means the host of the original request.
 	RequestHost string
+	// VolumeMounts are the volumes that the sandbox is to have, and where.
+	VolumeMounts []VolumeMount
 }
 
 type createRequest struct {
@@ -154,6 +158,7 @@ type createRequest struct {
 	Metadata            map[string]string `json:"metadata,omitempty"`
 	EnvVars             map[string]string `json:"envVars,omitempty"`
 	Network             *createNetwork    `json:"network,omitempty"`
+	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
 }
 
 type autoResume struct {
@@ -174,7 +179,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	request := createRequest{
 		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
 		AutoPause: p.AutoPause, AutoPauseMemory: p.AutoPauseMemory,
-		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(),
+		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(), VolumeMounts: p.VolumeMounts,
 	}
 	if p.AutoResume != nil {
 		request.AutoResume = &autoResume{*p.AutoResume}

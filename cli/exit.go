@@ -152,6 +152,15 @@ func ofTemplate(err error) bool {
 	return ok && (strings.HasPrefix(e.Path, "/templates") || strings.HasPrefix(e.Path, "/v2/templates"))
 }
 
+// ofVolume reports whether an error is about a volume, or what is in one.
+func ofVolume(err error) bool {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return strings.HasPrefix(e.Path, "/volume")
+	}
+	_, ok := errors.AsType[*sandbox.NoVolumeError](err)
+	return ok
+}
+
 func classify(err error) class {
 	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
@@ -190,6 +199,8 @@ func classify(err error) class {
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
 	case errors.Is(err, api.ErrNotFound) && ofTemplate(err):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls or e2bctl snapshot ls to list what there is."}
+	case errors.Is(err, api.ErrNotFound) && ofVolume(err):
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls to list the volumes, and e2bctl volume ls <volume>:/ what is in one."}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):

@@ -20,6 +20,8 @@ const environmentHelp = `Settings come from these places; the first one that has
   E2B_DOMAIN        the service's domain (default e2b.app)
   E2B_API_URL       its API, when it is not https://api.<domain>
   E2B_SANDBOX_URL   one address for all sandboxes, when there is one
+  E2B_VOLUME_API_URL
+                    the address of what is in volumes, when it is not the API's
   E2BCTL_LOCAL      1 turns --local on for every command that has it
   E2BCTL_PYTHON     the python3 of local sandboxes
   XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept;

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/snapshot"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/template"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/volume"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
@@ -40,6 +41,7 @@ var commands = []struct {
 	{[]string{"snapshot"}, snapshot.NewCmdSnapshot},
 	{[]string{"template", "tpl"}, template.NewCmdTemplate},
 	{[]string{"api-key"}, apikey.NewCmdAPIKey},
+	{[]string{"volume"}, volume.NewCmdVolume},
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},

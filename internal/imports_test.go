@@ -37,7 +37,7 @@ var imports = map[string]string{
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
-		" cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmdutil cli/internal/localcloud sandbox",
+		" cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
@@ -47,6 +47,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/template": "api cli/internal/cmdutil",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
+	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/privatedir",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
@@ -102,12 +103,12 @@ var imports = map[string]string{
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/templates" +
-		" internal/cloud/tlsdoor internal/privatedir" +
+		" internal/cloud/tlsdoor internal/cloud/volumes internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/store internal/cloud/templates internal/protocol",
+		" internal/cloud/requestlog internal/cloud/store internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
@@ -163,6 +164,7 @@ var imports = map[string]string{
 	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
+	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",
 }
 
 // TestImports holds the packages to the picture.

@@ -19,6 +19,9 @@ import (
 // withoutContext lists the exported methods that take no context, of types that
 // have others that do, and why.
 var withoutContext = map[string]string{
+	"api.VolumeService.Content":     "computed",
+	"sandbox.Volume.ID":             "known since open",
+	"sandbox.Volume.Name":           "known since open",
 	"sandbox.Sandbox.ID":            "known since create",
 	"sandbox.Sandbox.Host":          "computed",
 	"sandbox.Sandbox.URL":           "computed",
@@ -63,6 +66,22 @@ var withoutParams = map[string]string{
 	"api.TemplateService.Resolve":    "the API has no field",
 	"api.TemplateService.Tags":       "the API has no field",
 	"sandbox.Client.DeleteSnapshot":  "names one snapshot",
+	"api.VolumeService.Create":       "the API has one field",
+	"api.VolumeService.Delete":       "the API has no field",
+	"api.VolumeService.Get":          "the API has no field",
+	"api.VolumeService.List":         "the API has no field",
+	"api.VolumeContent.Open":         "names one file",
+	"api.VolumeContent.Remove":       "the API has no field",
+	"api.VolumeContent.Stat":         "the API has no field",
+	"sandbox.Volumes.Create":         "as api.VolumeService.Create",
+	"sandbox.Volumes.Delete":         "names one volume",
+	"sandbox.Volumes.List":           "lists all",
+	"sandbox.Volumes.Open":           "names one volume",
+	"sandbox.Volume.Exists":          "names one file",
+	"sandbox.Volume.Open":            "names one file",
+	"sandbox.Volume.Read":            "names one file",
+	"sandbox.Volume.Remove":          "as api.VolumeContent.Remove",
+	"sandbox.Volume.Stat":            "names one file",
 	"sandbox.Client.Info":            "names one sandbox",
 	"sandbox.Client.Kill":            "as Client.Info",
 	"sandbox.Sandbox.Info":           "is about one sandbox",
@@ -118,11 +137,15 @@ var anything = map[string]string{
 
 // lists lists the methods that return all of a list at once, and why.
 var lists = map[string]string{
-	"api.KeyService.List":   "one answer has all",
-	"api.TeamService.List":  "one answer has all",
-	"sandbox.Commands.List": "one answer has all",
-	"sandbox.Contexts.List": "one answer has all",
-	"sandbox.Files.List":    "one answer has all",
+	"api.KeyService.List":    "one answer has all",
+	"api.TeamService.List":   "one answer has all",
+	"api.VolumeService.List": "one answer has all",
+	"api.VolumeContent.List": "one answer has all",
+	"sandbox.Volume.List":    "one answer has all",
+	"sandbox.Volumes.List":   "one answer has all",
+	"sandbox.Commands.List":  "one answer has all",
+	"sandbox.Contexts.List":  "one answer has all",
+	"sandbox.Files.List":     "one answer has all",
 }
 
 // sameNames lists names of types that several packages have, and why.
@@ -134,6 +157,7 @@ var sameNames = map[string]string{
 	"Network":    "one thing: that of api is its form in the API",
 	"Option":     "an option of the package",
 	"Sandbox":    "one thing: that of api is what the API says about it",
+	"Volume":     "one thing: that of api is what the API says about it",
 }
 
 // TestSurface holds the exported API to rules.

@@ -28,6 +28,9 @@ type ListParams = api.ListParams
 // connections. It is safe for concurrent use. Close it after its sandboxes are
 // closed.
 type Client struct {
+	// Volumes works with volumes.
+	Volumes *Volumes
+
 	api          *api.Client
 	http         *http.Client
 	interceptors []connect.Interceptor
@@ -52,7 +55,7 @@ func NewClient(opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{
+	client := &Client{
 		api: control,
 		http: &http.Client{
 			Transport: control.Transport(),
@@ -62,7 +65,9 @@ func NewClient(opts ...Option) (*Client, error) {
 		interceptors: c.interceptors,
 		defaults:     c.sandboxConfig,
 		hurry:        make(chan struct{}),
-	}, nil
+	}
+	client.Volumes = &Volumes{client}
+	return client, nil
 }
 
 // API returns the control plane client that this client uses; Close closes it.
@@ -92,7 +97,7 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
-		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost,
+		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: c.volumes,
 	}
 	c.timeout.apply(p)
 	return p

@@ -19,8 +19,8 @@
 // # Configuration
 //
 // Each setting comes from the first of these sources that has it: an [Option],
-// the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL), the
-// file .env in the working directory, the default. An address from .env is
+// the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
+// E2B_VOLUME_API_URL), the file .env in the working directory, the default. An address from .env is
 // refused unless the key comes from there, too; see [api.FromEnv].
 //
 // # Life of a sandbox

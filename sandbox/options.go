@@ -59,6 +59,7 @@ type sandboxConfig struct {
 	private         bool
 	httpsPorts      []int
 	requestHost     string
+	volumes         []VolumeMount
 	pipCredentials  bool
 	index           *PackageIndex
 	wheels          *wheelCache

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
@@ -39,8 +40,18 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
-	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Files: spec.Files})
+	shared, release, err := c.hold(spec.Volumes)
 	if err != nil {
+		return nil, err
+	}
+	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
+		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Files: spec.Files, Volumes: shared,
+	})
+	if err != nil {
+		release()
+		if errors.Is(err, engine.ErrNoVolumes) {
+			err = &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: volumeMounts: %v", err)}
+		}
 		return nil, err
 	}
 	c.router.Add(edge.Sandbox{
@@ -50,7 +61,26 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 			return conn, edgeError(err)
 		},
 	})
-	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, release: release}, nil
+}
+
+// hold keeps the volumes of a sandbox from being deleted until release is called.
+func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, release func(), err error) {
+	var held []func()
+	release = sync.OnceFunc(func() {
+		for _, one := range held {
+			one()
+		}
+	})
+	for _, m := range mounts {
+		dir, one, err := c.volumes.Hold(m.ID)
+		if err != nil {
+			release()
+			return nil, nil, fmt.Errorf("the volume %s: %w", m.Name, err)
+		}
+		held, shared = append(held, one), append(shared, engine.Volume{Dir: dir, Path: m.Path})
+	}
+	return shared, release, nil
 }
 
 // wake resumes a sandbox because a request for it came.
@@ -131,11 +161,13 @@ type reachable struct {
 	cloud   *Cloud
 	id      string
 	denials *network.Denials
+	release func() // lets its volumes go
 }
 
 func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
 	err := r.Sandbox.Close()
+	r.release()
 	if n := r.denials.Count(); n > 0 {
 		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}

@@ -98,6 +98,7 @@ func (c *Cloud) Options() []sandbox.Option {
 		sandbox.WithAPIKey(c.APIKey()),
 		sandbox.WithAPIURL(c.URL()),
 		sandbox.WithSandboxURL(c.URL()),
+		sandbox.WithVolumeURL(c.URL()),
 		sandbox.WithDomain(c.service.Domain()),
 		sandbox.WithDialContext(c.dial),
 	}
@@ -124,14 +125,15 @@ func (e closedError) Is(target error) bool { return target == ErrClosed || targe
 // Env returns the variables, as "NAME=value", that make any E2B SDK or command
 // use this cloud. They include the key. E2B_API_KEY and E2B_DOMAIN are enough for https,
 // with SSL_CERT_FILE, REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS, whose files hold the
-// certificates that this process trusts already and the cloud's; E2B_API_URL and E2B_SANDBOX_URL lead to
-// the same port without TLS, and SDKs prefer them. The files are gone after Close, unless
-// there is a [WithAuthority].
+// certificates that this process trusts already and the cloud's; E2B_API_URL,
+// E2B_SANDBOX_URL and E2B_VOLUME_API_URL lead to the same port without TLS, and SDKs
+// prefer them. The files are gone after Close, unless there is a [WithAuthority].
 func (c *Cloud) Env() []string {
 	return append([]string{
 		api.EnvAPIKey + "=" + c.service.Key(),
 		api.EnvAPIURL + "=" + c.URL(),
 		api.EnvSandboxURL + "=" + c.URL(),
+		api.EnvVolumeURL + "=" + c.URL(),
 		api.EnvDomain + "=" + c.service.Domain(),
 	}, c.service.trust()...)
 }

@@ -174,5 +174,5 @@ func (p Place) holder() (int, error) {
 
 // Options point package sandbox at the recorded cloud.
 func (r Record) Options() []sandbox.Option {
-	return []sandbox.Option{sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL)}
+	return []sandbox.Option{sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL), sandbox.WithVolumeURL(r.URL)}
 }

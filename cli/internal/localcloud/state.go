@@ -27,7 +27,10 @@ type State struct {
 	Dir   string
 	InUse *store.InUseError // a process has it open; nil: none has
 	Kept  []Kept            // sandboxes with files, ordered by id
-	Notes []string          // what can go wrong with it, and what is damaged; unknown while it is in use
+	// Volumes are how many there are, and VolumeBytes what they take on the disk.
+	Volumes     int
+	VolumeBytes int64
+	Notes       []string // what can go wrong with it, and what is damaged; unknown while it is in use
 }
 
 // Kept is a paused sandbox that a state directory keeps, as commands show it.
@@ -72,6 +75,14 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	files, err := store.Survey(ctx, dir, store.Sandboxes)
 	for _, f := range files {
 		state.Kept = append(state.Kept, Kept{f.ID, f.Saved.UTC(), f.Bytes})
+	}
+	if err != nil {
+		return state, err
+	}
+	volumes, err := store.Survey(ctx, dir, store.Volumes)
+	state.Volumes = len(volumes)
+	for _, v := range volumes {
+		state.VolumeBytes += v.Bytes
 	}
 	return state, err
 }

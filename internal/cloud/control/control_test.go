@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,6 +56,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	s.Service = New(Options{
 		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
 		Templates: templates.Open(templates.Options{Store: o.Store, Layers: o.Layers}),
+		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
 	})
 	server := httptest.NewServer(s.log.Handler(s.Service))
@@ -146,7 +149,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "validation error: autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":{"github":{}}}`, 400, "not supported by this local cloud: the field mcp"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, "not supported by this local cloud: the field volumeMounts"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, `validation error: volumeMounts names the volume "a", which does not exist`},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"rules":{"a.b":[]}}}`, 400, "not supported by this local cloud: the field network.rules"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},

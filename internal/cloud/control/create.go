@@ -39,7 +39,7 @@ type createRequest struct {
 	MCP                 json.RawMessage    `json:"mcp"`
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
-	VolumeMounts        json.RawMessage    `json:"volumeMounts"`
+	VolumeMounts        []volumeMount      `json:"volumeMounts"`
 
 	egress *network.Rules // as validate parsed them
 }
@@ -69,10 +69,14 @@ func (s *Service) create(d dialect) handler {
 		if err != nil {
 			return err
 		}
+		mounts, err := s.mounts(q.VolumeMounts)
+		if err != nil {
+			return err
+		}
 		request := lifecycle.Request{
 			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: envsOf(build, q.EnvVars), Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
-			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers,
+			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts,
 		}
 		sb, err := s.createOnce(r, request)
 		if err != nil {
@@ -122,8 +126,9 @@ func (q *createRequest) validate() error {
 		return unsupported("mcp")
 	case given(q.IAM):
 		return unsupported("iam")
-	case given(q.VolumeMounts):
-		return unsupported("volumeMounts")
+	}
+	if err := checkMounts(q.VolumeMounts); err != nil {
+		return err
 	}
 	for name, value := range q.EnvVars {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {

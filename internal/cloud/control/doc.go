@@ -6,8 +6,8 @@
 // # What it serves
 //
 // Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause,
-// resume, snapshots and forks; templates and snapshots with their tags, but no builds; the
-// one team, local, and its API keys; health.
+// resume, snapshots and forks; volumes and what is in them; templates and snapshots with
+// their tags, but no builds; the one team, local, and its API keys; health.
 //
 // # Keys
 //
@@ -44,11 +44,19 @@
 // is gone whether or not it was forked or has snapshots; on the service, it would be
 // paused. Publishing a template is recorded and changes nothing, since there is one team.
 //
+// # Volumes
+//
+// The calls below /volumes are about volumes as such. What is in one is behind
+// /volumecontent, for the bearer of its token, which GET returns anew; an API key does
+// not open it. Errors of it have a word as their code. Beyond what is documented of the
+// service: a path that exists is 409 without force, and so is deleting a volume that a
+// sandbox has, running or paused.
+//
 // # What it does not
 //
-// Metrics and logs, template builds, volumes and secrets are answered
+// Metrics and logs, template builds and secrets are answered
 // with 501. Fields of a create request that are known but not supported (mcp,
-// iam, volumeMounts, and of network egressProxy and rules) are refused with 400 and an
+// iam, and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in
 // the request log.
 package control

@@ -50,8 +50,8 @@ func (s *Service) routes() *http.ServeMux {
 			"GET": s.unservedTemplate("building templates"), "POST": s.unservedTemplate("building templates"),
 		},
 		"/v2/templates/{id}": {"PATCH": s.publish},
-		"/volumes":           {"GET": unserved("volumes"), "POST": unserved("volumes")},
-		"/volumes/{rest...}": {"GET": unserved("volumes"), "DELETE": unserved("volumes")},
+		"/volumes":           {"GET": s.listVolumes, "POST": s.createVolume},
+		"/volumes/{id}":      {"GET": s.getVolume, "DELETE": s.deleteVolume},
 		"/secrets":           {"GET": unserved("secrets"), "POST": unserved("secrets")},
 		"/secrets/{rest...}": {"GET": unserved("secrets"), "PATCH": unserved("secrets"), "DELETE": unserved("secrets")},
 	}

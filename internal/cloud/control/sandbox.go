@@ -34,7 +34,7 @@ type listed struct {
 	State        string            `json:"state"`
 	EnvdVersion  string            `json:"envdVersion"`
 	Metadata     map[string]string `json:"metadata,omitempty"`
-	VolumeMounts []struct{}        `json:"volumeMounts"`
+	VolumeMounts []volumeMount     `json:"volumeMounts"`
 	Unresponsive bool              `json:"envdUnresponsiveAtPause,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func (s *Service) listed(sb lifecycle.Sandbox) listed {
 		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
 		StartedAt: sb.StartedAt, EndAt: sb.EndAt,
 		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
-		State: stateOf(sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: []struct{}{},
+		State: stateOf(sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: mountAnswer(sb.Volumes),
 		Unresponsive: sb.Unresponsive,
 	}
 }

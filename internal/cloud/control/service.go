@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -38,6 +39,7 @@ type Options struct {
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
+	Volumes     *volumes.Registry
 	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
@@ -48,8 +50,10 @@ type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
 	templates *templates.Registry
+	volumes   *volumes.Registry
 	keys      *keyring
 	mux       *http.ServeMux
+	contents  *http.ServeMux // of volumes
 }
 
 // New returns a service for the sandboxes of a registry, which the caller keeps
@@ -59,8 +63,8 @@ func New(o Options) *Service {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, keys: newKeyring(o)}
-	s.mux = s.routes()
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, volumes: o.Volumes, keys: newKeyring(o)}
+	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }
 
@@ -69,6 +73,10 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/health" && r.Method == http.MethodGet {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = w.Write([]byte("Health check successful"))
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // which has tokens of its own
+		s.contents.ServeHTTP(w, r)
 		return
 	}
 	key, err := s.authenticate(r)

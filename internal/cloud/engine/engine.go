@@ -68,4 +68,16 @@ type SandboxOptions struct {
 	// Files is a directory that [Sandbox].Save filled: the sandbox begins with those
 	// files. "": with none. It is only read, and only during the start.
 	Files string
+	// Volumes are directories that the sandbox shares with others and with the host.
+	// [Sandbox].Save does not save what is in them. Where a sandbox cannot have them the
+	// error matches [ErrNoVolumes].
+	Volumes []Volume
+}
+
+// Volume is a directory of the host in a sandbox. Its files belong to the ids that
+// sandboxes number from 0 on; where sandboxes have a single id, to that of the server. It
+// must be where nobody else can reach it, and stay until Close.
+type Volume struct {
+	Dir  string // of the host, absolute
+	Path string // in the sandbox: absolute, and not the root
 }

@@ -38,6 +38,9 @@ var (
 	// ErrProcessesLeft: not all processes could be ended, because there are no
 	// namespaces and no control groups that would end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
+	// ErrNoVolumes: this machine, or the file system of a volume, does not let a sandbox
+	// have it.
+	ErrNoVolumes = errors.New("a sandbox cannot have this volume")
 	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )

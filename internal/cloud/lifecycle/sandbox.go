@@ -30,12 +30,16 @@ type Request struct {
 	// AutoPause: it is paused, not ended, when its lifetime is over; KeepMemory: with
 	// its memory. AutoResume: requests resume it while its memory is kept.
 	AutoPause, KeepMemory, AutoResume bool
+	Volumes                           []VolumeMount
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
 	// Layers are the ids of the layers that it begins with a copy of, lowest first, and
 	// that the caller holds until Create has returned. They are no part of the record.
 	Layers []string `json:"-"`
 }
+
+// VolumeMount is a volume that a sandbox has, and where.
+type VolumeMount struct{ ID, Name, Path string }
 
 // rules returns the rules that result from Internet and Network.
 func (q *Request) rules() (*network.Rules, error) {
@@ -89,6 +93,7 @@ type Spec struct {
 	Envs         map[string]string // create-time environment
 	Egress       *network.Rules    // what it may reach
 	Files        string            // directory of saved files that it begins with; "": none
+	Volumes      []VolumeMount
 }
 
 // An Instance is a running sandbox.
@@ -142,7 +147,7 @@ func (sb *Sandbox) spec(files string) (Spec, error) {
 	}
 	spec := Spec{
 		ID: sb.ID, TemplateID: sb.Template.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
-		Envs: sb.Envs, Egress: egress, Files: files,
+		Envs: sb.Envs, Egress: egress, Files: files, Volumes: sb.Volumes,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

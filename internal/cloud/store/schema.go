@@ -32,7 +32,7 @@ var migrations = []func(*bolt.Tx) error{
 		return err
 	},
 	func(tx *bolt.Tx) error {
-		for _, table := range []Table{Layers, Templates} {
+		for _, table := range []Table{Layers, Templates, Volumes} {
 			if _, err := tx.CreateBucket([]byte(table)); err != nil {
 				return err
 			}

@@ -22,9 +22,10 @@ const (
 	Keys      Table = "keys"      // API keys
 	Layers    Table = "layers"    // files that sandboxes begin with
 	Templates Table = "templates" // what names layers
+	Volumes   Table = "volumes"   // volumes; the directory has the files
 )
 
-var tables = []Table{Sandboxes, Running, Keys, Layers, Templates}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")

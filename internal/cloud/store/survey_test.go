@@ -34,6 +34,7 @@ func TestSurvey(t *testing.T) {
 	if got, err := Survey(t.Context(), dir, Layers); err != nil || len(got) != 1 || got[0].ID != "a" {
 		t.Errorf("layers: got %v and error %v, want only a", got, err)
 	}
+	volume := put(t, s, Volumes, "a", "", fill(t, s, "text"))
 	kept, err := Survey(t.Context(), dir, Sandboxes)
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +51,13 @@ func TestSurvey(t *testing.T) {
 			t.Errorf("%s: got an age of %v, want it to be saved just now", kept[n].ID, age)
 		}
 	}
+	if got, err := Survey(t.Context(), dir, Volumes); err != nil || len(got) != 1 || got[0].ID != "a" {
+		t.Errorf("volumes: got %v and error %v, want only a", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantRecords(t, open(t, dir), Volumes, Record{ID: "a", Value: []byte{}, Dir: volume})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Survey(ctx, dir, Sandboxes); !errors.Is(err, context.Canceled) {

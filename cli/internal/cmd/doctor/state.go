@@ -24,6 +24,13 @@ func checkState(ctx context.Context) check {
 		noun = "sandbox"
 	}
 	c.Detail = fmt.Sprintf("%s: %d %s, %s", state.Dir, len(state.Kept), noun, localcloud.Size(localcloud.Bytes(state.Kept)))
+	if state.Volumes > 0 {
+		noun := "volumes"
+		if state.Volumes == 1 {
+			noun = "volume"
+		}
+		c.Detail += fmt.Sprintf("; %d %s without a quota, %s", state.Volumes, noun, localcloud.Size(state.VolumeBytes))
+	}
 	if state.InUse != nil {
 		c.Detail += "; " + state.InUse.By()
 	}

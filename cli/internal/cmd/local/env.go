@@ -25,11 +25,11 @@ func newCmdEnv(f *cmdutil.Factory) *cobra.Command {
 cloud of this user. E2B_API_KEY and E2B_DOMAIN are enough for https, with
 SSL_CERT_FILE (Python, Go, curl), REQUESTS_CA_BUNDLE (Python's requests) and
 NODE_EXTRA_CA_CERTS (Node): files with the certificates that were trusted when the
-cloud started, and its own. E2B_API_URL and
-E2B_SANDBOX_URL lead to the same port without TLS; SDKs prefer them.`,
+cloud started, and its own. E2B_API_URL, E2B_SANDBOX_URL and E2B_VOLUME_API_URL lead
+to the same port without TLS; SDKs prefer them.`,
 		Example: `  eval "$(e2bctl local env)"
   python agent.py
-  eval "$(e2bctl local env)"; unset E2B_API_URL E2B_SANDBOX_URL   # https`,
+  eval "$(e2bctl local env)"; unset E2B_API_URL E2B_SANDBOX_URL E2B_VOLUME_API_URL   # https`,
 		Args: cmdutil.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return envRun(&envOptions{IO: f.IO, JSON: f.JSON()})

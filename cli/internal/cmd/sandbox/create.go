@@ -60,6 +60,7 @@ of the local cloud that this command starts; on a service the template decides.`
 	flags.Var(&opts.Sandbox.Lifetime, "timeout", "the name of --lifetime in the official CLI")
 	flags.VarP(&opts.Sandbox.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
 	flags.VarP(&opts.Sandbox.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	flags.Var(&opts.Sandbox.Volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
 	opts.Sandbox.addTimeoutFlags(cmd)
 	opts.Sandbox.Network.Add(cmd)
 	resources.Add(cmd)

@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,6 +22,24 @@ type createFlags struct {
 	OnTimeout     onTimeout
 	AutoPauseMode pauseMode
 	AutoResume    bool
+
+	Volumes volumeMounts
+}
+
+// volumeMounts is a flag value of the form NAME:PATH, repeatable.
+type volumeMounts []sandbox.VolumeMount
+
+func (*volumeMounts) Type() string { return "name:path" }
+
+func (v *volumeMounts) String() string { return "" }
+
+func (v *volumeMounts) Set(value string) error {
+	name, path, _ := strings.Cut(value, ":")
+	if name == "" || !strings.HasPrefix(path, "/") {
+		return errors.New("want the name of a volume and a directory, such as data:/data")
+	}
+	*v = append(*v, sandbox.VolumeMount{Name: name, Path: path})
+	return nil
 }
 
 // addTimeoutFlags adds the flags that say what happens when the lifetime is over,
@@ -70,6 +90,9 @@ func (c createFlags) options() []sandbox.Option {
 	}
 	if c.AutoResume {
 		options = append(options, sandbox.WithAutoResume())
+	}
+	for _, v := range c.Volumes {
+		options = append(options, sandbox.WithVolume(v.Name, v.Path))
 	}
 	return append(options, c.Network.Options()...)
 }

@@ -54,7 +54,10 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, o.Files)
+	if len(o.Volumes) > 0 && r.level != engine.Full {
+		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
+	}
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Files: o.Files, Volumes: o.Volumes})
 	if err != nil {
 		return nil, err
 	}
@@ -62,9 +65,9 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 }
 
 // warmFor returns the warm sandbox if it can become what o describes. It has no files
-// but those that every sandbox begins with.
+// but those that every sandbox begins with, and no volumes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
-	if o.Files != "" {
+	if o.Files != "" || len(o.Volumes) > 0 {
 		return nil, nil
 	}
 	return r.takeWarm(ctx, limits)
@@ -73,13 +76,14 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
 // and with its envd started and waiting for its configuration.
 func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
-	return r.prepareWith(ctx, limits, as, "")
+	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare with saved files to begin with; "": none.
-func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, files string) (*Sandbox, error) {
+// prepareWith is prepare with what a sandbox must have from the start: saved files and
+// volumes.
+func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
-		options:  engine.SandboxOptions{Files: files},
+		options:  o,
 		room:     r,
 		limits:   limits,
 		purpose:  as,
@@ -322,6 +326,11 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 			spec.Mounted[i] = true
 		}
 	}
+	var volumes []*os.File
+	if spec.Volumes, volumes, err = s.mountVolumes(pid); err != nil {
+		return err
+	}
+	mounts = append(mounts, volumes...)
 	if s.room.ranged() {
 		devices, err := makeDevices()
 		if err != nil {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { Sandbox, Template, Volume } from 'e2b'
+import { Template } from 'e2b'
 import { test } from '../harness.mjs'
 
 // The local cloud refuses, by name, what it does not have.
@@ -7,12 +7,6 @@ const refused = (what, promise) => assert.rejects(promise, (error) => new RegExp
 
 test('metrics', async (sandbox) => {
   await refused('metrics', sandbox.getMetrics())
-})
-
-test('volumes', async () => {
-  await refused('volumes', Volume.create('data'))
-  await refused('volumes', Volume.list())
-  await refused('volumeMounts', Sandbox.create({ volumeMounts: { '/data': 'data' } }))
 })
 
 test('building templates', async () => {

@@ -20,16 +20,6 @@ async def metrics(sandbox):
 
 
 @case
-async def volumes(_):
-    with refused("volumes"):
-        await Volume.create("data")
-    with refused("volumes"):
-        await Volume.list()
-    with refused("volumeMounts"):
-        await Core.create(volume_mounts={"/data": "data"})
-
-
-@case
 async def building_templates(_):
     with refused("building templates"):
         await Template.build(Template().from_base_image(), "mine", cpu_count=1, memory_mb=512)

@@ -60,10 +60,15 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 	}
 	// The trees come first: the staging directory is mounted over a directory of
 	// the host, and hides what is below it.
-	trees, err := openTrees(spec, mounts)
+	trees, mounts, err := openTrees(spec, mounts)
 	if err != nil {
 		return nil, err
 	}
+	volumes, err := openVolumes(spec.Volumes, mounts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { wire.CloseAll(volumes) }()
 	nodes, err := openNodes(hostDevices)
 	if err != nil {
 		return nil, err
@@ -131,6 +136,9 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 			return nil, err
 		}
 	}
+	if err := mountVolumes(spec.Volumes, volumes); err != nil {
+		return nil, err
+	}
 	if err := os.Chdir("root"); err != nil {
 		return nil, err
 	}
@@ -164,27 +172,27 @@ func stagingDirectory() (string, error) {
 
 // openTrees returns each tree as a separate mount that is attached nowhere. It uses
 // the server's mount where there is one, because the server may read what this
-// process may not.
-func openTrees(spec *wire.InitSpec, mounts []*os.File) ([]*os.File, error) {
+// process may not, and returns the files that were passed after them.
+func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, err error) {
 	if len(spec.Mounted) != len(spec.Trees) {
-		return nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
+		return nil, nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
 	}
-	trees := make([]*os.File, len(spec.Trees))
+	trees = make([]*os.File, len(spec.Trees))
 	for i, path := range spec.Trees {
 		if spec.Mounted[i] {
 			if len(mounts) == 0 {
-				return nil, fmt.Errorf("%w: the mount of %s is missing", wire.ErrProtocol, path)
+				return nil, nil, fmt.Errorf("%w: the mount of %s is missing", wire.ErrProtocol, path)
 			}
 			trees[i], mounts = mounts[0], mounts[1:]
 			continue
 		}
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
-			return nil, fmt.Errorf("open %s: %w", path, err)
+			return nil, nil, fmt.Errorf("open %s: %w", path, err)
 		}
 		trees[i] = os.NewFile(uintptr(fd), path)
 	}
-	return trees, nil
+	return trees, mounts, nil
 }
 
 // mountTree shows the tree at its own path under a writable overlay, without what

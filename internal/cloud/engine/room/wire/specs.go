@@ -3,6 +3,8 @@
 package wire
 
 import (
+	"golang.org/x/sys/unix"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
@@ -40,6 +42,18 @@ type InitSpec struct {
 	// all; "": there are none.
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
+	Volumes    []Volume   `json:"volumes,omitempty"`
+}
+
+// VolumeAttributes are those of the mount of a volume: what one sandbox makes there gives
+// no rights in another.
+const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// Volume is a directory of the host in a sandbox.
+type Volume struct {
+	// Dir is its path on the host; "": its mount was passed, after those of the trees.
+	Dir  string `json:"dir,omitempty"`
+	Path string `json:"path"` // in the sandbox
 }
 
 // Rlimit is a limit of every process: its number and its value.

@@ -1,0 +1,268 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
+)
+
+// VolumeEntryType is what an entry of a volume is. A service may use others than the
+// constants here.
+type VolumeEntryType string
+
+// The types of entries.
+const (
+	VolumeFile      VolumeEntryType = "file"
+	VolumeDirectory VolumeEntryType = "directory"
+	VolumeSymlink   VolumeEntryType = "symlink"
+	VolumeOther     VolumeEntryType = "unknown"
+)
+
+// VolumeEntry describes a file, a directory or something else in a volume.
+type VolumeEntry struct {
+	Name string          `json:"name"`
+	Type VolumeEntryType `json:"type"`
+	// Path begins at the root of the volume, which is "/".
+	Path string `json:"path"`
+	Size int64  `json:"size"`
+	// Mode has the permissions, and the setuid, setgid and sticky bit as Unix has them.
+	Mode uint32 `json:"mode"`
+	// UID and GID are the owner's ids in sandboxes.
+	UID        uint32    `json:"uid"`
+	GID        uint32    `json:"gid"`
+	AccessedAt time.Time `json:"atime"`
+	ModifiedAt time.Time `json:"mtime"`
+	// ChangedAt is when its attributes were changed.
+	ChangedAt time.Time `json:"ctime"`
+	// Target is where a symlink leads.
+	Target string `json:"target"`
+}
+
+// VolumeContent makes the calls about what is in one volume. Paths begin at its root,
+// with or without a slash. It is safe for concurrent use.
+type VolumeContent struct {
+	client *Client
+	volume *Volume
+}
+
+// Content returns the calls about what is in a volume, which must have its token.
+func (s *VolumeService) Content(v *Volume) *VolumeContent { return &VolumeContent{s.client, v} }
+
+// VolumeListParams says what to list. The zero value is one level.
+type VolumeListParams struct {
+	// Depth is how many levels of directories to list; 0 means 1.
+	Depth int
+}
+
+// List returns what is in a directory.
+func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListParams) ([]*VolumeEntry, error) {
+	query := url.Values{}
+	switch depth := cmp.Or(p, &VolumeListParams{}).Depth; {
+	case depth < 0:
+		return nil, fmt.Errorf("api: depth %d: want at least 1: %w", depth, ErrInvalidArgument)
+	case depth > 0:
+		query.Set("depth", strconv.Itoa(depth))
+	}
+	var entries []*VolumeEntry
+	return entries, c.call(ctx, http.MethodGet, "/dir", path, query, nil, &entries)
+}
+
+// Stat describes what is at a path; a symlink there is not followed.
+func (c *VolumeContent) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
+	return c.entry(ctx, http.MethodGet, "/path", path, nil, nil)
+}
+
+// VolumeAttributesParams says what to change; what is nil stays as it is.
+type VolumeAttributesParams struct {
+	Mode *uint32 `json:"mode,omitempty"`
+	UID  *uint32 `json:"uid,omitempty"`
+	GID  *uint32 `json:"gid,omitempty"`
+}
+
+// SetAttributes changes mode and owner of a file or directory, and describes it then.
+func (c *VolumeContent) SetAttributes(ctx context.Context, path string, p *VolumeAttributesParams) (*VolumeEntry, error) {
+	body, err := json.Marshal(cmp.Or(p, &VolumeAttributesParams{}))
+	if err != nil {
+		return nil, err
+	}
+	return c.entry(ctx, http.MethodPatch, "/path", path, nil, bytes.NewReader(body))
+}
+
+// Remove removes what is at a path, and all that is in it.
+func (c *VolumeContent) Remove(ctx context.Context, path string) error {
+	return c.call(ctx, http.MethodDelete, "/path", path, nil, nil, nil)
+}
+
+// VolumeWriteParams says how something is made in a volume. The zero value is the
+// service's default mode and owner, in a directory that exists, and nothing is replaced.
+type VolumeWriteParams struct {
+	// Mode, UID and GID are what it is to have.
+	Mode, UID, GID *uint32
+	// Force makes missing directories, replaces a file that exists, and accepts a
+	// directory that exists. Without it the error is [ErrNotFound] or [ErrConflict].
+	Force bool
+}
+
+func (p *VolumeWriteParams) query() url.Values {
+	query := url.Values{}
+	if p == nil {
+		return query
+	}
+	for name, value := range map[string]*uint32{"mode": p.Mode, "uid": p.UID, "gid": p.GID} {
+		if value != nil {
+			query.Set(name, strconv.FormatUint(uint64(*value), 10))
+		}
+	}
+	if p.Force {
+		query.Set("force", "true")
+	}
+	return query
+}
+
+// MakeDir makes a directory.
+func (c *VolumeContent) MakeDir(ctx context.Context, path string, p *VolumeWriteParams) (*VolumeEntry, error) {
+	return c.entry(ctx, http.MethodPost, "/dir", path, p.query(), nil)
+}
+
+// Write makes a file of what r returns, which is sent as it comes and is not closed; nil
+// makes an empty file. ctx bounds all of it.
+func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *VolumeWriteParams) (*VolumeEntry, error) {
+	switch body := r.(type) {
+	case nil:
+		r = http.NoBody
+	case io.ReadCloser:
+		r = io.NopCloser(body)
+	}
+	return c.entry(ctx, http.MethodPut, "/file", path, p.query(), r)
+}
+
+// Open opens a file for reading. Close must be called; ctx bounds the reading, too.
+func (c *VolumeContent) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	response, err := c.send(ctx, http.MethodGet, "/file", path, nil, nil, httpwait.Limits{Head: headTimeout, Stream: true})
+	if err != nil {
+		return nil, err
+	}
+	return response.Body, nil
+}
+
+func (c *VolumeContent) entry(ctx context.Context, method, route, path string, query url.Values, body io.Reader) (*VolumeEntry, error) {
+	e := &VolumeEntry{}
+	if err := c.call(ctx, method, route, path, query, body, e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// call makes a call whose answer is short, and decodes it into out unless out is nil.
+// None is repeated: the body of some has been read by then.
+func (c *VolumeContent) call(ctx context.Context, method, route, path string, query url.Values, body io.Reader, out any) error {
+	limits := httpwait.Limits{Head: headTimeout}
+	if method == http.MethodPut {
+		limits.Head = 0 // sending takes as long as it takes
+	}
+	response, err := c.send(ctx, method, route, path, query, body, limits)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBody+1))
+	switch {
+	case err != nil:
+		return NewError(method, volumeContentPath, fmt.Errorf("read the answer: %w", err))
+	case out == nil:
+		return nil
+	case len(text) > maxAnswerBody:
+		return fmt.Errorf("api: %s %s: the answer is longer than %d bytes", method, volumeContentPath, maxAnswerBody)
+	}
+	if err := boundjson.Unmarshal(text, out, maxContentValues, math.MaxInt); err != nil {
+		return fmt.Errorf("api: %s %s: the answer is not the expected JSON: %w", method, volumeContentPath, err)
+	}
+	return nil
+}
+
+const (
+	volumeContentPath = "/volumecontent"
+	// maxContentValues is more than a list of 50,000 entries needs.
+	maxContentValues = 1_000_000
+)
+
+// send sends a request. Any status that is not 2xx is an error.
+func (c *VolumeContent) send(ctx context.Context, method, route, path string, query url.Values, body io.Reader, limits httpwait.Limits) (*http.Response, error) {
+	at, err := volumePath(volumeContentPath, c.volume.ID, route)
+	if err != nil {
+		return nil, err
+	}
+	if path == "" {
+		return nil, fmt.Errorf("api: the path in a volume is empty: %w", ErrInvalidArgument)
+	}
+	if query == nil {
+		query = url.Values{}
+	}
+	query.Set("path", path)
+	base, err := c.client.contentURL(c.volume)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, base+at+"?"+query.Encode(), body)
+	if err != nil {
+		return nil, fmt.Errorf("api: %s %s: %w", method, at, err)
+	}
+	request.Header.Set("Authorization", "Bearer "+string(c.volume.Token))
+	request.Header.Set("User-Agent", c.client.agent)
+	switch method {
+	case http.MethodPatch:
+		request.Header.Set("Content-Type", "application/json")
+	case http.MethodPut:
+		request.Header.Set("Content-Type", "application/octet-stream")
+	}
+	start := time.Now()
+	// The transport itself: a redirect would carry the token to another host.
+	response, err := httpwait.Do(c.client.transport.RoundTrip, request, limits)
+	if err != nil {
+		return nil, NewError(method, at, withoutURL(err))
+	}
+	c.client.logger.DebugContext(ctx, "api call", "method", method, "path", at, "duration", time.Since(start), "status", response.StatusCode)
+	if response.StatusCode >= 200 && response.StatusCode <= 299 {
+		return response, nil
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
+	return nil, contentError(method, at, response, text)
+}
+
+// contentError returns the error of an answer, whose code is a word here.
+func contentError(method, path string, response *http.Response, text []byte) *Error {
+	e := ResponseError(method, path, response.StatusCode, response.Header, text)
+	var code string
+	if json.Unmarshal(errorBody(text).Code, &code) == nil && code != "" {
+		e.Code, e.routeMissing = clip.Line(code, 64), false
+	}
+	return e
+}
+
+// contentURL returns the address of what is in a volume. Beside an API whose address was
+// set it is there, too; otherwise the volume's domain decides, as in E2B's own SDKs.
+func (c *Client) contentURL(v *Volume) (string, error) {
+	switch {
+	case c.volumeURL != "":
+		return c.volumeURL, nil
+	case c.baseURL.String() != "https://api."+c.domain, v.Domain == "":
+		return c.baseURL.String(), nil
+	}
+	if err := validateDomain(v.Domain); err != nil {
+		return "", err
+	}
+	return "https://api." + v.Domain, nil
+}

@@ -1,0 +1,85 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// Volume is a volume: files that outlive sandboxes and that several of them share.
+type Volume struct {
+	ID   string `json:"volumeID"`
+	Name string `json:"name"`
+	// Token gives access to the files of the volume for some days; Get returns it
+	// anew. List does not.
+	Token Key `json:"token"`
+	// Domain is where the service has the files; often empty.
+	Domain string `json:"domain"`
+}
+
+// VolumeMount is a volume in a sandbox.
+type VolumeMount struct {
+	// Name is that of the volume.
+	Name string `json:"name"`
+	// Path is the directory of the sandbox where it is: absolute, and not the root.
+	Path string `json:"path"`
+}
+
+// VolumeService makes the calls about volumes. It is safe for concurrent use.
+type VolumeService struct{ client *Client }
+
+// List returns all volumes, without tokens.
+func (s *VolumeService) List(ctx context.Context) ([]*Volume, error) {
+	var volumes []*Volume
+	_, err := s.client.do(ctx, call{method: http.MethodGet, path: volumesPath}, &volumes)
+	return volumes, err
+}
+
+// Create makes an empty volume. Its name has letters, digits, - and _, and no other
+// volume has it: otherwise the error is [ErrInvalidArgument]. It is retried only when
+// provably nothing was sent, or when the service answers 429.
+func (s *VolumeService) Create(ctx context.Context, name string) (*Volume, error) {
+	request := struct {
+		Name string `json:"name"`
+	}{name}
+	return s.one(ctx, call{method: http.MethodPost, path: volumesPath, body: request, once: true})
+}
+
+// Get returns a volume with a new token. It returns [ErrNotFound] when there is no such
+// volume.
+func (s *VolumeService) Get(ctx context.Context, id string) (*Volume, error) {
+	path, err := volumePath(volumesPath, id, "")
+	if err != nil {
+		return nil, err
+	}
+	return s.one(ctx, call{method: http.MethodGet, path: path})
+}
+
+func (s *VolumeService) one(ctx context.Context, c call) (*Volume, error) {
+	v := &Volume{}
+	if _, err := s.client.do(ctx, c, v); err != nil {
+		return nil, err
+	}
+	if _, err := volumePath(volumesPath, v.ID, ""); err != nil || v.Token == "" {
+		return nil, errors.New("api: the service's answer has no usable volumeID and token")
+	}
+	return v, nil
+}
+
+// Delete deletes a volume and all that is in it. It returns [ErrNotFound] when there is
+// no such volume. A local cloud refuses it with [ErrConflict] while a sandbox, running
+// or paused, has the volume.
+func (s *VolumeService) Delete(ctx context.Context, id string) error {
+	path, err := volumePath(volumesPath, id, "")
+	if err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodDelete, path: path}, nil)
+	return err
+}
+
+const volumesPath = "/volumes"
+
+func volumePath(collection, id, route string) (string, error) {
+	return objectPath(collection+"/", "volume", id, route)
+}

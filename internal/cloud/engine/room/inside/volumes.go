@@ -1,0 +1,100 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// openVolumes returns each volume as a separate mount that is attached nowhere. It uses
+// the mounts that the server passed, of those that it made.
+func openVolumes(volumes []wire.Volume, mounts []*os.File) ([]*os.File, error) {
+	opened := make([]*os.File, len(volumes))
+	for i, v := range volumes {
+		if v.Dir == "" {
+			if len(mounts) == 0 {
+				return opened, fmt.Errorf("%w: the mount of the volume for %s is missing", wire.ErrProtocol, v.Path)
+			}
+			opened[i], mounts = mounts[0], mounts[1:]
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, v.Dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return opened, fmt.Errorf("open the volume %s: %w", v.Dir, err)
+		}
+		opened[i] = os.NewFile(uintptr(fd), v.Dir)
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: wire.VolumeAttributes}); err != nil {
+			return opened, fmt.Errorf("restrict the volume %s: %w", v.Dir, err)
+		}
+	}
+	return opened, nil
+}
+
+// mountVolumes attaches the volumes below root. What is there may be a sandbox's own
+// doing, when it begins with saved files: no link is followed.
+func mountVolumes(volumes []wire.Volume, mounts []*os.File) error {
+	for i, v := range volumes {
+		if err := attach(mounts[i], v.Path); err != nil {
+			return fmt.Errorf("show a volume at %s: %w", v.Path, err)
+		}
+	}
+	return nil
+}
+
+func attach(mount *os.File, path string) error {
+	target, err := makeBelow("root", strings.TrimPrefix(filepath.Clean(path), "/"))
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	return unix.MoveMount(int(mount.Fd()), "", int(target.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// makeBelow opens a directory below root, and makes those that are missing on the way:
+// they belong to whom the one that they are in belongs to.
+func makeBelow(root, path string) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Open(root, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	dir := os.NewFile(uintptr(fd), root)
+	for name := range strings.SplitSeq(path, "/") {
+		next, err := unix.Openat(int(dir.Fd()), name, flags, 0)
+		if errors.Is(err, unix.ENOENT) {
+			next, err = makeIn(dir, name, flags)
+		}
+		at := filepath.Join(dir.Name(), name)
+		dir.Close()
+		if errors.Is(err, unix.ENOTDIR) {
+			return nil, fmt.Errorf("/%s is a link or a file there, not a directory", strings.TrimPrefix(at, root+"/"))
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: at, Err: err}
+		}
+		dir = os.NewFile(uintptr(next), at)
+	}
+	return dir, nil
+}
+
+func makeIn(dir *os.File, name string, flags int) (int, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
+		return -1, err
+	}
+	if err := unix.Mkdirat(int(dir.Fd()), name, 0o755); err != nil {
+		return -1, err
+	}
+	if err := unix.Fchownat(int(dir.Fd()), name, int(stat.Uid), int(stat.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return -1, err
+	}
+	return unix.Openat(int(dir.Fd()), name, flags, 0)
+}

@@ -1,0 +1,178 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+const (
+	defaultFileMode = 0o644
+	defaultDirMode  = 0o755
+	// maxMode is all bits that a mode can have.
+	maxMode = 0o7777
+	// maxID is the highest id that a sandbox has.
+	maxID = 1<<16 - 1
+	// maxPath bounds a path, and maxElement one element of it, in bytes.
+	maxPath    = 4096
+	maxElement = 255
+	// maxEntries bounds a list.
+	maxEntries = 50_000
+)
+
+var (
+	// ErrPath means that a path cannot be one in a volume.
+	ErrPath = errors.New("volumes: not a path in a volume")
+	// ErrNotFile means that something other than a regular file is at a path.
+	ErrNotFile = errors.New("volumes: not a regular file")
+	// ErrIsDir means that a directory is at a path.
+	ErrIsDir = errors.New("volumes: a directory")
+	// ErrNotDir means that something other than a directory is at a path.
+	ErrNotDir = errors.New("volumes: not a directory")
+	// ErrTooLong means that a list would have too many entries.
+	ErrTooLong = fmt.Errorf("volumes: there are more than %d entries", maxEntries)
+	// ErrAttributes means that a file cannot have such a mode or owner.
+	ErrAttributes = fmt.Errorf("volumes: a mode is at most %#o, an id at most %d", maxMode, maxID)
+)
+
+// Kind is what an entry is.
+type Kind string
+
+// The kinds of entries.
+const (
+	File      Kind = "file"
+	Directory Kind = "directory"
+	Symlink   Kind = "symlink"
+	Other     Kind = "unknown" // a pipe, a socket, a device
+)
+
+// Owner are the ids of an entry as sandboxes number them.
+type Owner struct{ UID, GID uint32 }
+
+// DefaultOwner is who owns what is made without saying whose it is: the user of
+// sandboxes.
+var DefaultOwner = Owner{protocol.UserID, protocol.UserID}
+
+// Entry describes what is at a path.
+type Entry struct {
+	Path               string // from the root of the volume, which is /
+	Kind               Kind
+	Size               int64
+	Mode               uint32 // the permissions, setuid, setgid and sticky bit
+	Owner              Owner
+	Accessed, Modified time.Time
+	Changed            time.Time // its attributes
+	Target             string    // of a symlink
+}
+
+// Name returns the last element of the path.
+func (e Entry) Name() string { return path.Base(e.Path) }
+
+// Attributes are the mode and owner that an entry is to have; nil: the default, or, for
+// one that is there, as it is.
+type Attributes struct {
+	Mode, UID, GID *uint32
+}
+
+func (a Attributes) check() error {
+	for _, id := range []*uint32{a.UID, a.GID} {
+		if id != nil && *id > maxID {
+			return ErrAttributes
+		}
+	}
+	if a.Mode != nil && *a.Mode > maxMode {
+		return ErrAttributes
+	}
+	return nil
+}
+
+// apply changes what the attributes name.
+func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
+	for _, one := range []struct{ from, to *uint32 }{{a.UID, &owner.UID}, {a.GID, &owner.GID}, {a.Mode, &mode}} {
+		if one.from != nil {
+			*one.to = *one.from
+		}
+	}
+	return owner, mode
+}
+
+// Content gives access to what is in one volume, which is held until Close. Paths are
+// from the root of the volume, with or without the / in front. Links are followed where
+// they lead on the way to an entry, but never out of the volume. Errors match those of
+// this package and of io/fs. It is safe for concurrent use.
+type Content struct {
+	dir     string
+	ids     ids
+	root    *os.Root
+	release func()
+}
+
+// Open returns the content of a volume, or [ErrNotFound]. Close it.
+func (r *Registry) Open(id string) (*Content, error) {
+	v, release, err := r.hold(id)
+	if err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(filepath.Join(v.dir, filesName))
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return &Content{v.dir, r.ids, root, release}, nil
+}
+
+// ids translates between the ids of files and those that sandboxes number from 0 on.
+type ids struct {
+	// one: there is a single id, that of this process, which sandboxes show as root.
+	one bool
+}
+
+// Close lets the volume go.
+func (c *Content) Close() error {
+	err := c.root.Close()
+	c.release()
+	return err
+}
+
+// clean returns a path as os.Root takes it: "." is the root. No path leads above that.
+func clean(name string) (string, error) {
+	if name == "" || len(name) > maxPath || strings.ContainsRune(name, 0) {
+		return "", ErrPath
+	}
+	name = strings.TrimPrefix(path.Clean("/"+name), "/")
+	if name == "" {
+		return ".", nil
+	}
+	if slices.ContainsFunc(strings.Split(name, "/"), func(s string) bool { return len(s) > maxElement }) {
+		return "", ErrPath
+	}
+	return name, nil
+}
+
+// shown is the path of an entry as clients see it.
+func shown(name string) string { return path.Clean("/" + name) }
+
+// explain returns the error of this package, or of io/fs, for one of the system.
+func explain(err error) error {
+	var refused *fs.PathError
+	switch {
+	case errors.Is(err, syscall.ENOTDIR): // something on the way
+		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
+	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
+		return fmt.Errorf("%w: %w", ErrPath, err)
+	case errors.As(err, &refused):
+		if _, system := errors.AsType[syscall.Errno](refused.Err); !system { // by os.Root: it leads out
+			return fmt.Errorf("%w: %w", ErrPath, err)
+		}
+	}
+	return err
+}

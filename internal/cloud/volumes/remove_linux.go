@@ -1,0 +1,166 @@
+package volumes
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Remove removes what is at a path, and all that is in it; the root of the volume cannot
+// be removed and is fs.ErrNotExist. What ctx does not leave time for is out of the volume
+// and is removed when the volume is used next after a restart, or is deleted.
+func (c *Content) Remove(ctx context.Context, name string) error {
+	name, err := clean(name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return fs.ErrNotExist
+	}
+	parent, err := openDir(c.root, path.Dir(name))
+	if err != nil {
+		return explain(err)
+	}
+	defer parent.Close()
+	heap, err := os.Open(filepath.Join(c.dir, removedName))
+	if err != nil {
+		return err
+	}
+	defer heap.Close()
+	moved, err := removeEntry(int(parent.Fd()), path.Base(name), heap)
+	if err == nil && moved != "" {
+		_ = takeApart(ctx, heap, moved) // or later
+	}
+	return explain(err)
+}
+
+// removeEntry removes one entry of a directory. If it is a directory it is moved to the
+// heap, and moved is its name there.
+func removeEntry(dir int, base string, heap *os.File) (moved string, err error) {
+	err = unix.Unlinkat(dir, base, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return "", err
+	}
+	moved = rand.Text()
+	err = unix.Renameat(dir, base, int(heap.Fd()), moved)
+	if errors.Is(err, unix.EACCES) { // one that cannot be written to cannot be moved
+		if err = unlock(dir, base); err == nil {
+			err = unix.Renameat(dir, base, int(heap.Fd()), moved)
+		}
+	}
+	return moved, err
+}
+
+// unlock gives this user all rights to a directory.
+func unlock(dir int, base string) error {
+	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), base)
+	defer file.Close()
+	return ids{one: true}.give(file, Owner{}, 0o700) // of an entry of one's own
+}
+
+// takeApart removes a directory in the heap. It moves every directory that it finds to
+// the heap before it looks inside: so one is open at a time, however deep they are.
+func takeApart(ctx context.Context, heap *os.File, name string) error {
+	var failed []error
+	for waiting := []string{name}; len(waiting) > 0; {
+		next := waiting[len(waiting)-1]
+		waiting = waiting[:len(waiting)-1]
+		inside, err := empty(ctx, heap, next)
+		waiting = append(waiting, inside...)
+		if err == nil {
+			err = unix.Unlinkat(int(heap.Fd()), next, unix.AT_REMOVEDIR)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, unix.ENOTEMPTY): // a sandbox still writes there
+			waiting = append(waiting, next)
+		case err != nil:
+			failed = append(failed, err)
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// empty removes what is in a directory of the heap, and returns the names of the
+// directories that it moved from there to the heap.
+func empty(ctx context.Context, heap *os.File, name string) (moved []string, err error) {
+	dir, err := openRemoved(heap, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	for ctx.Err() == nil {
+		if _, err := dir.Seek(0, io.SeekStart); err != nil { // what is removed must not make it skip names
+			return moved, err
+		}
+		names, err := dir.Readdirnames(batch)
+		if errors.Is(err, io.EOF) {
+			return moved, nil
+		}
+		if err != nil {
+			return moved, err
+		}
+		removed := 0
+		var failed []error
+		for _, base := range names {
+			to, err := removeEntry(int(dir.Fd()), base, heap)
+			switch {
+			case err != nil:
+				failed = append(failed, ignore(err, unix.ENOENT))
+				continue
+			case to != "":
+				moved = append(moved, to)
+			}
+			removed++
+		}
+		if err := errors.Join(failed...); err != nil && removed == 0 {
+			return moved, err
+		}
+	}
+	return moved, context.Cause(ctx)
+}
+
+// openRemoved opens a directory of the heap for reading, whatever its mode.
+func openRemoved(heap *os.File, name string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if err := unlock(int(heap.Fd()), name); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Openat(int(heap.Fd()), name, flags, 0)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// sweep removes what an earlier process has left behind in a volume's directory: files
+// that were being written, and what was removed but is not gone.
+func sweep(ctx context.Context, dir string) error {
+	heap, err := os.Open(filepath.Join(dir, removedName))
+	if err != nil {
+		return err
+	}
+	defer heap.Close()
+	names, err := heap.Readdirnames(-1)
+	for _, name := range names {
+		err = errors.Join(err, takeApart(ctx, heap, name))
+	}
+	unfinished, readErr := os.ReadDir(filepath.Join(dir, newName))
+	err = errors.Join(err, readErr)
+	for _, entry := range unfinished {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, newName, entry.Name())))
+	}
+	return err
+}

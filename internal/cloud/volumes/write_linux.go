@@ -1,0 +1,223 @@
+package volumes
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Read opens a regular file; a link to one in the volume is followed. Close it.
+func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
+	name, err := clean(name)
+	if err != nil {
+		return nil, Entry{}, err
+	}
+	// Neither a pipe without a writer nor anything else makes this wait.
+	file, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	switch {
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // a socket, a device
+		return nil, Entry{}, ErrNotFile
+	case err != nil:
+		return nil, Entry{}, explain(err)
+	}
+	e, err := c.entry(name, file)
+	switch {
+	case err != nil:
+	case e.Kind == Directory:
+		err = ErrIsDir
+	case e.Kind != File:
+		err = ErrNotFile
+	}
+	if err != nil {
+		return nil, Entry{}, errors.Join(err, file.Close())
+	}
+	return file, e, nil
+}
+
+// Write makes a file of what r returns. Nobody sees it before it is whole. With force it
+// makes missing directories, and replaces what is there: a file that is replaced keeps
+// its mode and owner where a names none. Without force the errors include fs.ErrExist
+// and fs.ErrNotExist; [ErrIsDir] means that a directory is there.
+//
+// A power cut may lose what was written last, as on any disk.
+func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Entry, error) {
+	name, err := clean(name)
+	if err == nil {
+		err = a.check()
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	if name == "." {
+		return Entry{}, ErrIsDir
+	}
+	parent, err := c.parent(name, a, force)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer parent.Close()
+	base := path.Base(name)
+	owner, mode, err := c.replaced(parent, base, force)
+	if err != nil {
+		return Entry{}, err
+	}
+	owner, mode = a.apply(owner, mode)
+	staged := filepath.Join(c.dir, newName, rand.Text())
+	file, err := os.OpenFile(staged, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer file.Close()
+	_, err = io.Copy(file, r)
+	if err == nil {
+		err = c.ids.give(file, owner, mode)
+	}
+	if err == nil {
+		err = publish(staged, parent, base, force)
+	}
+	if err != nil {
+		return Entry{}, errors.Join(err, ignore(os.Remove(staged), fs.ErrNotExist))
+	}
+	return c.entry(name, file)
+}
+
+// replaced returns owner and mode that a file is to have unless others are asked for.
+func (c *Content) replaced(parent *os.File, base string, force bool) (Owner, uint32, error) {
+	var stat unix.Stat_t
+	err := unix.Fstatat(int(parent.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return DefaultOwner, defaultFileMode, nil
+	case err != nil:
+		return Owner{}, 0, explain(err)
+	case kindOf(&stat) == Directory:
+		return Owner{}, 0, ErrIsDir
+	case !force:
+		return Owner{}, 0, fs.ErrExist
+	case kindOf(&stat) != File:
+		return DefaultOwner, defaultFileMode, nil
+	}
+	return c.ids.owner(&stat), stat.Mode & maxMode, nil
+}
+
+// publish moves a file to its place.
+func publish(staged string, parent *os.File, base string, force bool) error {
+	if !force { // unlike rename, link replaces nothing
+		if err := unix.Linkat(unix.AT_FDCWD, staged, int(parent.Fd()), base, 0); err != nil {
+			return err
+		}
+		return os.Remove(staged)
+	}
+	err := unix.Renameat(unix.AT_FDCWD, staged, int(parent.Fd()), base)
+	if errors.Is(err, unix.EISDIR) {
+		return ErrIsDir
+	}
+	return err
+}
+
+// MakeDir makes a directory. With force it makes missing parents, and one that is there
+// stays as it is; without force the errors include fs.ErrExist and fs.ErrNotExist.
+func (c *Content) MakeDir(name string, a Attributes, force bool) (Entry, error) {
+	name, err := clean(name)
+	if err == nil {
+		err = a.check()
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	var parent *os.File
+	if name == "." {
+		parent, err = openDir(c.root, ".")
+	} else {
+		parent, err = c.parent(name, a, force)
+	}
+	if err != nil {
+		return Entry{}, explain(err)
+	}
+	defer parent.Close()
+	dir, made, err := c.makeDir(parent, path.Base(name), a)
+	if err != nil {
+		return Entry{}, err
+	}
+	defer dir.Close()
+	if !made && !force {
+		return Entry{}, fs.ErrExist
+	}
+	return c.entry(name, dir)
+}
+
+// makeDir makes one directory and opens it, and reports whether it was not there. What
+// is there and is none is fs.ErrExist.
+func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.File, made bool, err error) {
+	err = unix.Mkdirat(int(parent.Fd()), base, 0o700)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, false, explain(err)
+	}
+	made = err == nil
+	fd, err := unix.Openat(int(parent.Fd()), base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, false, fs.ErrExist
+	case err != nil:
+		return nil, false, explain(err)
+	}
+	dir := os.NewFile(uintptr(fd), base)
+	if made {
+		owner, mode := a.apply(DefaultOwner, defaultDirMode)
+		if err := c.ids.give(dir, owner, mode); err != nil {
+			return nil, false, errors.Join(err, dir.Close())
+		}
+	}
+	return dir, made, nil
+}
+
+// parent opens the directory that an entry is to be in. With force it makes those that
+// are missing on the way, with the owner that a names.
+func (c *Content) parent(name string, a Attributes, force bool) (*os.File, error) {
+	dir, err := openDir(c.root, path.Dir(name))
+	if err == nil || !force || !errors.Is(err, fs.ErrNotExist) {
+		return dir, explain(err)
+	}
+	a.Mode = nil // that of the entry
+	elements := strings.Split(path.Dir(name), "/")
+	for n := range elements {
+		at := path.Join(elements[:n+1]...)
+		next, err := openDir(c.root, at)
+		if errors.Is(err, fs.ErrNotExist) {
+			next, err = c.makeIn(path.Dir(at), path.Base(at), a)
+		}
+		if err != nil {
+			return nil, explain(err)
+		}
+		if n == len(elements)-1 {
+			return next, nil
+		}
+		next.Close()
+	}
+	return openDir(c.root, ".")
+}
+
+// makeIn makes a directory in one that is there.
+func (c *Content) makeIn(parent, base string, a Attributes) (*os.File, error) {
+	in, err := openDir(c.root, parent)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	dir, _, err := c.makeDir(in, base, a)
+	return dir, err
+}
+
+func ignore(err, expected error) error {
+	if errors.Is(err, expected) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,176 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// volumeCloud starts a cloud with a volume, and skips the test where sandboxes have no
+// mounts.
+func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Volume) {
+	t.Helper()
+	cloud := sandboxtest.New(t)
+	if cloud.Isolation() != local.Full {
+		t.Skip("volumes need namespaces")
+	}
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	volume, err := client.Volumes.Create(t.Context(), "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cloud, client, volume
+}
+
+// TestVolumeFiles: every call about what is in a volume, with the errors of files.
+func TestVolumeFiles(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	_, client, volume := volumeCloud(t)
+	if err := errors.Join(
+		volume.Write(ctx, "d/a", []byte("one"), nil),
+		volume.WriteFrom(ctx, "d/b", strings.NewReader("two"), &sandbox.VolumeFileParams{Mode: new(uint32(0o600))}),
+		volume.MakeDir(ctx, "e", nil), volume.MakeDir(ctx, "e", nil),
+		volume.SetAttributes(ctx, "d/a", &sandbox.VolumeAttributesParams{Mode: new(uint32(0o444))}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := volume.List(ctx, "/", &sandbox.VolumeListParams{Depth: 2})
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Path)
+	}
+	if want := "/d /d/a /d/b /e"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("list: got %q and error %v, want %s", got, err, want)
+	}
+	if e, err := volume.Stat(ctx, "d/a"); err != nil || e.Mode != 0o444 || e.Size != 3 {
+		t.Errorf("stat: got %+v and error %v, want a file of 3 bytes with mode 0444", e, err)
+	}
+	exclusive := &sandbox.VolumeFileParams{Exclusive: true}
+	_, readErr := volume.Read(ctx, "nothing")
+	_, dirErr := volume.Read(ctx, "d")
+	_, listErr := volume.List(ctx, "d/a", nil)
+	for name, test := range map[string]struct{ err, want error }{
+		"read nothing":       {readErr, fs.ErrNotExist},
+		"read a directory":   {dirErr, syscall.EISDIR},
+		"list a file":        {listErr, syscall.ENOTDIR},
+		"write again":        {volume.Write(ctx, "d/a", nil, exclusive), fs.ErrExist},
+		"make again":         {volume.MakeDir(ctx, "e", exclusive), fs.ErrExist},
+		"write in nothing":   {volume.Write(ctx, "x/y", nil, exclusive), fs.ErrNotExist},
+		"remove nothing":     {volume.Remove(ctx, "nothing"), fs.ErrNotExist},
+		"a volume there is":  {second(client.Volumes.Create(ctx, "data")), api.ErrInvalidArgument},
+		"a volume there not": {second(client.Volumes.Open(ctx, "nothing")), api.ErrNotFound},
+	} {
+		if !errors.Is(test.err, test.want) {
+			t.Errorf("%s: got error %v, want %v", name, test.err, test.want)
+		}
+	}
+	again, err := client.Volumes.Open(ctx, volume.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := again.Read(ctx, "d/b"); string(text) != "two" || err != nil {
+		t.Errorf("got %q and error %v, want two", text, err)
+	}
+	if err := volume.Remove(ctx, "d"); err != nil {
+		t.Error(err)
+	}
+	if there, err := volume.Exists(ctx, "d/a"); there || err != nil {
+		t.Errorf("got %v and error %v, want it gone", there, err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// TestVolumeShared: sandboxes and a program outside use a volume at the same time, and one
+// that was paused, in either way, has it again.
+func TestVolumeShared(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	cloud, client, volume := volumeCloud(t)
+	a := cloud.Create(t, sandbox.WithVolume("data", "/data"))
+	b := cloud.Create(t, sandbox.WithVolume("data", "/home/user/shared"), sandbox.WithVolume("data", "/twice"))
+	if err := volume.Write(ctx, "numbers", []byte("1\n2\n3\n"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, a, "sum(map(int, open('/data/numbers')))"); got != "6" {
+		t.Errorf("got %s, want 6", got)
+	}
+	if _, err := a.Commands.Run(ctx, "tac /data/numbers >/data/reversed && ln -s /etc/passwd /data/link && mkfifo /data/pipe", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/home/user/shared/reversed", "/twice/reversed"} {
+		if text, err := b.Files.ReadText(ctx, path, nil); text != "3\n2\n1\n" || err != nil {
+			t.Errorf("%s: got %q and error %v", path, text, err)
+		}
+	}
+	for _, path := range []string{"link", "pipe"} {
+		if text, err := volume.Read(ctx, path); !errors.Is(err, fs.ErrInvalid) {
+			t.Errorf("%s: got %q and error %v, want it refused", path, text, err)
+		}
+	}
+	info, err := b.Info(ctx)
+	if err != nil || len(info.VolumeMounts) != 2 || info.VolumeMounts[0] != (sandbox.VolumeMount{Name: "data", Path: "/home/user/shared"}) {
+		t.Errorf("got %+v and error %v, want two mounts", info, err)
+	}
+	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
+		if err := a.Pause(ctx, &sandbox.PauseParams{Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Volumes.Delete(ctx, "data"); !errors.Is(err, api.ErrConflict) {
+			t.Errorf("delete while it is paused: got error %v, want %v", err, api.ErrConflict)
+		}
+		if err := b.Files.WriteText(ctx, "/twice/"+string(mode), "while it slept", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Resume(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := a.Files.ReadText(ctx, "/data/"+string(mode), nil); text != "while it slept" || err != nil {
+			t.Errorf("after a pause %s: got %q and error %v", mode, text, err)
+		}
+	}
+	if err := errors.Join(a.Close(), b.Close(), client.Volumes.Delete(ctx, "data")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestVolumeLarge: a large file goes through in both directions.
+func TestVolumeLarge(t *testing.T) {
+	t.Parallel()
+	_, _, volume := volumeCloud(t)
+	const size = 32 << 20
+	if err := volume.WriteFrom(t.Context(), "large", io.LimitReader(zeros{}, size), nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := volume.Open(t.Context(), "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, r)
+	if err = errors.Join(err, r.Close()); n != size || err != nil {
+		t.Errorf("got %d bytes and error %v, want %d", n, err, size)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

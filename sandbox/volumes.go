@@ -1,0 +1,127 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// VolumeInfo describes a volume.
+type VolumeInfo = api.Volume
+
+// VolumeMount is a volume in a sandbox.
+type VolumeMount = api.VolumeMount
+
+// Volumes works with volumes: files that outlive sandboxes and that several of them
+// share; see [WithVolume]. It is safe for concurrent use.
+type Volumes struct{ client *Client }
+
+// Create makes an empty volume. Its name has letters, digits, - and _. If there is a
+// volume with that name, the error is [api.ErrInvalidArgument].
+func (v *Volumes) Create(ctx context.Context, name string) (*Volume, error) {
+	about, err := v.client.api.Volumes.Create(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: create volume %s: %w", clip.Line(name, maxVolumeName), err)
+	}
+	return v.volume(about), nil
+}
+
+// Open returns the volume with an id or a name. If there is none, the error is a
+// [*NoVolumeError].
+func (v *Volumes) Open(ctx context.Context, idOrName string) (*Volume, error) {
+	about, err := v.open(ctx, idOrName)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: open volume: %w", err)
+	}
+	return v.volume(about), nil
+}
+
+func (v *Volumes) open(ctx context.Context, idOrName string) (*VolumeInfo, error) {
+	id, err := v.find(ctx, idOrName)
+	if err != nil {
+		return nil, err
+	}
+	return v.client.api.Volumes.Get(ctx, id)
+}
+
+// find returns the id of the volume with an id or a name.
+func (v *Volumes) find(ctx context.Context, idOrName string) (string, error) {
+	all, err := v.client.api.Volumes.List(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, one := range all {
+		if one.ID == idOrName || one.Name == idOrName {
+			return one.ID, nil
+		}
+	}
+	return "", &NoVolumeError{idOrName}
+}
+
+// NoVolumeError is the error for a volume that does not exist. It is [api.ErrNotFound],
+// too.
+type NoVolumeError struct {
+	// Name is the id or name that it was asked for with.
+	Name string
+}
+
+func (e *NoVolumeError) Error() string {
+	return "there is no volume " + clip.Line(e.Name, maxVolumeName)
+}
+
+// Is reports whether target is [api.ErrNotFound].
+func (e *NoVolumeError) Is(target error) bool { return target == api.ErrNotFound }
+
+// List describes all volumes, without their tokens.
+func (v *Volumes) List(ctx context.Context) ([]*VolumeInfo, error) {
+	all, err := v.client.api.Volumes.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: list volumes: %w", err)
+	}
+	return all, nil
+}
+
+// Delete deletes the volume with an id or a name, and all that is in it. If there is
+// none, the error is a [*NoVolumeError]; if a sandbox of a local cloud has it, running or
+// paused, it is [api.ErrConflict].
+func (v *Volumes) Delete(ctx context.Context, idOrName string) error {
+	id, err := v.find(ctx, idOrName)
+	if err == nil {
+		err = v.client.api.Volumes.Delete(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("sandbox: delete volume: %w", err)
+	}
+	return nil
+}
+
+const maxVolumeName = 128
+
+func (v *Volumes) volume(about *VolumeInfo) *Volume {
+	return &Volume{about.ID, about.Name, v.client.api.Volumes.Content(about)}
+}
+
+// WithVolume shows the volume with that name in the sandbox, as the directory dir, which
+// is absolute. Other sandboxes may have the volume at the same time. What is in it is
+// part of no pause and no snapshot, and outlives the sandbox. The option may be given
+// several times.
+func WithVolume(name, dir string) Option {
+	return func(c *config) error {
+		if name == "" || !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
+			return errors.New("sandbox: WithVolume(" + clip.Line(name, maxVolumeName) + ", " + clip.Line(dir, maxVolumeName) + "): want the name of a volume and an absolute directory other than /")
+		}
+		mounts := make([]VolumeMount, 0, len(c.volumes)+1)
+		c.volumes = append(append(mounts, c.volumes...), VolumeMount{Name: name, Path: dir})
+		return nil
+	}
+}
+
+// WithVolumeURL sets the address of what is in volumes; without it, E2B_VOLUME_API_URL,
+// the API's address or the volume determines it.
+func WithVolumeURL(url string) Option {
+	return clientOption("WithVolumeURL", api.WithVolumeURL(url))
+}
