@@ -26,11 +26,7 @@ func opened(t *testing.T) (*Content, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(c.Close)
 	return c, filepath.Join(c.dir, filesName)
 }
 
@@ -40,8 +36,8 @@ func write(t *testing.T, r *Registry, id, name, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Write(name, strings.NewReader(text), Attributes{}, true)
-	if err := errors.Join(err, c.Close()); err != nil {
+	defer c.Close()
+	if _, err = c.Write(name, strings.NewReader(text), Attributes{}, true); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -52,8 +48,8 @@ func wantFile(t *testing.T, r *Registry, id, name, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readAll(c, name)
-	if err := errors.Join(err, c.Close()); err != nil || got != want {
+	defer c.Close()
+	if got, err := readAll(c, name); err != nil || got != want {
 		t.Errorf("%s: got %q and error %v, want %q", name, got, err, want)
 	}
 }
@@ -422,9 +418,7 @@ func TestSweep(t *testing.T) {
 	}
 	r := open(s)
 	wantNothingLeft(t, c)
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	c.Close()
 	if len(r.List()) != 1 {
 		t.Errorf("got %v, want the volume", r.List())
 	}

@@ -45,7 +45,7 @@ name of the file. A file that exists is replaced.`,
 
 // copyTo copies a local file to a volume.
 func copyTo(ctx context.Context, streams *cmdutil.IOStreams, volumes *sandbox.Volumes, source, name, destination string) error {
-	var r io.Reader = streams.In
+	r := streams.In
 	if source != stream {
 		file, err := os.Open(source)
 		if err != nil {
