@@ -40,6 +40,10 @@ const (
 type Client struct {
 	// Sandboxes has the calls about sandboxes.
 	Sandboxes *SandboxService
+	// Snapshots has the calls about snapshots of sandboxes.
+	Snapshots *SnapshotService
+	// Templates has the calls about templates.
+	Templates *TemplateService
 	// Teams has the calls about teams.
 	Teams *TeamService
 	// Keys has the calls about the team's API keys.
@@ -127,7 +131,8 @@ func NewClient(opts ...Option) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
 		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
-	c.Sandboxes, c.Teams, c.Keys, c.Volumes = &SandboxService{c}, &TeamService{c}, &KeyService{c}, &VolumeService{c}
+	c.Sandboxes, c.Snapshots, c.Templates = &SandboxService{c}, &SnapshotService{c}, &TemplateService{c}
+	c.Teams, c.Keys, c.Volumes = &TeamService{c}, &KeyService{c}, &VolumeService{c}
 	return c, nil
 }
 

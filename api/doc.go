@@ -1,6 +1,7 @@
 // Package api is a typed client for the control plane of an E2B service: it
-// creates, lists, connects to, pauses and kills sandboxes. It knows nothing about
-// what runs inside a sandbox; see package sandbox for that.
+// creates, lists, connects to, pauses, forks and kills sandboxes, and manages
+// snapshots and templates. It knows nothing about what runs inside a sandbox; see
+// package sandbox for that.
 //
 //	client, err := api.NewClient(api.FromEnv())
 //	if err != nil {
@@ -31,9 +32,9 @@
 // context has an earlier deadline, that applies.
 //
 // Idempotent calls are retried up to three times, with backoff or as
-// Retry-After says. Create and Pause are retried only when provably nothing was
-// sent, or when the service answers 429 with Retry-After, which says that it did
-// nothing. An answer with Should-Retry decides that for every call.
+// Retry-After says. Calls that make something, and Pause, are retried only when
+// provably nothing was sent, or when the service answers 429 with Retry-After, which
+// says that it did nothing. An answer with Should-Retry decides that for every call.
 //
 // # Secrets
 //

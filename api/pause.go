@@ -55,15 +55,23 @@ func (s *SandboxService) Pause(ctx context.Context, id string, p *PauseParams) e
 		p = &PauseParams{}
 	}
 	request := pauseRequest{RequireHealthyGuest: p.RequireHealthyGuest}
-	switch p.Mode {
-	case "":
-	case PauseFull, PauseFilesystem:
-		request.Memory = new(p.Mode == PauseFull)
-	default:
-		return fmt.Errorf("api: pause mode %q: want %q or %q: %w", clip.Line(string(p.Mode), 64), PauseFull, PauseFilesystem, ErrInvalidArgument)
+	if request.Memory, err = keepsMemory("pause", string(p.Mode)); err != nil {
+		return err
 	}
 	_, err = s.client.do(ctx, call{method: http.MethodPost, path: path, body: request, once: true}, nil)
 	return err
+}
+
+// keepsMemory returns what the service is told of the mode of a pause or snapshot:
+// nothing when it is left to the service.
+func keepsMemory(what, mode string) (*bool, error) {
+	switch mode {
+	case "":
+		return nil, nil
+	case "full", "filesystem":
+		return new(mode == "full"), nil
+	}
+	return nil, fmt.Errorf(`api: %s mode %q: want "full" or "filesystem": %w`, what, clip.Line(mode, 64), ErrInvalidArgument)
 }
 
 // ConnectParams says how to connect to a sandbox. The zero value is

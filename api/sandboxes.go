@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -111,7 +110,8 @@ type SandboxInfo struct {
 // CreateParams describes the sandbox to create. The zero value is the service's
 // base template for [DefaultLifetime].
 type CreateParams struct {
-	// Template is an id or a name, with or without a tag; empty means "base".
+	// Template is an id or a name, with or without a tag, or the id of a snapshot;
+	// empty means "base".
 	Template string
 	// Lifetime is how long the sandbox lives, rounded up to whole seconds; 0 means
 	// [DefaultLifetime].
@@ -276,32 +276,19 @@ type SandboxPage struct {
 // is needed. An error is yielded at most once, as the last item. The iterator
 // may be used again; p is not changed.
 func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[*SandboxInfo, error] {
-	return func(yield func(*SandboxInfo, error) bool) {
-		var next ListParams
-		if p != nil {
-			next = *p
-		}
-		for {
-			page, err := s.ListPage(ctx, &next)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, info := range page.Sandboxes {
-				if !yield(info, nil) {
-					return
-				}
-			}
-			if page.NextToken == "" {
-				return
-			}
-			if page.NextToken == next.NextToken {
-				yield(nil, errors.New("api: list sandboxes: the service sent the same page twice"))
-				return
-			}
-			next.NextToken = page.NextToken
-		}
+	var params ListParams
+	if p != nil {
+		params = *p
 	}
+	return pages("sandboxes", params.NextToken, func(token string) ([]*SandboxInfo, string, error) {
+		of := params
+		of.NextToken = token
+		page, err := s.ListPage(ctx, &of)
+		if err != nil {
+			return nil, "", err
+		}
+		return page.Sandboxes, page.NextToken, nil
+	})
 }
 
 // ListPage returns one page of sandboxes, newest first.
@@ -323,12 +310,7 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 	if p.Template != "" {
 		query.Set("template", p.Template)
 	}
-	if p.Limit != 0 {
-		query.Set("limit", strconv.Itoa(p.Limit))
-	}
-	if p.NextToken != "" {
-		query.Set("nextToken", p.NextToken)
-	}
+	setPage(query, p.Limit, p.NextToken)
 	page := &SandboxPage{}
 	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query}, &page.Sandboxes)
 	if err != nil {
@@ -356,12 +338,18 @@ func (c *Client) generations(do func(prefix string) (answer, error)) (answer, er
 		return do("")
 	}
 	head, err := do("/v2")
-	if e, ok := errors.AsType[*Error](err); ok && e.routeMissing {
+	if isMissingRoute(err) {
 		if head, err = do(""); err == nil {
 			c.legacy.Store(true)
 		}
 	}
 	return head, err
+}
+
+// isMissingRoute reports whether the service does not have the route of a call.
+func isMissingRoute(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.routeMissing
 }
 
 // seconds rounds d up to whole seconds, which the service counts in.

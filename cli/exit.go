@@ -44,7 +44,7 @@ const (
 const exitCodesHelp = `  0     success; an empty list is success
   1     failed, none of the below (server error, I/O, failed check)
   2     usage: unknown flag, bad value, missing argument, confirmation needed
-  3     not found: sandbox, template, file
+  3     not found: sandbox, template, snapshot, file
   4     no key, or the key is refused
   5     conflict or wrong state: the sandbox is gone or paused already, a local
         cloud already runs
@@ -146,6 +146,12 @@ func ofKey(err error) bool {
 	return ok && strings.HasPrefix(e.Path, "/api-keys")
 }
 
+// ofTemplate reports whether an answer is about a template or snapshot.
+func ofTemplate(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && (strings.HasPrefix(e.Path, "/templates") || strings.HasPrefix(e.Path, "/v2/templates"))
+}
+
 // ofVolume reports whether an error is about a volume, or what is in one.
 func ofVolume(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
@@ -191,6 +197,8 @@ func classify(err error) class {
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound) && ofKey(err):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
+	case errors.Is(err, api.ErrNotFound) && ofTemplate(err):
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls or e2bctl snapshot ls to list what there is."}
 	case errors.Is(err, api.ErrNotFound) && ofVolume(err):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls to list the volumes, and e2bctl volume ls <volume>:/ what is in one."}
 	case errors.Is(err, api.ErrNotFound):

@@ -33,18 +33,11 @@ func newCmdOfficialSandbox(*cmdutil.Factory) *cobra.Command {
 	return newCmdOfficial("sandbox", "sbx")
 }
 
-func newCmdOfficialTemplate(*cmdutil.Factory) *cobra.Command {
-	return newCmdOfficial("template", "tpl")
-}
-
 func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("auth") }
 
 // insteadOf returns what to use instead of a command of the official CLI.
 func insteadOf(group, verb string) string {
-	switch group {
-	case "template":
-		return "templates are built with the official CLI (e2b template create); e2bctl create <template> makes a sandbox from one"
-	case "auth":
+	if group == "auth" {
 		return "set E2B_API_KEY to your key; e2bctl doctor checks it, and --local needs none"
 	}
 	switch verb {
@@ -64,8 +57,12 @@ func insteadOf(group, verb string) string {
 		return "use e2bctl resume"
 	case "connect", "cn":
 		return "use e2bctl exec -it <id> bash"
-	case "logs", "lg", "metrics", "mt", "snapshot", "snap":
+	case "fork", "fk":
+		return "use e2bctl fork"
+	case "snapshot", "snap":
+		return "use e2bctl snapshot"
+	case "logs", "lg", "metrics", "mt":
 		return "use the official CLI (e2b sandbox " + verb + ") or the SDK"
 	}
-	return "its commands stand at the top: e2bctl create, exec, info, kill, ls, pause, resume"
+	return "its commands stand at the top: e2bctl create, exec, fork, info, kill, ls, pause, resume, snapshot"
 }

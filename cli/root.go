@@ -10,6 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/snapshot"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/template"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/volume"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -33,15 +35,17 @@ var commands = []struct {
 	{[]string{"exec"}, sandbox.NewCmdExec},
 	{[]string{"pause"}, sandbox.NewCmdPause},
 	{[]string{"resume"}, sandbox.NewCmdResume},
+	{[]string{"fork"}, sandbox.NewCmdFork},
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
 	{[]string{"code"}, code.NewCmdCode},
+	{[]string{"snapshot"}, snapshot.NewCmdSnapshot},
+	{[]string{"template", "tpl"}, template.NewCmdTemplate},
 	{[]string{"api-key"}, apikey.NewCmdAPIKey},
 	{[]string{"volume"}, volume.NewCmdVolume},
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},
 	{[]string{"sandbox", "sbx"}, newCmdOfficialSandbox},
-	{[]string{"template", "tpl"}, newCmdOfficialTemplate},
 	{[]string{"auth"}, newCmdOfficialAuth},
 }
 

@@ -39,6 +39,8 @@ type service struct {
 	askedOnce sync.Once
 	killed    []string
 	keyName   string
+	snapshots []fakeSnapshot
+	public    bool // whether the one template is
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end, so that handlers that hang return
 	killAsked chan struct{} // closed by the first kill of an immortal sandbox
@@ -92,6 +94,7 @@ func newService(t testing.TB) *service {
 	mux.HandleFunc("POST /sandboxes/{id}/pause", s.sandbox((*service).pause))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.sandbox(func(*service, http.ResponseWriter, *http.Request, *fakeSandbox) {}))
+	s.handleTemplates(mux)
 	control := s.authenticate(mux)
 
 	daemon := http.NewServeMux()

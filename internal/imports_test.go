@@ -37,18 +37,20 @@ var imports = map[string]string{
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
-		" cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
-	"cli/e2bctl":               "cli",
-	"cli/internal/cmd/apikey":  "api cli/internal/cmdutil",
-	"cli/internal/cmd/code":    "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
-	"cli/internal/cmd/doctor":  "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/cmd/local":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
-	"cli/internal/cmd/sandbox": "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
-	"cli/internal/cmd/version": "cli/internal/cmdutil",
-	"cli/internal/cmd/volume":  "api cli/internal/cmdutil sandbox",
-	"cli/internal/cmdutil":     "api cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/localcloud":  "api sandbox internal/cloud/store internal/privatedir",
-	"cli/internal/transfer":    "cli/internal/cmdutil sandbox internal/shell",
+		" cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
+	"cli/e2bctl":                "cli",
+	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
+	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
+	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
+	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
+	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
+	"cli/internal/cmd/template": "api cli/internal/cmdutil",
+	"cli/internal/cmd/version":  "cli/internal/cmdutil",
+	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
+	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/privatedir",
+	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
 	"examples/ci":                       "",
@@ -99,13 +101,14 @@ var imports = map[string]string{
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/tlsdoor" +
-		" internal/cloud/volumes internal/privatedir internal/protocol",
+		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/templates" +
+		" internal/cloud/tlsdoor internal/cloud/volumes internal/privatedir" +
+		" internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
-	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/store internal/cloud/volumes internal/protocol",
+	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/requestlog internal/cloud/store internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
@@ -147,7 +150,8 @@ var imports = map[string]string{
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
-	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/network internal/cloud/store",
+	"internal/cloud/layers":                  "internal/cloud/store",
+	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
@@ -157,6 +161,7 @@ var imports = map[string]string{
 	"internal/cloud/requestlog": "",
 	"internal/cloud/shortage":   "",
 	"internal/cloud/store":      "",
+	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",

@@ -59,6 +59,13 @@ var withoutParams = map[string]string{
 	"api.SandboxService.Kill":        "as Get",
 	"api.SandboxService.Refresh":     "the API has one field",
 	"api.SandboxService.SetLifetime": "the API has one field",
+	"api.SnapshotService.Delete":     "as SandboxService.Kill",
+	"api.TemplateService.AssignTags": "the API has these fields",
+	"api.TemplateService.Delete":     "as SandboxService.Kill",
+	"api.TemplateService.RemoveTags": "the API has these fields",
+	"api.TemplateService.Resolve":    "the API has no field",
+	"api.TemplateService.Tags":       "the API has no field",
+	"sandbox.Client.DeleteSnapshot":  "names one snapshot",
 	"api.VolumeService.Create":       "the API has one field",
 	"api.VolumeService.Delete":       "the API has no field",
 	"api.VolumeService.Get":          "the API has no field",
@@ -143,12 +150,14 @@ var lists = map[string]string{
 
 // sameNames lists names of types that several packages have, and why.
 var sameNames = map[string]string{
-	"Client":  "each makes the calls of its package; that of sandbox has one of api",
-	"Cloud":   "that of sandboxtest has the one of local",
-	"Network": "one thing: that of api is its form in the API",
-	"Option":  "an option of the package",
-	"Volume":  "one thing: that of api is what the API says about it",
-	"Sandbox": "one thing: that of api is what the API says about it",
+	"Client":     "each makes the calls of its package; that of sandbox has one of api",
+	"Cloud":      "that of sandboxtest has the one of local",
+	"Fork":       "that of sandbox has a handle where that of api has an answer",
+	"ForkParams": "a lifetime that is not given is the handle's in sandbox",
+	"Network":    "one thing: that of api is its form in the API",
+	"Option":     "an option of the package",
+	"Sandbox":    "one thing: that of api is what the API says about it",
+	"Volume":     "one thing: that of api is what the API says about it",
 }
 
 // TestSurface holds the exported API to rules.

@@ -81,65 +81,17 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.begin(); err != nil {
-		return nil, err
+	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) (*api.Sandbox, error) {
+		return c.api.Sandboxes.Create(ctx, cfg.createParams())
+	}, func(sb *api.Sandbox) []*api.Sandbox { return []*api.Sandbox{sb} })
+	switch template := clip.Text(cfg.template, 128); {
+	case errors.Is(err, api.ErrNotFound):
+		return nil, fmt.Errorf("sandbox: create from %s: %w: %w", template, ErrUnknownTemplate, err)
+	case err != nil:
+		return nil, fmt.Errorf("sandbox: create from %s: %w", template, err)
 	}
-	type answer struct {
-		sandbox *api.Sandbox
-		err     error
-	}
-	answered := make(chan answer, 1)
-	// The request outlives ctx: only its answer says what has to be undone.
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	go func() {
-		sb, err := c.api.Sandboxes.Create(call, cfg.createParams())
-		answered <- answer{sb, err}
-	}()
-	template := clip.Text(cfg.template, 128)
-	select {
-	case a := <-answered:
-		cancel()
-		c.pending.Done()
-		if errors.Is(a.err, api.ErrNotFound) {
-			return nil, fmt.Errorf("sandbox: create from %s: %w: %w", template, ErrUnknownTemplate, a.err)
-		}
-		if a.err != nil {
-			return nil, fmt.Errorf("sandbox: create from %s: %w", template, a.err)
-		}
-		return newSandbox(c, a.sandbox, cfg, true), nil
-	case <-ctx.Done():
-		go func() {
-			defer c.pending.Done()
-			defer cancel()
-			var a answer
-			select {
-			case a = <-answered:
-			case <-c.hurry:
-				cancel()
-				a = <-answered
-			}
-			switch {
-			case a.err == nil:
-				kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout-createGrace)
-				defer cancel()
-				if err := c.api.Sandboxes.Kill(kill, a.sandbox.ID); err != nil {
-					c.api.Logger().WarnContext(kill, "a sandbox that was given up may live until its timeout", "sandbox", a.sandbox.ID, "error", err)
-				}
-			case call.Err() != nil:
-				c.api.Logger().WarnContext(ctx, "the service did not answer a creation that was given up: if it made a sandbox, that lives until its lifetime is over", "lifetime", cfg.life())
-			}
-		}()
-		return nil, fmt.Errorf("sandbox: create from %s: %w", template, context.Cause(ctx))
-	}
+	return newSandbox(c, made, cfg, true), nil
 }
-
-const (
-	// createTimeout is how long to wait for a creation that was given up: the
-	// service answers or cuts the connection within 70 seconds.
-	createTimeout = 75 * time.Second
-	// createGrace is how much of that time is left once the client is closed.
-	createGrace = 2 * time.Second
-)
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{

@@ -37,6 +37,11 @@
 // another program. With [WithOnTimeout] it is paused instead of killed when its
 // lifetime is over; its handle then keeps it alive only with [WithLease].
 //
+// [Sandbox.Fork] makes copies of a running sandbox, to try several ways from one
+// point on, and [Sandbox.Snapshot] keeps a state that [WithTemplate] makes any number
+// of sandboxes from. E2B's service copies processes and memory, too, a local cloud
+// only the files; the answers say which.
+//
 // # Ports
 //
 // Servers in a sandbox, whatever address they listen on there, are reached with

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,6 +111,76 @@ func ExampleWithOnTimeout() {
 		fmt.Println(err)
 	}
 	// Output: awake
+}
+
+// Copies of a sandbox go different ways from one point on.
+func ExampleSandbox_Fork() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.WriteText(ctx, "story.txt", "Once upon a time", nil); err != nil {
+			return err
+		}
+		forks, err := sb.Fork(ctx, &sandbox.ForkParams{Count: 2})
+		if err != nil {
+			return err
+		}
+		for _, fork := range forks {
+			defer fork.Sandbox.Close()
+		}
+		for i, fork := range forks {
+			if fork.Err != nil {
+				return fork.Err
+			}
+			end := []string{", all was well.", ", nothing was."}[i]
+			result, err := fork.Sandbox.Commands.Run(ctx, "cat >>story.txt; cat story.txt", &sandbox.CommandParams{Stdin: strings.NewReader(end)})
+			if err != nil {
+				return err
+			}
+			fmt.Println(result.Stdout)
+		}
+		story, err := sb.Files.ReadText(ctx, "story.txt", nil)
+		fmt.Println(story)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// Once upon a time, all was well.
+	// Once upon a time, nothing was.
+	// Once upon a time
+}
+
+// A state that is kept, and sandboxes that are made from it when the first one has
+// ended.
+func ExampleSandbox_Snapshot() {
+	defer exampletest.StartCloud()()
+
+	var snapshot *sandbox.Snapshot
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		_, err := sb.Commands.Run(ctx, "mkdir project; echo ready >project/state", nil)
+		if err == nil {
+			snapshot, err = sb.Snapshot(ctx, &sandbox.SnapshotParams{Name: "prepared:v1"})
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	err = sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		result, err := sb.Commands.Run(ctx, "cat project/state", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(result.Stdout)
+		return nil
+	}, sandbox.WithTemplate(snapshot.ID))
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: ready
 }
 
 // Variables stay from one call to the next, and the value of the last expression

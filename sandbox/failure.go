@@ -173,7 +173,7 @@ func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	answer, answered := errors.AsType[*api.Error](err)
 	switch {
 	case err == nil && info.State == api.StatePaused:
-		told.State, told.Reason, told.At = GonePaused, "it is paused; Resume or Connect wakes it up", info.EndAt
+		told.paused(info.EndAt)
 	case answered && told.tell(answer):
 	case !time.Now().Before(endAt):
 		told.State, told.Reason, told.At = GoneExpired, lifetimeEnded, endAt

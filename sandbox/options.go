@@ -51,6 +51,7 @@ type sandboxConfig struct {
 	lifetime, lease time.Duration
 	leaseAsked      bool // by WithLease
 	timeout         timeoutConfig
+	inherits        bool // what the end of the lifetime does, from another sandbox
 	reboot          bool
 	metadata, envs  map[string]string
 	internet        *bool
@@ -137,7 +138,8 @@ func WithInterceptors(i ...connect.Interceptor) Option {
 }
 
 // WithTemplate sets the template to start: an id or a name, with or without a
-// tag. The default is [DefaultTemplate]; an empty name means the default.
+// tag, or the id of a [Snapshot]. The default is [DefaultTemplate]; an empty name
+// means the default.
 func WithTemplate(template string) Option {
 	return func(c *config) error { c.template = cmp.Or(template, c.template); return nil }
 }

@@ -188,7 +188,7 @@ func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	if p == nil {
 		p = &ResumeParams{}
 	}
-	life := cmp.Or(p.Lifetime, sb.life)
+	life := cmp.Or(p.Lifetime, sb.config.life())
 	answered := sb.asleep.asking()
 	sb.lease.pause()
 	defer sb.lease.start(sb.lease.length / 2)

@@ -36,7 +36,7 @@ type Sandbox struct {
 	processes processconnect.ProcessClient
 	code      *codeRunner
 	attached  attached
-	life      time.Duration // what WithLifetime or WithLease said
+	config    sandboxConfig
 
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
@@ -90,7 +90,7 @@ func Use(ctx context.Context, fn func(context.Context, *Sandbox) error, opts ...
 
 func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool) *Sandbox {
 	sb := &Sandbox{
-		client: c, remote: remote, created: created, life: cfg.life(),
+		client: c, remote: remote, created: created, config: cfg,
 		calls: map[*inFlight]struct{}{},
 		endAt: time.Now().Add(cfg.life()),
 	}
@@ -103,7 +103,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
 	sb.lease.sb, sb.lease.length = sb, cfg.renewal()
-	sb.lease.unsure = !created && !cfg.leaseAsked
+	sb.lease.unsure = (!created || cfg.inherits) && !cfg.leaseAsked
 	sb.lease.start(sb.lease.length / 2)
 	return sb
 }

@@ -22,11 +22,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -147,13 +149,15 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	undo = nil
 	c.address = listener.Addr()
+	kept := layers.Open(c.store, o.Logger)
+	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Launch: c.launch, Logger: o.Logger,
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
 	})
 	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Volumes: c.volumes, Store: c.store, Rate: o.Rate, Logger: o.Logger,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
 	c.server = &http.Server{

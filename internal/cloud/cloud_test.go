@@ -66,6 +66,7 @@ type fakeSandbox struct {
 	once    sync.Once
 	gone    chan struct{}
 	err     error
+	fails   struct{ hold, save, thaw error }
 }
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
@@ -75,8 +76,9 @@ func (s *fakeSandbox) Close() error              { s.die(engine.ErrClosed); retu
 func (s *fakeSandbox) SetEgress(e engine.Egress) { s.options.Egress = e }
 
 func (s *fakeSandbox) Freeze(context.Context) error       { return nil }
-func (s *fakeSandbox) Thaw(context.Context) error         { return nil }
-func (s *fakeSandbox) Save(context.Context, string) error { return nil }
+func (s *fakeSandbox) Hold(context.Context) error         { return s.fails.hold }
+func (s *fakeSandbox) Thaw(context.Context) error         { return s.fails.thaw }
+func (s *fakeSandbox) Save(context.Context, string) error { return s.fails.save }
 func (s *fakeSandbox) Memory() int64                      { return 0 }
 
 func (s *fakeSandbox) die(err error) {

@@ -193,6 +193,19 @@ func (r *reachable) Resume(ctx context.Context) error {
 	return nil
 }
 
+// Checkpoint saves the files of the sandbox, which stops for that time; connections into
+// it wait. If it cannot run on, it ends.
+func (r *reachable) Checkpoint(ctx context.Context, dir string) error {
+	if err := r.Hold(ctx); err != nil {
+		return err
+	}
+	err := r.Save(ctx, dir)
+	if failed := r.Thaw(context.WithoutCancel(ctx)); failed != nil {
+		err = errors.Join(err, fmt.Errorf("it cannot run on: %w", failed), r.Sandbox.Close())
+	}
+	return err
+}
+
 // healthDeadline bounds how long envd may take to say that it is healthy.
 const healthDeadline = 3 * time.Second
 

@@ -96,16 +96,8 @@ func byDomain(t *testing.T, cloud []string) []string {
 	if output, err := exec.CommandContext(t.Context(), "getent", "ahosts", "api.localhost").Output(); err != nil {
 		pinned.Skip(t, "names below localhost do not resolve (apt-get install libnss-myhostname): %v %s", err, output)
 	}
-	env := slices.DeleteFunc(slices.Clone(cloud), func(pair string) bool {
+	return slices.DeleteFunc(slices.Clone(cloud), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains([]string{"E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"}, name)
 	})
-	// The SDKs need no more. Python's requests, with which some libraries talk to the
-	// ports of sandboxes, reads only a variable of its own.
-	for _, pair := range cloud {
-		if bundle, found := strings.CutPrefix(pair, "SSL_CERT_FILE="); found {
-			env = append(env, "REQUESTS_CA_BUNDLE="+bundle)
-		}
-	}
-	return env
 }

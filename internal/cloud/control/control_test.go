@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -21,10 +22,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
@@ -48,9 +51,11 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	for _, c := range change {
 		c(&o)
 	}
+	o.Layers = layers.Open(o.Store, slog.New(slog.DiscardHandler))
 	s.registry = lifecycle.New(o)
 	s.Service = New(Options{
 		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
+		Templates: templates.Open(templates.Options{Store: o.Store, Layers: o.Layers}),
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
 	})
@@ -63,6 +68,10 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 		}
 	})
 	return s
+}
+
+func templatesOf(st *store.Store) *templates.Registry {
+	return templates.Open(templates.Options{Store: st, Layers: layers.Open(st, slog.New(slog.DiscardHandler))})
 }
 
 func (s *service) do(t *testing.T, method, path, body string) (*http.Response, string) {
@@ -188,7 +197,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
 		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
 		{"GET", "/sandboxes/" + id + "/metrics", ``, 501, "not supported by this local cloud: metrics of sandboxes"},
-		{"GET", "/templates/base", ``, 501, "not supported by this local cloud: templates"},
+		{"POST", "/v3/templates", `{"name":"a"}`, 501, "not supported by this local cloud: building templates"},
 		{"DELETE", "/templates/team%2Fname%3Atag", ``, 404, "template 'team/name:tag' not found"},
 		{"GET", "/templates/aliases/nope", ``, 404, "template 'nope' not found"},
 		{"GET", "/nothing", ``, 404, "no such path in the API: /nothing"},
@@ -619,8 +628,10 @@ func FuzzParseListQuery(f *testing.F) {
 	f.Add("metadata=user%252520id%3Da%252526b")
 	f.Add("limit=5&order=asc&state=running&template=base&startedAfter=2026-01-01T00:00:00Z")
 	f.Add("nextToken=" + cursor{time.Unix(1, 2).UTC(), "iabc"}.encode(true))
+	st := store.Temporary(f.TempDir())
+	s := &Service{templates: templatesOf(st)}
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := parseListQuery(raw)
+		q, err := s.parseListQuery(raw)
 		if err != nil {
 			if e, ok := errors.AsType[*apiError](err); !ok || e.Code != 400 || len(e.Message) > 2*maxMessage {
 				t.Errorf("got %v, want status 400 and a message of at most %d bytes", err, 2*maxMessage)

@@ -2,12 +2,14 @@ package control
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -63,7 +65,7 @@ func (s *Service) create(d dialect) handler {
 		if err := q.validate(); err != nil {
 			return err
 		}
-		t, err := findTemplate(q.TemplateID)
+		t, build, err := s.findTemplate(q.TemplateID)
 		if err != nil {
 			return err
 		}
@@ -72,17 +74,29 @@ func (s *Service) create(d dialect) handler {
 			return err
 		}
 		request := lifecycle.Request{
-			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: q.EnvVars, Metadata: q.Metadata,
+			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: envsOf(build, q.EnvVars), Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
-			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Volumes: mounts,
+			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts,
 		}
 		sb, err := s.createOnce(r, request)
 		if err != nil {
 			return err
 		}
+		s.templates.Spawn(t.ID)
 		writeJSON(w, http.StatusCreated, s.answer(sb))
 		return nil
 	}
+}
+
+// envsOf returns the environment of a sandbox: that of what it is made from, with what is
+// asked for in its place.
+func envsOf(build templates.Build, asked map[string]string) map[string]string {
+	if len(build.Envs) == 0 {
+		return asked
+	}
+	envs := maps.Clone(build.Envs)
+	maps.Copy(envs, asked)
+	return envs
 }
 
 // lifetime checks a timeout of a create or connect request.

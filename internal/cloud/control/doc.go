@@ -5,9 +5,9 @@
 //
 // # What it serves
 //
-// Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause
-// and resume; volumes and what is in them; aliases of its two templates, base and code-interpreter-v1; the one team,
-// local, and its API keys; health.
+// Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause,
+// resume, snapshots and forks; templates and snapshots with their tags, but no builds;
+// volumes and what is in them; the one team, local, and its API keys; health.
 //
 // # Keys
 //
@@ -29,6 +29,21 @@
 // is its frozen processes, which end then. A memory whose envd did not answer when it was
 // paused is marked with envdUnresponsiveAtPause and can be resumed with memory false only.
 //
+// # Snapshots, forks and templates
+//
+// Snapshots and forks keep the files of a sandbox, which runs on, and not its memory: what
+// is made of them starts its processes anew. The answers say so, with memory false, which
+// the service's do not have; a request may ask for memory false, and is refused if it asks
+// for the memory by name. A sandbox made from a snapshot has the
+// environment of the snapshot's sandbox, with what it is given in its place. A fork whose
+// request has no timeout lives for 300 seconds, which is what the SDKs sent before they
+// left it to the server, and not for the 15 of the schema.
+//
+// A snapshot is a template: GET /snapshots lists the tags of those that are, and GET
+// /templates all others. What no tag points to any longer is removed. A source that ends
+// is gone whether or not it was forked or has snapshots; on the service, it would be
+// paused. Publishing a template is recorded and changes nothing, since there is one team.
+//
 // # Volumes
 //
 // The calls below /volumes are about volumes as such. What is in one is behind
@@ -39,7 +54,7 @@
 //
 // # What it does not
 //
-// Forks, snapshots, metrics and logs, template builds and secrets are answered
+// Metrics and logs, template builds and secrets are answered
 // with 501. Fields of a create request that are known but not supported (mcp,
 // iam, and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -59,6 +61,9 @@ func answerFor(err error) *apiError {
 	if e, ok := errors.AsType[*lifecycle.StateError](err); ok {
 		return conflict(e)
 	}
+	if e, ok := errors.AsType[*templates.Error](err); ok {
+		return &apiError{Code: refused[e.Kind], Message: e.Error()}
+	}
 	if e := noRoom(err); e != nil {
 		return e
 	}
@@ -73,6 +78,15 @@ func answerFor(err error) *apiError {
 	return &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
 }
 
+// refused are the statuses for what is refused of templates.
+var refused = map[templates.Kind]int{
+	templates.NotFound: http.StatusNotFound,
+	templates.Invalid:  http.StatusBadRequest,
+	templates.BuiltIn:  http.StatusForbidden,
+	templates.Conflict: http.StatusConflict,
+	templates.Full:     http.StatusTooManyRequests,
+}
+
 // known are the answers for errors that carry nothing.
 var known = map[error]apiError{
 	lifecycle.ErrClosed:    {Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"},
@@ -85,6 +99,7 @@ var known = map[error]apiError{
 		Code: http.StatusConflict, ErrorCode: "sandbox_snapshot_guest_agent_unresponsive",
 		Message: "envd in the sandbox did not answer when it was paused, and would not if its memory was resumed: resume it with memory false",
 	},
+	layers.ErrGone:           {Code: http.StatusNotFound, Message: "the template has just been deleted"},
 	context.DeadlineExceeded: {Code: http.StatusGatewayTimeout, Message: fmt.Sprintf("not done within %v: it goes on, so look at the sandbox and ask again", requestDeadline)},
 }
 
@@ -103,7 +118,7 @@ func notFound(e *lifecycle.NotFoundError) *apiError {
 func conflict(e *lifecycle.StateError) *apiError {
 	is := map[lifecycle.State]string{
 		lifecycle.Running: "already running", lifecycle.Paused: "already paused",
-		lifecycle.Pausing: "being paused", lifecycle.Resuming: "being resumed", lifecycle.Killing: "being killed",
+		lifecycle.Pausing: "being paused", lifecycle.Snapshotting: "being snapshotted", lifecycle.Resuming: "being resumed", lifecycle.Killing: "being killed",
 	}[e.State]
 	return &apiError{Code: http.StatusConflict, Message: fmt.Sprintf("Sandbox %s is %s", bounded(e.ID), is)}
 }

@@ -171,7 +171,7 @@ func TestRateLimit(t *testing.T) {
 		f := &lifecycletest.Fakes{}
 		r := lifecycle.New(lifecycle.Options{Launch: f.Launch, Store: st})
 		defer r.Close()
-		a := api{New(Options{Key: testKey, Sandboxes: r, Store: st, Rate: RateLimit{PerSecond: 2, Burst: 3}})}
+		a := api{New(Options{Key: testKey, Sandboxes: r, Templates: templatesOf(st), Store: st, Rate: RateLimit{PerSecond: 2, Burst: 3}})}
 		key := []string{"X-API-KEY", testKey}
 		var made keyAnswer
 		a.call(t, "POST", "/api-keys", `{"name":"a"}`, 201, &made, key...)

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"cmp"
 	"encoding/base64"
 	"net/http"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -24,8 +24,8 @@ type listQuery struct {
 	paused       bool // all others
 	ascending    bool
 	startedAfter time.Time
-	template     *lifecycle.Template
-	nothing      bool // asks for something that cannot exist
+	template     string // id
+	nothing      bool   // asks for something that cannot exist
 	limit        int
 	after        *cursor
 }
@@ -37,7 +37,7 @@ type cursor struct {
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	q, err := parseListQuery(r.URL.RawQuery)
+	q, err := s.parseListQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 		if !q.matches(sb) {
 			return false
 		}
-		if sb.State == lifecycle.Running {
+		if sb.Runs() {
 			total++
 		}
 		return q.after == nil || q.compare(sb, *q.after) > 0
@@ -83,9 +83,9 @@ func (q *listQuery) first(all []*lifecycle.Sandbox, n int) []*lifecycle.Sandbox 
 
 // listRunning is the first generation's list: newest first, without pages.
 func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
-	values, err := url.ParseQuery(r.URL.RawQuery)
+	values, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
-		return invalid("the query cannot be parsed")
+		return err
 	}
 	metadata, err := parseMetadata(values.Get("metadata"))
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 }
 
 func (q *listQuery) matches(sb *lifecycle.Sandbox) bool {
-	if runs := sb.State == lifecycle.Running; q.nothing || runs && !q.running || !runs && !q.paused {
+	if runs := sb.Runs(); q.nothing || runs && !q.running || !runs && !q.paused {
 		return false
 	}
 	for key, want := range q.metadata {
@@ -114,25 +114,25 @@ func (q *listQuery) matches(sb *lifecycle.Sandbox) bool {
 			return false
 		}
 	}
-	return !sb.StartedAt.Before(q.startedAfter) && (q.template == nil || *q.template == sb.Template)
+	return !sb.StartedAt.Before(q.startedAfter) && (q.template == "" || q.template == sb.Template.ID)
 }
 
 // compare orders by start time, newest first, then by id; ascending is the
 // exact reverse.
 func (q *listQuery) compare(sb *lifecycle.Sandbox, c cursor) int {
-	order := cmp.Or(c.startedAt.Compare(sb.StartedAt), strings.Compare(sb.ID, c.id))
+	order := comparePaged(cursorOf(sb), c)
 	if q.ascending {
 		return -order
 	}
 	return order
 }
 
-func parseListQuery(raw string) (*listQuery, error) {
-	values, err := url.ParseQuery(raw)
+func (s *Service) parseListQuery(raw string) (*listQuery, error) {
+	values, err := parseQuery(raw)
 	if err != nil {
-		return nil, invalid("the query cannot be parsed")
+		return nil, err
 	}
-	q := &listQuery{limit: maxPage}
+	q := &listQuery{}
 	if q.metadata, err = parseMetadata(values.Get("metadata")); err != nil {
 		return nil, err
 	}
@@ -168,22 +168,16 @@ func parseListQuery(raw string) (*listQuery, error) {
 		if strings.Contains(name, ":") {
 			return nil, invalid("template must not have a tag here")
 		}
-		if t, err := findTemplate(name); err == nil {
-			q.template = &t
-		} else {
-			q.nothing = true
-		}
+		t, err := s.templates.Get(templates.ParseReference(name))
+		q.template, q.nothing = t.ID, err != nil
 	}
-	if limit := values.Get("limit"); limit != "" {
-		q.limit, err = strconv.Atoi(limit)
-		if err != nil || q.limit < 1 || q.limit > maxPage {
-			return nil, invalid("limit must be between 1 and %d", maxPage)
-		}
+	if q.limit, err = pageLimit(values.Get("limit")); err != nil {
+		return nil, err
 	}
 	if token := values.Get("nextToken"); token != "" {
 		c, ascending, ok := decodeCursor(token)
 		if !ok || ascending != q.ascending {
-			return nil, errorf(http.StatusBadRequest, "Invalid next token")
+			return nil, errBadToken
 		}
 		q.after = &c
 	}

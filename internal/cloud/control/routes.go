@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // handler answers one method of one path. The error it returns becomes the
@@ -26,28 +28,28 @@ func (s *Service) routes() *http.ServeMux {
 		"/sandboxes/{id}/refreshes":  {"POST": s.refresh},
 		"/templates/aliases/{alias}": {"GET": s.alias},
 		"/sandboxes/{id}/pause":      {"POST": s.pause},
-		"/sandboxes/{id}/fork":       {"POST": s.unservedSandbox("forking sandboxes")},
-		"/sandboxes/{id}/snapshots":  {"POST": s.unservedSandbox("snapshots")},
+		"/sandboxes/{id}/fork":       {"POST": s.fork},
+		"/sandboxes/{id}/snapshots":  {"POST": s.snapshot},
 		"/sandboxes/{id}/network":    {"PUT": s.setNetwork},
 		"/sandboxes/{id}/metrics":    {"GET": s.unservedSandbox("metrics of sandboxes")},
 		"/sandboxes/{id}/logs":       {"GET": s.unservedSandbox("logs of sandboxes")},
 		"/v2/sandboxes/{id}/logs":    {"GET": s.unservedSandbox("logs of sandboxes")},
 		"/sandboxes/metrics":         {"GET": unserved("metrics of sandboxes")},
-		"/snapshots":                 {"GET": unserved("snapshots")},
+		"/snapshots":                 {"GET": s.listSnapshots},
 		pathTeams:                    {"GET": s.teams},
 		pathKeys:                     {"GET": s.listKeys, "POST": s.createKey},
 		pathKeys + "/{id}":           {"PATCH": s.renameKey, "DELETE": s.deleteKey},
 		"/teams/{id}/{rest...}":      {"GET": unserved("metrics of teams")},
-		"/templates":                 {"GET": unserved("listing templates")},
-		"/v2/templates":              {"GET": unserved("listing templates")},
+		"/templates":                 {"GET": s.listTemplates},
+		"/v2/templates":              {"GET": s.pageTemplates},
 		"/v3/templates":              {"POST": unserved("building templates")},
-		"/templates/{id}":            {"GET": unservedTemplate("templates"), "DELETE": unservedTemplate("deleting templates and snapshots")},
-		"/templates/tags":            {"POST": unserved("template tags"), "DELETE": unserved("template tags")},
-		"/templates/{id}/{rest...}":  {"GET": unservedTemplate("building templates"), "POST": unservedTemplate("building templates")},
+		"/templates/{id}":            {"GET": s.getTemplate, "DELETE": s.deleteTemplate, "PATCH": s.publish},
+		"/templates/tags":            {"POST": s.assignTags, "DELETE": s.removeTags},
+		"/templates/{id}/{rest...}":  {"GET": s.ofTemplate, "POST": s.unservedTemplate("building templates")},
 		"/v2/templates/{id}/{rest...}": {
-			"GET": unservedTemplate("building templates"), "POST": unservedTemplate("building templates"),
+			"GET": s.unservedTemplate("building templates"), "POST": s.unservedTemplate("building templates"),
 		},
-		"/v2/templates/{id}": {"PATCH": unservedTemplate("changing templates")},
+		"/v2/templates/{id}": {"PATCH": s.publish},
 		"/volumes":           {"GET": s.listVolumes, "POST": s.createVolume},
 		"/volumes/{id}":      {"GET": s.getVolume, "DELETE": s.deleteVolume},
 		"/secrets":           {"GET": unserved("secrets"), "POST": unserved("secrets")},
@@ -107,9 +109,9 @@ func (s *Service) unservedSandbox(what string) handler {
 }
 
 // unservedTemplate is unserved for what belongs to a template.
-func unservedTemplate(what string) handler {
+func (s *Service) unservedTemplate(what string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := findTemplate(r.PathValue("id")); err != nil {
+		if _, err := s.templates.Get(templates.ParseReference(r.PathValue("id"))); err != nil {
 			return err
 		}
 		return unserved(what)(w, r)

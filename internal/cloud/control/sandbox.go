@@ -81,11 +81,17 @@ const (
 )
 
 func stateOf(sb lifecycle.Sandbox) string {
-	if sb.State == lifecycle.Running {
+	if sb.Runs() {
 		return stateRunning
 	}
 	return statePaused
 }
+
+// What is kept of a sandbox.
+const (
+	modeFull  = "full" // its memory, too
+	modeFiles = "filesystem"
+)
 
 func (s *Service) detail(sb lifecycle.Sandbox) detail {
 	d := detail{
@@ -96,13 +102,13 @@ func (s *Service) detail(sb lifecycle.Sandbox) detail {
 		d.Lifecycle.OnTimeout = "pause"
 	}
 	switch {
-	case sb.State == lifecycle.Running:
+	case sb.Runs():
 		d.Domain = s.options.Domain
 	case sb.State != lifecycle.Paused:
 	case sb.Memory:
-		d.PauseMode = "full"
+		d.PauseMode = modeFull
 	default:
-		d.PauseMode = "filesystem"
+		d.PauseMode = modeFiles
 	}
 	return d
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -37,6 +38,7 @@ type Options struct {
 	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
+	Templates   *templates.Registry
 	Volumes     *volumes.Registry
 	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
@@ -47,6 +49,7 @@ type Options struct {
 type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
+	templates *templates.Registry
 	volumes   *volumes.Registry
 	keys      *keyring
 	mux       *http.ServeMux
@@ -60,7 +63,7 @@ func New(o Options) *Service {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, volumes: o.Volumes, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, volumes: o.Volumes, keys: newKeyring(o)}
 	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }

@@ -190,7 +190,7 @@ func BenchmarkList10000(b *testing.B) {
 	}
 	r := lifecycle.New(lifecycle.Options{Store: st})
 	defer r.Close()
-	s := New(Options{Key: testKey, Sandboxes: r, Store: st, Rate: RateLimit{PerSecond: 1e9, Burst: 1e9}})
+	s := New(Options{Key: testKey, Sandboxes: r, Templates: templatesOf(st), Store: st, Rate: RateLimit{PerSecond: 1e9, Burst: 1e9}})
 	for name, query := range map[string]string{"page": "", "last page": "?order=asc&startedAfter=1970-01-01T02:46:39Z", "metadata": "?metadata=n%3D77"} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {

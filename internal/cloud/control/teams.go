@@ -4,12 +4,14 @@ import (
 	"net/http"
 	"time"
 	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // The one team of a local cloud.
 const (
 	teamID   = "00000000-0000-4000-8000-000000000000"
-	teamName = "local"
+	teamName = templates.Team
 )
 
 var (

@@ -2,44 +2,286 @@ package control
 
 import (
 	"net/http"
-	"slices"
-	"strings"
+	"net/url"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// templates are the templates that every service has. They differ only in name:
-// both include the interpreter.
-var templates = []lifecycle.Template{
-	{ID: "localbasetemplate000", Alias: "base"},
-	{ID: "localcodeinterpreter", Alias: "code-interpreter-v1"},
+// findTemplate resolves what a client calls a template.
+func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
+	t, build, err := s.templates.Find(templates.ParseReference(reference))
+	return lifecycle.Template{ID: t.ID, Alias: t.Name}, build, err
 }
-
-// findTemplate resolves an alias or id, with an optional tag. Only the default
-// tag exists.
-func findTemplate(reference string) (lifecycle.Template, error) {
-	name, tag, _ := strings.Cut(reference, ":")
-	name, tag = normal(name), normal(tag)
-	i := slices.IndexFunc(templates, func(t lifecycle.Template) bool { return t.Alias == name || t.ID == name })
-	switch {
-	case i < 0:
-		return lifecycle.Template{}, errorf(http.StatusNotFound, "template '%s' not found", bounded(reference))
-	case tag != "" && tag != "default":
-		return lifecycle.Template{}, errorf(http.StatusNotFound, "template '%s' has no tag '%s'", templates[i].Alias, bounded(tag))
-	}
-	return templates[i], nil
-}
-
-func normal(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 func (s *Service) alias(w http.ResponseWriter, r *http.Request) error {
-	t, err := findTemplate(r.PathValue("alias"))
+	ref := templates.ParseReference(r.PathValue("alias"))
+	if err := ref.CheckTeam(); err != nil {
+		return err
+	}
+	t, _, err := s.templates.Find(ref)
 	if err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, struct {
 		TemplateID string `json:"templateID"`
 		Public     bool   `json:"public"`
-	}{t.ID, true})
+	}{t.ID, t.Public})
+	return nil
+}
+
+// templateAnswer is an element of a list of templates.
+type templateAnswer struct {
+	TemplateID    string     `json:"templateID"`
+	BuildID       string     `json:"buildID"`
+	CPUCount      int        `json:"cpuCount"`
+	MemoryMB      int        `json:"memoryMB"`
+	DiskSizeMB    int        `json:"diskSizeMB"`
+	Public        bool       `json:"public"`
+	Aliases       []string   `json:"aliases"`
+	Names         []string   `json:"names"`
+	CreatedAt     time.Time  `json:"createdAt"`
+	UpdatedAt     time.Time  `json:"updatedAt"`
+	CreatedBy     *struct{}  `json:"createdBy"` // no user is known
+	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
+	SpawnCount    int        `json:"spawnCount"`
+	BuildCount    int        `json:"buildCount"`
+	EnvdVersion   string     `json:"envdVersion"`
+	BuildStatus   string     `json:"buildStatus"`
+}
+
+// buildReady is the status of every build that there is.
+const buildReady = "ready"
+
+func (s *Service) templateAnswer(t templates.Template) templateAnswer {
+	spawned := s.templates.Spawned(t.ID)
+	a := templateAnswer{
+		TemplateID: t.ID, BuildID: t.Builds[len(t.Builds)-1].ID,
+		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
+		Public: t.Public, Aliases: namesOf(t.Name), Names: namesOf(t.FullName()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt,
+		SpawnCount: spawned.Count, BuildCount: len(t.Builds), EnvdVersion: s.options.EnvdVersion, BuildStatus: buildReady,
+	}
+	if spawned.Count > 0 {
+		a.LastSpawnedAt = &spawned.Last
+	}
+	return a
+}
+
+// namesOf returns a list of the name, or of none if it is "".
+func namesOf(name string) []string {
+	if name == "" {
+		return []string{}
+	}
+	return []string{name}
+}
+
+// allTemplates returns the templates that are no snapshots, which have a list of their
+// own.
+func (s *Service) allTemplates(query url.Values) ([]templates.Template, error) {
+	if team := query.Get("teamID"); team != "" && team != teamID {
+		return nil, errorf(http.StatusBadRequest, "no access to that team: this local cloud has only %s", teamID)
+	}
+	var all []templates.Template
+	for _, t := range s.templates.All() {
+		if !t.Snapshot() {
+			all = append(all, t)
+		}
+	}
+	return all, nil
+}
+
+func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	all, err := s.allTemplates(query)
+	if err != nil {
+		return err
+	}
+	s.writeTemplates(w, all)
+	return nil
+}
+
+func (s *Service) pageTemplates(w http.ResponseWriter, r *http.Request) error {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	all, err := s.allTemplates(query)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(w, query, all, func(t templates.Template) cursor { return cursor{t.CreatedAt, t.ID} })
+	if err != nil {
+		return err
+	}
+	s.writeTemplates(w, page)
+	return nil
+}
+
+func (s *Service) writeTemplates(w http.ResponseWriter, page []templates.Template) {
+	answer := make([]templateAnswer, len(page))
+	for i, t := range page {
+		answer[i] = s.templateAnswer(t)
+	}
+	writeJSON(w, http.StatusOK, answer)
+}
+
+// buildAnswer is a build of a template as clients see it.
+type buildAnswer struct {
+	BuildID     string    `json:"buildID"`
+	Status      string    `json:"status"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	FinishedAt  time.Time `json:"finishedAt"`
+	CPUCount    int       `json:"cpuCount"`
+	MemoryMB    int       `json:"memoryMB"`
+	DiskSizeMB  int       `json:"diskSizeMB"`
+	EnvdVersion string    `json:"envdVersion"`
+}
+
+// getTemplate answers with a template and a page of its builds, newest first.
+func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	page, err := pageOf(w, query, t.Newest(), func(b templates.Build) cursor { return cursor{b.CreatedAt, b.ID} })
+	if err != nil {
+		return err
+	}
+	of := s.templateAnswer(t)
+	answer := struct {
+		TemplateID    string        `json:"templateID"`
+		Public        bool          `json:"public"`
+		Aliases       []string      `json:"aliases"`
+		Names         []string      `json:"names"`
+		CreatedAt     time.Time     `json:"createdAt"`
+		UpdatedAt     time.Time     `json:"updatedAt"`
+		LastSpawnedAt *time.Time    `json:"lastSpawnedAt"`
+		SpawnCount    int           `json:"spawnCount"`
+		Builds        []buildAnswer `json:"builds"`
+	}{t.ID, t.Public, of.Aliases, of.Names, t.CreatedAt, t.UpdatedAt, of.LastSpawnedAt, of.SpawnCount, make([]buildAnswer, len(page))}
+	for i, b := range page {
+		answer.Builds[i] = buildAnswer{
+			BuildID: b.ID, Status: buildReady, CreatedAt: b.CreatedAt, UpdatedAt: b.CreatedAt, FinishedAt: b.CreatedAt,
+			CPUCount: of.CPUCount, MemoryMB: of.MemoryMB, DiskSizeMB: of.DiskSizeMB, EnvdVersion: of.EnvdVersion,
+		}
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// deleteTemplate deletes a template or a snapshot. The service does not look at the tag
+// either: all builds of the template go.
+func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
+	err := s.templates.Delete(templates.ParseReference(r.PathValue("id")), func(id string) bool {
+		return len(s.sandboxes.List(func(sb *lifecycle.Sandbox) bool { return sb.Template.ID == id })) > 0
+	})
+	if err != nil {
+		return err
+	}
+	noContent(w)
+	return nil
+}
+
+// publish records whether a template is public, which changes nothing: there is one team.
+func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Public *bool `json:"public"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
+	if err == nil && q.Public != nil {
+		t, err = s.templates.Publish(templates.ParseReference(r.PathValue("id")), *q.Public)
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Names []string `json:"names"`
+	}{namesOf(t.FullName())})
+	return nil
+}
+
+// tagAnswer is a tag as clients see it.
+type tagAnswer struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// ofTemplate answers GET for what is below a template. For tags there can be no path of
+// its own in the table, since it would also match an alias that is called tags.
+func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
+	if r.PathValue("rest") == "tags" {
+		return s.listTags(w, r)
+	}
+	return s.unservedTemplate("building templates")(w, r)
+}
+
+func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {
+	ref := templates.ParseReference(r.PathValue("id"))
+	if err := ref.CheckTeam(); err != nil {
+		return err
+	}
+	t, err := s.templates.Get(ref)
+	if err != nil {
+		return err
+	}
+	answer := []tagAnswer{}
+	for _, name := range t.TagNames() {
+		tag := t.Tags[name]
+		answer = append(answer, tagAnswer{name, tag.Build, tag.CreatedAt})
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+func (s *Service) assignTags(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Target string   `json:"target"`
+		Tags   []string `json:"tags"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	if q.Target == "" {
+		return invalid("target is missing")
+	}
+	build, assigned, err := s.templates.Assign(templates.ParseReference(q.Target), q.Tags)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusCreated, struct {
+		Tags    []string `json:"tags"`
+		BuildID string   `json:"buildID"`
+	}{assigned, build.ID})
+	return nil
+}
+
+func (s *Service) removeTags(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Name string   `json:"name"`
+		Tags []string `json:"tags"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	if q.Name == "" {
+		return invalid("name is missing")
+	}
+	if err := s.templates.Unassign(templates.ParseReference(q.Name), q.Tags); err != nil {
+		return err
+	}
+	noContent(w)
 	return nil
 }

@@ -40,6 +40,9 @@ type Sandbox interface {
 	// what is connected through Dial and Egress. It is idempotent, and Close ends a
 	// frozen sandbox as any other. If it fails, or ctx ends, nothing stays stopped.
 	Freeze(ctx context.Context) error
+	// Hold is Freeze for a moment: it cuts nothing, and what is connected waits. Of a
+	// frozen sandbox it changes nothing.
+	Hold(ctx context.Context) error
 	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
 	Thaw(ctx context.Context) error
 	// Save copies the files that were written in a frozen sandbox to dir, an empty

@@ -8,6 +8,7 @@
 //	pausing   on the way to paused                          keeps its place until it is paused
 //	paused    has no place; see below what is kept of it    until Connect, Resume, Wake, Kill
 //	resuming  on the way to running                         has a place again
+//	snapshotting  running, and standing still for a moment  until its files are copied
 //	killing   on the way out; only Kill's caller waits      keeps its place until everything in it is dead
 //	ended     how it ended is remembered for an hour
 //
@@ -26,4 +27,15 @@
 // sandbox that ends in any other way after it was resumed is paused again, as it was at
 // its latest pause, and can be resumed from these files. A sandbox that is resumed
 // without its memory loses that memory: its frozen processes end.
+//
+// # Snapshots and forks
+//
+// A snapshot copies the written files of a running sandbox to a layer. The sandbox stands
+// still for that time, and is the same afterwards. Whoever begins with the layer begins
+// with a copy of these files, so that the layer may go as soon as it has started. A fork
+// is a snapshot whose one layer all children begin with, and that goes with the call.
+//
+// Unlike on the service, a snapshot is nothing that its source could be resumed from: a
+// source that ends is gone, unless it was paused before. The disk of a machine would fill
+// with what nobody asked to keep.
 package lifecycle

@@ -50,8 +50,8 @@ func TestRaces(t *testing.T) {
 				work.Go(func() { s.fakes.Fake(ids[1]).Die(context.Canceled) })
 			}
 			work.Wait()
-			for _, id := range ids {
-				_ = s.Kill(id)
+			for _, sb := range s.List(everything) { // also the children of forks
+				_ = s.Kill(sb.ID)
 			}
 			synctest.Wait()
 			if left := s.List(everything); len(left) != 0 {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
@@ -37,6 +38,9 @@ type Options struct {
 	// the registry.
 	Store *store.Store
 
+	// Layers keeps what sandboxes begin with; nil: those of Store.
+	Layers *layers.Set
+
 	// Launch starts a sandbox. The registry closes every sandbox that Launch
 	// returned: on request, when its lifetime is over, and in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
@@ -47,6 +51,7 @@ type Options struct {
 type Registry struct {
 	options Options
 	store   *store.Store
+	layers  *layers.Set
 
 	wake chan struct{}  // a deadline changed
 	stop chan struct{}  // closed by Close
@@ -110,9 +115,13 @@ func New(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Layers == nil {
+		o.Layers = layers.Open(o.Store, o.Logger)
+	}
 	r := &Registry{
 		options:  o,
 		store:    o.Store,
+		layers:   o.Layers,
 		wake:     make(chan struct{}, 1),
 		stop:     make(chan struct{}),
 		records:  map[string]*record{},
@@ -127,12 +136,21 @@ func New(o Options) *Registry {
 // MaxLifetime returns the longest lifetime a sandbox may have.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
+// MaxSandboxes returns how many sandboxes may run at once.
+func (r *Registry) MaxSandboxes() int { return r.options.MaxSandboxes }
+
 // Create starts a sandbox and records it. Its lifetime counts from the moment
 // it runs. Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a
-// [*LaunchError], and ctx's, after which nothing of the sandbox is left.
+// [*LaunchError], [layers.ErrGone], and ctx's, after which nothing of the sandbox is left.
 func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
+	files, release, err := r.files(q.Layers)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer release()
+	q.Layers = nil // which it does not need any longer when it has started
 	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed())}
-	spec, err := rec.spec("")
+	spec, err := rec.spec(files)
 	if err != nil {
 		return Sandbox{}, &RefusedError{err.Error()}
 	}

@@ -33,6 +33,9 @@ type Request struct {
 	Volumes                           []VolumeMount
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
+	// Layers are the ids of the layers that it begins with a copy of, lowest first, and
+	// that the caller holds until Create has returned. They are no part of the record.
+	Layers []string `json:"-"`
 }
 
 // VolumeMount is a volume that a sandbox has, and where.
@@ -75,6 +78,10 @@ type Sandbox struct {
 	Memory, Unresponsive bool
 }
 
+// Runs reports whether it runs, as its clients see it: for the moment of a snapshot its
+// processes stand still.
+func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
+
 // A Spec describes a sandbox to launch.
 type Spec struct {
 	ID           string
@@ -107,6 +114,9 @@ type Instance interface {
 	// Save copies what was written in a paused sandbox to dir, an empty directory, and
 	// syncs it. A Spec's Files may name it then.
 	Save(ctx context.Context, dir string) error
+	// Checkpoint is Save for a running sandbox. Its processes stop for that time, and
+	// connections into it wait. If it cannot run on after that, it ends.
+	Checkpoint(ctx context.Context, dir string) error
 	// Memory returns the bytes of memory that it uses; 0 if that is not known.
 	Memory() int64
 	// Healthy returns an error if the sandbox's envd does not answer.

@@ -9,12 +9,13 @@ const (
 	Pausing
 	Paused
 	Resuming
+	Snapshotting
 	Killing
 	states // how many there are
 )
 
 func (s State) String() string {
-	return [...]string{"running", "pausing", "paused", "resuming", "killing"}[s]
+	return [...]string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}[s]
 }
 
 // event is what a caller, or the clock, wants of a sandbox.
@@ -28,6 +29,8 @@ const (
 	onLifetime
 	onNetwork
 	onKill
+	onSnapshot
+	onFork
 	onWake
 	onExpiry
 	onDeath
@@ -45,18 +48,19 @@ const (
 	absent              // as if there was no such sandbox
 )
 
-// table says what an event does in each state. The service has the same table; what it
-// has besides, snapshots, would be another column.
+// table says what an event does in each state. The service has the same table.
 var table = [events][states]reply{
-	//           running pausing paused  resuming killing
-	onGet:      {act, act, act, act, absent},
-	onConnect:  {act, wait, act, join, refuse},
-	onResume:   {refuse, wait, act, join, absent},
-	onPause:    {act, join, refuse, wait, absent},
-	onLifetime: {act, refuse, absent, refuse, refuse},
-	onNetwork:  {act, refuse, absent, refuse, absent},
-	onKill:     {act, act, act, act, absent},
-	onWake:     {act, wait, act, join, absent},
-	onExpiry:   {act, absent, absent, absent, absent},
-	onDeath:    {act, wait, act, wait, absent},
+	//           running pausing paused  resuming snapshotting killing
+	onGet:      {act, act, act, act, act, absent},
+	onConnect:  {act, wait, act, join, wait, refuse},
+	onResume:   {refuse, wait, act, join, refuse, absent},
+	onPause:    {act, join, refuse, wait, wait, absent},
+	onLifetime: {act, refuse, absent, refuse, refuse, refuse},
+	onNetwork:  {act, refuse, absent, refuse, refuse, absent},
+	onKill:     {act, act, act, act, act, absent},
+	onSnapshot: {act, wait, absent, wait, refuse, absent},
+	onFork:     {act, wait, refuse, wait, refuse, absent},
+	onWake:     {act, wait, act, join, wait, absent},
+	onExpiry:   {act, absent, absent, absent, absent, absent},
+	onDeath:    {act, wait, act, wait, wait, absent},
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -17,7 +19,8 @@ import (
 // stage is a registry of fakes in which operations can be held up.
 type stage struct {
 	*lifecycle.Registry
-	fakes lifecycletest.Fakes
+	fakes  lifecycletest.Fakes
+	layers *layers.Set
 
 	mu    sync.Mutex
 	held  map[lifecycletest.Operation]chan struct{}
@@ -29,7 +32,7 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	s := &stage{held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}}
 	s.fakes.Hook = func(ctx context.Context, _ string, op lifecycletest.Operation) error {
 		s.mu.Lock()
-		held, fails := s.held[op], s.fails[op]
+		held := s.held[op]
 		s.mu.Unlock()
 		if held != nil {
 			select {
@@ -38,12 +41,16 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 				return ctx.Err()
 			}
 		}
-		return fails
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.fails[op]
 	}
 	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {
 		c(&o)
 	}
+	s.layers = layers.Open(o.Store, slog.New(slog.DiscardHandler))
+	o.Layers = s.layers
 	s.Registry = lifecycle.New(o)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
@@ -133,24 +140,37 @@ var calls = map[string]func(context.Context, *stage, string) string{
 		return outcome("204", s.SetEgress(id, nil, nil, nil))
 	},
 	"kill": func(_ context.Context, s *stage, id string) string { return outcome("204", s.Kill(id)) },
+	"snapshot": func(ctx context.Context, s *stage, id string) string {
+		_, layer, err := s.Snapshot(ctx, id)
+		if err == nil {
+			s.layers.Release(layer)
+		}
+		return outcome("201", err)
+	},
+	"fork": func(ctx context.Context, s *stage, id string) string {
+		_, err := s.Fork(ctx, id, 1, time.Hour)
+		return outcome("201", err)
+	},
 	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
 }
 
 // Every call in every state does what the service does.
 func TestStates(t *testing.T) {
 	t.Parallel()
-	states := []string{"running", "pausing", "paused", "resuming", "killing"}
-	for call, wants := range map[string][5]string{
+	states := []string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}
+	for call, wants := range map[string][6]string{
 		// "waits" is for the transition.
-		"get":            {"running", "pausing", "paused", "resuming", "gone killed"},
-		"connect":        {"200", "waits 201", "201", "waits 201", "refused killing"},
-		"resume":         {"refused running", "waits 201", "201", "waits 201", "gone killed"},
-		"pause":          {"204", "waits 204", "refused paused", "waits 204", "gone killed"},
-		"pause to files": {"204", "waits 204", "refused paused", "waits 204", "gone killed"},
-		"timeout":        {"204", "refused pausing", "is paused", "refused resuming", "refused killing"},
-		"network":        {"204", "refused pausing", "is paused", "refused resuming", "gone killed"},
-		"kill":           {"204", "204", "204", "204", "gone killed"},
-		"wake":           {"ok", "waits ok", "ok", "waits ok", "asleep"},
+		"get":            {"running", "pausing", "paused", "resuming", "snapshotting", "gone killed"},
+		"connect":        {"200", "waits 201", "201", "waits 201", "waits 200", "refused killing"},
+		"resume":         {"refused running", "waits 201", "201", "waits 201", "refused snapshotting", "gone killed"},
+		"pause":          {"204", "waits 204", "refused paused", "waits 204", "waits 204", "gone killed"},
+		"pause to files": {"204", "waits 204", "refused paused", "waits 204", "waits 204", "gone killed"},
+		"timeout":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "refused killing"},
+		"network":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "gone killed"},
+		"kill":           {"204", "204", "204", "204", "204", "gone killed"},
+		"snapshot":       {"201", "waits is paused", "is paused", "waits 201", "refused snapshotting", "gone killed"},
+		"fork":           {"201", "waits refused paused", "refused paused", "waits 201", "refused snapshotting", "gone killed"},
+		"wake":           {"ok", "waits ok", "ok", "waits ok", "waits ok", "asleep"},
 	} {
 		for i, state := range states {
 			t.Run(call+" "+state, func(t *testing.T) {
@@ -202,6 +222,13 @@ func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 		s.pause(t, id, lifecycle.PauseOptions{})
 		release = s.hold(lifecycletest.Resume)
 		go func() { _, _, _ = s.Connect(t.Context(), id, day) }()
+	case "snapshotting":
+		release = s.hold(lifecycletest.Checkpoint)
+		go func() {
+			if _, layer, err := s.Snapshot(t.Context(), id); err == nil {
+				s.layers.Release(layer)
+			}
+		}()
 	case "killing":
 		release = s.hold(lifecycletest.Close)
 		go func() { _ = s.Kill(id) }()

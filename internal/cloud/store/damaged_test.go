@@ -98,7 +98,7 @@ func TestDamaged(t *testing.T) {
 		"missing":       {func(t *testing.T, path string) { _ = os.Remove(path) }, errDamaged.Error()},
 		"no seed":       {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Delete(seedKey) }), errDamaged.Error()},
 		"no table":      {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(Keys)) }), errDamaged.Error()},
-		"newer":         {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("7")) }), "version 7 of the schema; this one knows 2"},
+		"newer":         {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("7")) }), "version 7 of the schema; this one knows 3"},
 		"wrong schema":  {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("x")) }), errDamaged.Error()},
 		"other program": {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket(about) }), "another program"},
 	} {
@@ -203,8 +203,31 @@ func TestMigration(t *testing.T) {
 	if err := d.close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "a newer e2bctl wrote it (version 3") {
+	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "a newer e2bctl wrote it (version 4") {
 		t.Errorf("got error %v, want the older program to be refused", err)
+	}
+}
+
+// What the first version wrote is there in this one.
+func TestFirstVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := &database{dir: dir}
+	if err := d.open(filepath.Join(dir, databaseFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.update(func(tx *bolt.Tx) error {
+		return errors.Join(tx.DeleteBucket([]byte(Layers)), tx.DeleteBucket([]byte(Templates)), tx.DeleteBucket([]byte(Volumes)), tx.Bucket([]byte(about)).Put(schemaKey, []byte("1")))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.put(Keys, "a", entry{value: []byte("text")}.encode()), d.close()); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir)
+	put(t, s, Layers, "layer-a", "", fill(t, s, "text"))
+	if keys, err := s.Records(Keys); err != nil || len(keys) != 1 || string(keys[0].Value) != "text" {
+		t.Errorf("got %v and error %v, want the record of the first version", keys, err)
 	}
 }
 

@@ -32,6 +32,14 @@ var migrations = []func(*bolt.Tx) error{
 		return err
 	},
 	func(tx *bolt.Tx) error {
+		for _, table := range []Table{Layers, Templates} {
+			if _, err := tx.CreateBucket([]byte(table)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	func(tx *bolt.Tx) error {
 		_, err := tx.CreateBucket([]byte(Volumes))
 		return err
 	},

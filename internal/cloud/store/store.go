@@ -20,10 +20,12 @@ const (
 	Sandboxes Table = "sandboxes" // those that can be resumed
 	Running   Table = "running"   // those that ran when the process ended, without a directory
 	Keys      Table = "keys"      // API keys
+	Layers    Table = "layers"    // files that sandboxes begin with
+	Templates Table = "templates" // what names layers
 	Volumes   Table = "volumes"   // volumes; the directory has the files
 )
 
-var tables = []Table{Sandboxes, Running, Keys, Volumes}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")

@@ -30,6 +30,10 @@ func TestSurvey(t *testing.T) {
 	put(t, s, Sandboxes, "b", "", locked)
 	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
+	put(t, s, Layers, "a", "", fill(t, s, "text"))
+	if got, err := Survey(t.Context(), dir, Layers); err != nil || len(got) != 1 || got[0].ID != "a" {
+		t.Errorf("layers: got %v and error %v, want only a", got, err)
+	}
 	volume := put(t, s, Volumes, "a", "", fill(t, s, "text"))
 	kept, err := Survey(t.Context(), dir, Sandboxes)
 	if err != nil {

@@ -46,24 +46,35 @@ func newPause() pause {
 
 // Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every
 // connection into it and out of it. If it fails, or ctx ends, nothing stays stopped.
-func (s *Sandbox) Freeze(ctx context.Context) error {
-	if err := s.freeze(ctx); err != nil {
+func (s *Sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
+
+// Hold stops every process of the sandbox until [Sandbox.Thaw], and cuts nothing: what is
+// connected waits. If it fails, or ctx ends, nothing stays stopped.
+func (s *Sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
+
+func (s *Sandbox) stop(ctx context.Context, cut bool) error {
+	if err := s.freeze(ctx, cut); err != nil {
 		return fmt.Errorf("room: freeze sandbox %s: %w", s.options.ID, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) freeze(ctx context.Context) error {
+func (s *Sandbox) freeze(ctx context.Context, cut bool) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
 	defer s.endTurn()
+	if cut {
+		s.pause.shutOff()
+	}
 	if s.pause.thaw != nil {
+		if cut {
+			s.holdEgress(true)
+		}
 		return nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
 	defer cancel()
-	s.pause.shutOff()
 	s.pause.holdKernels(ctx)
 	thaw, err := s.stopProcesses(ctx)
 	if s.reason.Load() != nil {
@@ -74,7 +85,9 @@ func (s *Sandbox) freeze(ctx context.Context) error {
 		s.pause.open()
 		return err
 	}
-	s.holdEgress(true)
+	if cut {
+		s.holdEgress(true)
+	}
 	s.pause.thaw = thaw
 	return nil
 }

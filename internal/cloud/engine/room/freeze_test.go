@@ -209,6 +209,60 @@ func TestFreeze(t *testing.T) {
 	})
 }
 
+// TestHold: nothing runs while a sandbox is held, and connections into it wait: open ones
+// and new ones. A freeze of it cuts them.
+func TestHold(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
+		hold := func() {
+			t.Helper()
+			if err := s.Hold(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		startCrowd(t, s)
+		open, err := s.Dial(t.Context(), 49983)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer open.Close()
+		hold()
+		isStill(t, s)
+		if err := s.Save(t.Context(), t.TempDir()); err != nil {
+			t.Error(err)
+		}
+		dialled := make(chan error, 1)
+		go func() {
+			conn, err := s.Dial(t.Context(), 49983)
+			if err == nil {
+				err = conn.Close()
+			}
+			dialled <- err
+		}()
+		if _, err := io.WriteString(open, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			t.Error(err)
+		}
+		thaw(t, s)
+		if err := <-dialled; err != nil {
+			t.Errorf("a connection that was opened meanwhile: got %v", err)
+		}
+		if _, err := open.Read(make([]byte, 1)); err != nil {
+			t.Errorf("the answer to what was written meanwhile: got %v", err)
+		}
+		hold()
+		freeze(t, s)
+		if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, engine.ErrFrozen) {
+			t.Errorf("dialling after the freeze: got %v, want %v", err, engine.ErrFrozen)
+		}
+		if _, err := open.Read(make([]byte, 64<<10)); err == nil { // what is left of the answer
+			if _, err = open.Read(make([]byte, 1)); err == nil {
+				t.Error("a connection that was open is not cut")
+			}
+		}
+		thaw(t, s)
+	})
+}
+
 // TestFreezeChain: processes that start others faster than anything could list them are
 // frozen, go on when thawed, and end with the sandbox.
 func TestFreezeChain(t *testing.T) {

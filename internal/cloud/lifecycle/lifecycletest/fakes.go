@@ -34,11 +34,12 @@ type Operation string
 
 // The operations.
 const (
-	Pause   Operation = "pause"
-	Resume  Operation = "resume"
-	Save    Operation = "save"
-	Healthy Operation = "healthy"
-	Close   Operation = "close"
+	Pause      Operation = "pause"
+	Resume     Operation = "resume"
+	Save       Operation = "save"
+	Healthy    Operation = "healthy"
+	Close      Operation = "close"
+	Checkpoint Operation = "checkpoint"
 )
 
 // Fake is a sandbox with nothing in it.
@@ -53,6 +54,7 @@ type Fake struct {
 	rules  *network.Rules
 	paused bool
 	memory int64
+	files  string
 }
 
 func (f *Fake) hook(ctx context.Context, op Operation) error {
@@ -72,12 +74,14 @@ func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if f.fail != nil {
 		return nil, f.fail
 	}
-	if spec.Files != "" {
-		if id, err := os.ReadFile(filepath.Join(spec.Files, "id")); err != nil || string(id) != spec.ID {
-			return nil, fmt.Errorf("files of %q for %q: %w", id, spec.ID, err)
-		}
-	}
 	fake := &Fake{id: spec.ID, hooks: f, done: make(chan struct{})}
+	if spec.Files != "" {
+		files, err := os.ReadFile(filepath.Join(spec.Files, filesName))
+		if err != nil {
+			return nil, fmt.Errorf("files of %q: %w", spec.ID, err)
+		}
+		fake.files = string(files)
+	}
 	if f.made == nil {
 		f.specs, f.made = map[string]lifecycle.Spec{}, map[string]*Fake{}
 	}
@@ -184,7 +188,24 @@ func (f *Fake) Paused() bool {
 	return f.paused
 }
 
-// Save writes one file, with the fake's id.
+// filesName is the file in which a fake's files are saved.
+const filesName = "files"
+
+// Write gives the fake other files.
+func (f *Fake) Write(files string) {
+	f.mu.Lock()
+	f.files = files
+	f.mu.Unlock()
+}
+
+// Files returns what was written last, or what the fake began with.
+func (f *Fake) Files() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.files
+}
+
+// Save writes the fake's files.
 func (f *Fake) Save(ctx context.Context, dir string) error {
 	if !f.Paused() {
 		return errors.New("saved while it runs")
@@ -192,7 +213,18 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	if err := f.hook(ctx, Save); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "id"), []byte(f.id), 0o600)
+	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.Files()), 0o600)
+}
+
+// Checkpoint writes the fake's files.
+func (f *Fake) Checkpoint(ctx context.Context, dir string) error {
+	if err := f.hook(ctx, Checkpoint); err != nil {
+		return err
+	}
+	if f.Ended() {
+		return f.err
+	}
+	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.Files()), 0o600)
 }
 
 // Memory returns what was given to [Fake.Use].

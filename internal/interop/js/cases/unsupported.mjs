@@ -5,12 +5,6 @@ import { test } from '../harness.mjs'
 // The local cloud refuses, by name, what it does not have.
 const refused = (what, promise) => assert.rejects(promise, (error) => new RegExp(`not supported by this local cloud: .*${what}`).test(error.message) || assert.fail(error))
 
-test('forks and snapshots', async (sandbox) => {
-  await refused('forking', sandbox.fork())
-  await refused('snapshots', sandbox.createSnapshot())
-  await refused('snapshots', sandbox.listSnapshots().nextItems())
-})
-
 test('metrics', async (sandbox) => {
   await refused('metrics', sandbox.getMetrics())
 })

@@ -14,16 +14,6 @@ def refused(what):
 
 
 @case
-async def forks_and_snapshots(sandbox):
-    with refused("forking"):
-        await sandbox.fork()
-    with refused("snapshots"):
-        await sandbox.create_snapshot()
-    with refused("snapshots"):
-        await sandbox.list_snapshots().next_items()
-
-
-@case
 async def metrics(sandbox):
     with refused("metrics"):
         await sandbox.get_metrics()

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// ForkParams says how to fork a sandbox. The zero value is one copy for
+// [DefaultLifetime].
+type ForkParams struct {
+	// Count is how many copies to make, 1 to 100 and fewer than the service lets run
+	// at a time; 0 means 1.
+	Count int
+	// Lifetime is how long the copies live, rounded up to whole seconds; 0 means
+	// [DefaultLifetime].
+	Lifetime time.Duration
+}
+
+type forkRequest struct {
+	Timeout int64 `json:"timeout"`
+	Count   int   `json:"count,omitempty"`
+}
+
+// Fork is one copy of a sandbox, or why there is none.
+type Fork struct {
+	// Sandbox is the copy; nil when Err is set.
+	Sandbox *Sandbox
+	// Err is why there is no copy, an [*Error] of what the service says about it.
+	Err error
+	// Memory reports whether the copy has the memory of the original, so that its
+	// processes go on. False means that it only has the files and started anew from
+	// them, and nil that the service does not say.
+	Memory *bool
+}
+
+type forkAnswer struct {
+	Sandbox *Sandbox   `json:"sandbox"`
+	Error   *forkError `json:"error"`
+	Memory  *bool      `json:"memory"`
+}
+
+type forkError struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code"`
+}
+
+// Fork makes copies of a running sandbox, which goes on running, all of the same
+// moment. There is an entry for each that the service tried to make. The error is
+// about all of them: [ErrConflict] when the sandbox is paused or changes its state,
+// [ErrInvalidArgument] when Count is more than may run, [ErrUnavailable] when the
+// service cannot do it now.
+//
+// Like Create, it is retried only when provably nothing was sent, or when the
+// service answers 429. If the answer is lost, there may be copies, which live until
+// their lifetime is over.
+func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]*Fork, error) {
+	path, err := sandboxPath(id, "/fork")
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		p = &ForkParams{}
+	}
+	if p.Count < 0 {
+		return nil, fmt.Errorf("api: fork count %d: want at least 1: %w", p.Count, ErrInvalidArgument)
+	}
+	// The service's own default is 15 seconds.
+	lifetime, err := seconds("lifetime", p.Lifetime)
+	if err != nil {
+		return nil, err
+	}
+	var entries []forkAnswer
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: forkRequest{lifetime, p.Count}, once: true}, &entries); err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, errors.New("api: the service's answer has no copies")
+	}
+	forks := make([]*Fork, len(entries))
+	for i, entry := range entries {
+		forks[i] = entry.fork(path)
+	}
+	return forks, nil
+}
+
+func (a forkAnswer) fork(path string) *Fork {
+	if a.Error != nil {
+		return &Fork{Err: a.Error.of(http.MethodPost, path)}
+	}
+	if a.Sandbox == nil {
+		return &Fork{Err: errors.New("api: the service's answer has neither a copy nor an error")}
+	}
+	if err := a.Sandbox.check(); err != nil {
+		return &Fork{Err: err}
+	}
+	return &Fork{Sandbox: a.Sandbox, Memory: a.Memory}
+}
+
+// of returns the error as one of a call of its own. A code that is no status of an
+// error is one that the service did not expect.
+func (e *forkError) of(method, path string) *Error {
+	status := e.Code
+	if status < 400 || status > 599 {
+		status = http.StatusInternalServerError
+	}
+	message := clip.Line(e.Message, maxMessage)
+	if message == "" {
+		message = strings.ToLower(http.StatusText(status))
+	}
+	return &Error{Method: method, Path: path, StatusCode: status, Code: clip.Line(e.ErrorCode, 64), Message: message}
+}

@@ -1,0 +1,47 @@
+package api
+
+import (
+	"fmt"
+	"iter"
+	"net/url"
+	"strconv"
+)
+
+// pages iterates over the items of a list whose pages are fetched when they are
+// needed. page returns the items of the page that a token names, and the token of
+// the page after it, which is empty for the last one.
+func pages[T any](what, first string, page func(token string) (items []T, next string, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for token := first; ; {
+			items, next, err := page(token)
+			if err != nil {
+				yield(none, err)
+				return
+			}
+			for _, item := range items {
+				if !yield(item, nil) {
+					return
+				}
+			}
+			if next == "" {
+				return
+			}
+			if next == token {
+				yield(none, fmt.Errorf("api: list %s: the service sent the same page twice", what))
+				return
+			}
+			token = next
+		}
+	}
+}
+
+// setPage adds what asks for one page of a list.
+func setPage(query url.Values, limit int, token string) {
+	if limit != 0 {
+		query.Set("limit", strconv.Itoa(limit))
+	}
+	if token != "" {
+		query.Set("nextToken", token)
+	}
+}

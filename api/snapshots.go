@@ -1,0 +1,156 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/url"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// SnapshotService makes the calls about snapshots. It is safe for concurrent use.
+type SnapshotService struct{ client *Client }
+
+// Snapshot is what was kept of a sandbox at one moment. New sandboxes are made from
+// it, any number of them: its ID is the Template of [CreateParams].
+type Snapshot struct {
+	// ID is the template that the service made for the snapshot, with the tag. A
+	// named one has its name in it.
+	ID string `json:"snapshotID"`
+	// Names are the names of that template, with the team before them; none for a
+	// snapshot without a name.
+	Names []string `json:"names"`
+	// Memory reports whether the snapshot has the memory of the sandbox, so that
+	// what is made from it goes on where the sandbox was. False means that it only
+	// has the files, and nil that the service does not say.
+	Memory *bool `json:"memory"`
+}
+
+// SnapshotMode is what a snapshot keeps. A service may use others than the
+// constants here.
+type SnapshotMode string
+
+// What a snapshot keeps.
+const (
+	// SnapshotFull keeps files and memory.
+	SnapshotFull SnapshotMode = "full"
+	// SnapshotFilesystem keeps only the files: sandboxes that are made from it start
+	// anew.
+	SnapshotFilesystem SnapshotMode = "filesystem"
+)
+
+// SnapshotParams says how to make a snapshot. The zero value is a snapshot without
+// a name that keeps what the service can keep.
+type SnapshotParams struct {
+	// Name is the name to give it, with or without a tag: "name", "name:tag",
+	// "team/name:tag". A name that is there already gets the snapshot as its newest
+	// version. Without a name only its ID leads to it.
+	Name string
+	// Mode is what is kept; empty means the service's default. A service that cannot
+	// keep memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default
+	// keeps the files, which [Snapshot].Memory says.
+	Mode SnapshotMode
+}
+
+type snapshotRequest struct {
+	Name   string `json:"name,omitempty"`
+	Memory *bool  `json:"memory,omitempty"`
+}
+
+// Create makes a snapshot of a running sandbox, which goes on running. The error is
+// [ErrNotFound] when there is no such sandbox or it is paused, [ErrConflict] while
+// it changes its state, and [ErrUnavailable] when the service cannot do it now.
+//
+// It is retried only when provably nothing was sent, or when the service answers
+// 429. If the answer is lost there may be a snapshot: List finds it.
+func (s *SnapshotService) Create(ctx context.Context, sandboxID string, p *SnapshotParams) (*Snapshot, error) {
+	path, err := sandboxPath(sandboxID, "/snapshots")
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		p = &SnapshotParams{}
+	}
+	request := snapshotRequest{Name: p.Name}
+	if request.Memory, err = keepsMemory("snapshot", string(p.Mode)); err != nil {
+		return nil, err
+	}
+	snapshot := &Snapshot{}
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: request, once: true}, snapshot); err != nil {
+		return nil, err
+	}
+	if !isReference(snapshot.ID) {
+		return nil, errors.New("api: the service's answer has no usable snapshotID")
+	}
+	return snapshot, nil
+}
+
+// SnapshotListParams filters a list of snapshots. The zero value means all.
+type SnapshotListParams struct {
+	// SandboxID is the sandbox that they were made of.
+	SandboxID string
+	// Name is a name or id. Without a tag it means all tags.
+	Name string
+	// Limit is the size of a page, 1 to 100; 0 means the service's default, 100.
+	Limit int
+	// NextToken continues where the previous page ended.
+	NextToken string
+}
+
+// SnapshotPage is one page of a list.
+type SnapshotPage struct {
+	Snapshots []*Snapshot
+	// NextToken is for the next page; empty on the last page.
+	NextToken string
+}
+
+// List iterates over all snapshots, and fetches each page when it is needed. An
+// error is yielded at most once, as the last item. The iterator may be used again;
+// p is not changed.
+func (s *SnapshotService) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[*Snapshot, error] {
+	var params SnapshotListParams
+	if p != nil {
+		params = *p
+	}
+	return pages("snapshots", params.NextToken, func(token string) ([]*Snapshot, string, error) {
+		of := params
+		of.NextToken = token
+		page, err := s.ListPage(ctx, &of)
+		if err != nil {
+			return nil, "", err
+		}
+		return page.Snapshots, page.NextToken, nil
+	})
+}
+
+// ListPage returns one page of snapshots.
+func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (*SnapshotPage, error) {
+	if p == nil {
+		p = &SnapshotListParams{}
+	}
+	query := url.Values{}
+	if p.SandboxID != "" {
+		query.Set("sandboxID", p.SandboxID)
+	}
+	if p.Name != "" {
+		query.Set("name", p.Name)
+	}
+	setPage(query, p.Limit, p.NextToken)
+	page := &SnapshotPage{}
+	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query}, &page.Snapshots)
+	if err != nil {
+		return nil, err
+	}
+	page.NextToken = head.header.Get(protocol.HeaderNextToken)
+	return page, nil
+}
+
+// Delete deletes a snapshot, and with it all that have the same name, whatever
+// their tags: the service keeps them as one template. Sandboxes that are made from
+// it are in its way: the error is then [ErrInvalidArgument]. It is [ErrNotFound]
+// when there is no such snapshot.
+func (s *SnapshotService) Delete(ctx context.Context, id string) error {
+	return s.client.deleteTemplate(ctx, "snapshot", id)
+}

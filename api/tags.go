@@ -1,0 +1,62 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// TemplateTag is a tag of a template. A template has one of each name.
+type TemplateTag struct {
+	// Name is the tag; "default" is what is meant where no tag is given.
+	Name string `json:"tag"`
+	// BuildID is the build that it points to.
+	BuildID string `json:"buildID"`
+	// CreatedAt is when it was made to point there.
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// AssignedTags says which build tags point to.
+type AssignedTags struct {
+	Tags    []string `json:"tags"`
+	BuildID string   `json:"buildID"`
+}
+
+// Tags returns the tags of a template.
+func (s *TemplateService) Tags(ctx context.Context, reference string) ([]*TemplateTag, error) {
+	path, err := referencePath("/templates/", "template", reference, "/tags")
+	if err != nil {
+		return nil, err
+	}
+	var tags []*TemplateTag
+	_, err = s.client.do(ctx, call{method: http.MethodGet, path: path}, &tags)
+	return tags, err
+}
+
+// AssignTags makes tags of a template point to the build that the target names,
+// such as "name:v1": they are made, or moved. The error is [ErrNotFound] when there
+// is no such target.
+func (s *TemplateService) AssignTags(ctx context.Context, target string, tags []string) (*AssignedTags, error) {
+	request := struct {
+		Target string   `json:"target"`
+		Tags   []string `json:"tags"`
+	}{target, tags}
+	assigned := &AssignedTags{}
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: tagsPath, body: request}, assigned); err != nil {
+		return nil, err
+	}
+	return assigned, nil
+}
+
+// RemoveTags removes tags of a template, which is named without one. The builds
+// stay. The tag "default" cannot be removed.
+func (s *TemplateService) RemoveTags(ctx context.Context, name string, tags []string) error {
+	request := struct {
+		Name string   `json:"name"`
+		Tags []string `json:"tags"`
+	}{name, tags}
+	_, err := s.client.do(ctx, call{method: http.MethodDelete, path: tagsPath, body: request}, nil)
+	return err
+}
+
+const tagsPath = "/templates/tags"

@@ -1,0 +1,226 @@
+package api
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// TemplateService makes the calls about templates, which sandboxes are made from.
+// It is safe for concurrent use.
+//
+// A reference to a template is its id or a name, "name" or "team/name", with a tag
+// behind it where one build is meant: "name:tag".
+type TemplateService struct{ client *Client }
+
+// BuildStatus is how far a build of a template is. A service may use others than
+// the constants here.
+type BuildStatus string
+
+// How far a build is.
+const (
+	BuildWaiting  BuildStatus = "waiting"
+	BuildBuilding BuildStatus = "building"
+	BuildReady    BuildStatus = "ready"
+	BuildError    BuildStatus = "error"
+)
+
+// Template describes a template.
+type Template struct {
+	ID string `json:"templateID"`
+	// BuildID is the last build that succeeded.
+	BuildID string `json:"buildID"`
+	// Names are its names with the team before them, and Aliases the same without.
+	Names   []string `json:"names"`
+	Aliases []string `json:"aliases"`
+	// Public reports whether other teams may use it.
+	Public bool `json:"public"`
+	// CPUCount, MemoryMB and DiskSizeMB are what its sandboxes have.
+	CPUCount   int `json:"cpuCount"`
+	MemoryMB   int `json:"memoryMB"`
+	DiskSizeMB int `json:"diskSizeMB"`
+	// EnvdVersion is the version of envd, the daemon inside its sandboxes.
+	EnvdVersion string      `json:"envdVersion"`
+	BuildStatus BuildStatus `json:"buildStatus"`
+	CreatedAt   time.Time   `json:"createdAt"`
+	UpdatedAt   time.Time   `json:"updatedAt"`
+	// LastSpawnedAt is when a sandbox was last made from it; nil if never.
+	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
+	// SpawnCount is how many sandboxes were made from it, BuildCount how often it was
+	// built.
+	SpawnCount int64 `json:"spawnCount"`
+	BuildCount int64 `json:"buildCount"`
+}
+
+// TemplateDetail is a template with a page of its builds. Older services only set
+// Builds, ID, Names, Aliases, Public, SpawnCount and the times.
+type TemplateDetail struct {
+	Template
+	// Builds are the newest first.
+	Builds []*TemplateBuild `json:"builds"`
+	// NextToken is for the next page of builds; empty on the last page.
+	NextToken string `json:"-"`
+}
+
+// TemplateBuild is a build of a template.
+type TemplateBuild struct {
+	ID          string      `json:"buildID"`
+	Status      BuildStatus `json:"status"`
+	CPUCount    int         `json:"cpuCount"`
+	MemoryMB    int         `json:"memoryMB"`
+	DiskSizeMB  int         `json:"diskSizeMB"`
+	EnvdVersion string      `json:"envdVersion"`
+	CreatedAt   time.Time   `json:"createdAt"`
+	UpdatedAt   time.Time   `json:"updatedAt"`
+	// FinishedAt is nil for a build that has not ended.
+	FinishedAt *time.Time `json:"finishedAt"`
+}
+
+// TemplateListParams says which part of a list is meant. The zero value means all.
+type TemplateListParams struct {
+	// Limit is the size of a page, 1 to 100; 0 means the service's default, 100.
+	Limit int
+	// NextToken continues where the previous page ended.
+	NextToken string
+}
+
+// TemplatePage is one page of a list.
+type TemplatePage struct {
+	Templates []*Template
+	// NextToken is for the next page; empty on the last page.
+	NextToken string
+}
+
+// List iterates over the team's templates, and fetches each page when it is needed.
+// An error is yielded at most once, as the last item. The iterator may be used
+// again; p is not changed.
+func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.Seq2[*Template, error] {
+	var params TemplateListParams
+	if p != nil {
+		params = *p
+	}
+	return pages("templates", params.NextToken, func(token string) ([]*Template, string, error) {
+		page, err := s.ListPage(ctx, &TemplateListParams{Limit: params.Limit, NextToken: token})
+		if err != nil {
+			return nil, "", err
+		}
+		return page.Templates, page.NextToken, nil
+	})
+}
+
+// ListPage returns one page of templates. A service from before there were pages
+// returns all at once.
+func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (*TemplatePage, error) {
+	if p == nil {
+		p = &TemplateListParams{}
+	}
+	query := url.Values{}
+	setPage(query, p.Limit, p.NextToken)
+	page := &TemplatePage{}
+	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/templates", query: query}, &page.Templates)
+	if isMissingRoute(err) {
+		head, err = s.client.do(ctx, call{method: http.MethodGet, path: "/templates"}, &page.Templates)
+	}
+	if err != nil {
+		return nil, err
+	}
+	page.NextToken = head.header.Get(protocol.HeaderNextToken)
+	return page, nil
+}
+
+// TemplateName says what a name stands for.
+type TemplateName struct {
+	TemplateID string `json:"templateID"`
+	// Public reports whether other teams may use the template.
+	Public bool `json:"public"`
+}
+
+// Resolve returns the template that a name stands for. The error is [ErrNotFound]
+// when there is none or it does not have the tag, and [ErrForbidden] when it is
+// another team's.
+func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateName, error) {
+	path, err := referencePath("/templates/aliases/", "template", name, "")
+	if err != nil {
+		return nil, err
+	}
+	found := &TemplateName{}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path}, found); err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// TemplateGetParams says which builds to return. The zero value means the newest.
+type TemplateGetParams struct {
+	// Limit is how many builds at most, 1 to 100; 0 means the service's default, 100.
+	Limit int
+	// NextToken continues where the previous page of builds ended.
+	NextToken string
+}
+
+// Get describes a template of the team with its builds. It wants the id: Resolve
+// finds that of a name.
+func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetParams) (*TemplateDetail, error) {
+	path, err := objectPath("/templates/", "template", id, "")
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	if p != nil {
+		setPage(query, p.Limit, p.NextToken)
+	}
+	detail := &TemplateDetail{}
+	head, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, detail)
+	if err != nil {
+		return nil, err
+	}
+	detail.NextToken = head.header.Get(protocol.HeaderNextToken)
+	return detail, nil
+}
+
+// Delete deletes a template with all its builds; a tag in the reference changes
+// nothing. Sandboxes that are made from it, running or paused, are in its way: the
+// error is then [ErrInvalidArgument]. It is [ErrNotFound] when there is no such
+// template.
+func (s *TemplateService) Delete(ctx context.Context, reference string) error {
+	return s.client.deleteTemplate(ctx, "template", reference)
+}
+
+func (c *Client) deleteTemplate(ctx context.Context, what, reference string) error {
+	path, err := referencePath("/templates/", what, reference, "")
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, call{method: http.MethodDelete, path: path}, nil)
+	return err
+}
+
+// TemplateUpdateParams is what to change of a template.
+type TemplateUpdateParams struct {
+	// Public says whether other teams may use it; nil leaves that as it is.
+	Public *bool `json:"public,omitempty"`
+}
+
+// Update changes a template and returns its names. On a local cloud, which has one
+// team, a public template is as any other.
+func (s *TemplateService) Update(ctx context.Context, reference string, p *TemplateUpdateParams) (names []string, err error) {
+	path, err := referencePath("/templates/", "template", reference, "")
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		p = &TemplateUpdateParams{}
+	}
+	var answer struct {
+		Names []string `json:"names"`
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodPatch, path: "/v2" + path, body: p}, &answer)
+	if isMissingRoute(err) { // its first generation answers nothing
+		_, err = s.client.do(ctx, call{method: http.MethodPatch, path: path, body: p}, nil)
+	}
+	return answer.Names, err
+}

@@ -1,0 +1,132 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+type forkOptions struct {
+	IO       *cmdutil.IOStreams
+	JSON     bool
+	Quiet    bool
+	Open     cmdutil.Opener
+	ID       string
+	Count    cmdutil.Count
+	Lifetime cmdutil.Duration
+}
+
+// NewCmdFork returns e2bctl fork.
+func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
+	opts := &forkOptions{IO: f.IO, Count: 1, Lifetime: cmdutil.Duration(defaultLifetime)}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:   "fork <id>",
+		Short: "Copy a running sandbox",
+		Long: `Make copies of a running sandbox, all of the same moment, and print their IDs. The
+sandbox runs on. On the service a copy goes on where the original was, with its
+processes; the local cloud copies the files, and says so.
+
+When some copies could not be made, the reasons are on stderr (status 8).`,
+		Example: `  e2bctl fork "$ID"
+  e2bctl fork "$ID" --count 5 --lifetime 1h`,
+		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON, opts.Quiet, opts.ID = f.JSON(), f.Quiet(), args[0]
+			if opts.Count > maxForks {
+				return cmdutil.Usagef(cmd, "--count %d: want 1 to %d", opts.Count, maxForks)
+			}
+			if opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.ID); err != nil {
+				return err
+			}
+			return forkRun(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.VarP(&opts.Count, "count", "n", "how many copies, 1 to 100")
+	flags.Var(&opts.Lifetime, "lifetime", "how long the copies live")
+	flags.Var(&opts.Lifetime, "timeout", "another name of --lifetime, as of create")
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
+	return cmd
+}
+
+// maxForks is how many copies services make at once.
+const maxForks = 100
+
+// forkView is a copy as -o json shows it.
+type forkView struct {
+	sandboxView
+	Memory *bool `json:"memory,omitempty"`
+}
+
+func forkRun(ctx context.Context, opts *forkOptions) (err error) {
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(conn, &err)
+	forks, err := conn.Fork(ctx, opts.ID, &sandbox.ForkParams{Count: int(opts.Count), Lifetime: time.Duration(opts.Lifetime)})
+	if err != nil {
+		return err
+	}
+	if err := printForks(ctx, opts, forks); err != nil {
+		// Nobody knows their IDs yet: they would run unnoticed.
+		for _, fork := range forks {
+			err = cmdutil.WithClose(err, fork.Sandbox)
+		}
+		return err
+	}
+	failed := 0
+	for i, fork := range forks {
+		switch {
+		case fork.Err != nil && len(forks) == 1:
+			return fork.Err
+		case fork.Err != nil:
+			failed++
+			fmt.Fprintf(opts.IO.Err, "copy %d: %s\n", i+1, cmdutil.Message(errors.Unwrap(fork.Err)))
+		default:
+			err = errors.Join(err, fork.Sandbox.Detach())
+		}
+	}
+	if failed > 0 {
+		return errors.Join(err, &cmdutil.PartialError{Failed: failed, Total: len(forks)})
+	}
+	return err
+}
+
+// printForks prints the copies that were made.
+func printForks(ctx context.Context, opts *forkOptions, forks []*sandbox.Fork) error {
+	views := []forkView{}
+	filesOnly := false
+	for _, fork := range forks {
+		if fork.Err != nil {
+			continue
+		}
+		filesOnly = filesOnly || fork.Memory != nil && !*fork.Memory
+		if !opts.JSON {
+			if _, err := fmt.Fprintln(opts.IO.Out, fork.Sandbox.ID()); err != nil {
+				return err
+			}
+			continue
+		}
+		info, err := fork.Sandbox.Info(ctx)
+		if err != nil {
+			return err
+		}
+		views = append(views, forkView{viewOf(info), fork.Memory})
+	}
+	if filesOnly && !opts.Quiet && !opts.JSON {
+		fmt.Fprintln(opts.IO.Err, "Only the files were copied: processes do not go on in the copies.")
+	}
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, views)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package template
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+func newCmdList(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List templates",
+		Long:    "List the templates of your key. -q prints their IDs only.",
+		Example: `  e2bctl template ls
+  e2bctl template ls --local -o json`,
+		Args: cmdutil.NoArguments,
+	}, func(ctx context.Context, templates *api.TemplateService, _ []string) error {
+		var all []*api.Template
+		for t, err := range templates.List(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			all = append(all, t)
+		}
+		return writeTemplates(f, all)
+	})
+}
+
+func writeTemplates(f *cmdutil.Factory, all []*api.Template) error {
+	switch {
+	case f.JSON():
+		views := make([]templateView, len(all))
+		for i, t := range all {
+			views[i] = viewOf(t)
+		}
+		return cmdutil.WriteJSON(f.IO.Out, views)
+	case f.Quiet():
+		for _, t := range all {
+			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(t.ID)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(all) == 0 && f.IO.OutIsTerminal:
+		fmt.Fprintln(f.IO.Err, "No templates.")
+		return nil
+	}
+	now := time.Now()
+	rows := make([][]string, len(all))
+	for i, t := range all {
+		rows[i] = []string{
+			t.ID, nameText(t), access(t), string(t.BuildStatus), strconv.Itoa(t.CPUCount), fmt.Sprintf("%d MiB", t.MemoryMB),
+			cmdutil.Moment(t.UpdatedAt, now, f.IO.OutIsTerminal),
+		}
+	}
+	return cmdutil.WriteTable(f.IO.Out, []string{"ID", "NAMES", "ACCESS", "STATUS", "CPUS", "MEMORY", "UPDATED"}, rows)
+}
+
+func access(t *api.Template) string {
+	if t.Public {
+		return "public"
+	}
+	return "private"
+}

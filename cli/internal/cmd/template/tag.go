@@ -1,0 +1,101 @@
+package template
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+func newCmdTag(f *cmdutil.Factory) *cobra.Command {
+	return cmdutil.NewGroup("tag", "Manage the tags of a template, which name its builds", newCmdTagList(f), newCmdTagAdd(f), newCmdTagRemove(f))
+}
+
+// tagView is a tag as -o json shows it, with the API's names.
+type tagView struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+func tagViewsOf(tags []*api.TemplateTag) []tagView {
+	views := make([]tagView, len(tags))
+	for i, tag := range tags {
+		views[i] = tagView{tag.Name, tag.BuildID, tag.CreatedAt.UTC()}
+	}
+	return views
+}
+
+func newCmdTagList(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:     "ls <template>",
+		Aliases: []string{"list"},
+		Short:   "List the tags of a template",
+		Long:    "List the tags of a template with the build that each names. -q prints the tags only.",
+		Example: `  e2bctl template tag ls prepared`,
+		Args:    cmdutil.Wants("the ID or name of one template", cobra.ExactArgs(1)),
+	}, func(ctx context.Context, templates *api.TemplateService, args []string) error {
+		tags, err := templates.Tags(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		switch {
+		case f.JSON():
+			return cmdutil.WriteJSON(f.IO.Out, tagViewsOf(tags))
+		case f.Quiet():
+			for _, tag := range tags {
+				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(tag.Name)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		now := time.Now()
+		rows := make([][]string, len(tags))
+		for i, tag := range tags {
+			rows[i] = []string{tag.Name, tag.BuildID, cmdutil.Moment(tag.CreatedAt, now, f.IO.OutIsTerminal)}
+		}
+		return cmdutil.WriteTable(f.IO.Out, []string{"TAG", "BUILD", "SINCE"}, rows)
+	})
+}
+
+func newCmdTagAdd(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:   "add <template>[:tag] <tag>...",
+		Short: "Make tags name a build of a template",
+		Long: `Make tags name the build that a template's name and tag stand for, or the one of its
+default tag. A tag that is there already moves. The ID of the build is printed.`,
+		Example: `  e2bctl template tag add prepared:v2 stable`,
+		Args:    cmdutil.Wants("a template, which may have a tag, and the tags to give its build", cobra.MinimumNArgs(2)),
+	}, func(ctx context.Context, templates *api.TemplateService, args []string) error {
+		assigned, err := templates.AssignTags(ctx, args[0], args[1:])
+		if err != nil {
+			return err
+		}
+		if f.JSON() {
+			return cmdutil.WriteJSON(f.IO.Out, struct {
+				Tags    []string `json:"tags"`
+				BuildID string   `json:"buildID"`
+			}{append([]string{}, assigned.Tags...), assigned.BuildID})
+		}
+		_, err = fmt.Fprintln(f.IO.Out, cmdutil.Printable(assigned.BuildID))
+		return err
+	})
+}
+
+func newCmdTagRemove(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:     "rm <template> <tag>...",
+		Aliases: []string{"delete", "remove"},
+		Short:   "Remove tags of a template",
+		Long:    "Remove tags of a template; the builds that they name stay. The tag default cannot be\nremoved.",
+		Example: `  e2bctl template tag rm prepared stable`,
+		Args:    cmdutil.Wants("a template, without a tag, and the tags to remove", cobra.MinimumNArgs(2)),
+	}, func(ctx context.Context, templates *api.TemplateService, args []string) error {
+		return templates.RemoveTags(ctx, args[0], args[1:])
+	})
+}

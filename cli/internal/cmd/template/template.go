@@ -1,0 +1,99 @@
+// Package template has e2bctl template: what sandboxes are made from.
+package template
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// NewCmdTemplate returns e2bctl template.
+func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
+	group := cmdutil.NewGroup("template", "Manage the templates that sandboxes are made from",
+		newCmdList(f), newCmdInfo(f), newCmdRemove(f), newCmdTag(f), newCmdPublish(f, true), newCmdPublish(f, false), newCmdBuild())
+	group.Aliases = []string{"tpl"}
+	return group
+}
+
+// command returns a command that makes calls about templates.
+func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, templates *api.TemplateService, args []string) error) *cobra.Command {
+	var isLocal bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
+		if err != nil {
+			return err
+		}
+		conn, err := open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer cmdutil.Closing(conn, &err)
+		return run(cmd.Context(), conn.API().Templates, args)
+	}
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+// newCmdBuild returns a hidden command for what the official CLI has and this one
+// has not.
+func newCmdBuild() *cobra.Command {
+	return &cobra.Command{
+		Use:                "create",
+		Aliases:            []string{"build", "ct", "init", "it", "migrate"},
+		Short:              "Say how templates are built",
+		Hidden:             true,
+		DisableFlagParsing: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return cmdutil.Usagef(cmd.Parent(), "e2bctl builds no templates: the official CLI does (e2b template create), and e2bctl snapshot create keeps a sandbox to make others from")
+		},
+	}
+}
+
+// templateView is a template as -o json shows it, with the API's names.
+type templateView struct {
+	TemplateID    string     `json:"templateID"`
+	Names         []string   `json:"names"`
+	Public        bool       `json:"public"`
+	BuildID       string     `json:"buildID,omitempty"`
+	BuildStatus   string     `json:"buildStatus,omitempty"`
+	BuildCount    int64      `json:"buildCount"`
+	SpawnCount    int64      `json:"spawnCount"`
+	CPUCount      int        `json:"cpuCount"`
+	MemoryMB      int        `json:"memoryMB"`
+	DiskSizeMB    int        `json:"diskSizeMB"`
+	EnvdVersion   string     `json:"envdVersion,omitempty"`
+	CreatedAt     time.Time  `json:"createdAt"`
+	UpdatedAt     time.Time  `json:"updatedAt"`
+	LastSpawnedAt *time.Time `json:"lastSpawnedAt,omitempty"`
+}
+
+func viewOf(t *api.Template) templateView {
+	return templateView{
+		TemplateID: t.ID, Names: namesOf(t), Public: t.Public, BuildID: t.BuildID, BuildStatus: string(t.BuildStatus),
+		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUCount, MemoryMB: t.MemoryMB, DiskSizeMB: t.DiskSizeMB,
+		EnvdVersion: t.EnvdVersion, CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC(), LastSpawnedAt: utc(t.LastSpawnedAt),
+	}
+}
+
+// namesOf returns the names of a template; older services only send those without
+// the team.
+func namesOf(t *api.Template) []string {
+	if len(t.Names) > 0 {
+		return t.Names
+	}
+	return append([]string{}, t.Aliases...)
+}
+
+func nameText(t *api.Template) string { return strings.Join(namesOf(t), ",") }
+
+func utc(t *time.Time) *time.Time {
+	if t == nil {
+		return nil
+	}
+	return new(t.UTC())
+}

@@ -1,0 +1,65 @@
+package control
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// pageOf returns the page of a list that a request asks for, and says in the answer where
+// the next one begins. The list is in the order of comparePaged, newest first.
+func pageOf[T any](w http.ResponseWriter, query url.Values, all []T, of func(T) cursor) ([]T, error) {
+	limit, err := pageLimit(query.Get("limit"))
+	if err != nil {
+		return nil, err
+	}
+	if token := query.Get("nextToken"); token != "" {
+		after, ascending, ok := decodeCursor(token)
+		if !ok || ascending {
+			return nil, errBadToken
+		}
+		begin := slices.IndexFunc(all, func(one T) bool { return comparePaged(after, of(one)) < 0 })
+		if begin < 0 {
+			begin = len(all)
+		}
+		all = all[begin:]
+	}
+	if len(all) > limit {
+		all = all[:limit]
+		w.Header().Set(protocol.HeaderNextToken, of(all[limit-1]).encode(false))
+	}
+	return all, nil
+}
+
+var errBadToken = errorf(http.StatusBadRequest, "Invalid next token")
+
+// parseQuery reads a query. The one of a request's URL leaves out what it cannot read.
+func parseQuery(raw string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalid("the query cannot be parsed")
+	}
+	return values, nil
+}
+
+// pageLimit returns how many elements a page may have.
+func pageLimit(text string) (int, error) {
+	if text == "" {
+		return maxPage, nil
+	}
+	limit, err := strconv.Atoi(text)
+	if err != nil || limit < 1 || limit > maxPage {
+		return 0, invalid("limit must be between 1 and %d", maxPage)
+	}
+	return limit, nil
+}
+
+// comparePaged orders by time, newest first, then by id.
+func comparePaged(a, b cursor) int {
+	return cmp.Or(b.startedAt.Compare(a.startedAt), strings.Compare(a.id, b.id))
+}

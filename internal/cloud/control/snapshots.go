@@ -1,0 +1,194 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// checkMemory refuses the memory of a sandbox if a request asks for it by name. The
+// service keeps it by default, so a client that does not say anything is told in the
+// answer that it was not kept. Newer clients call this mode, and send memory for it.
+func checkMemory(memory *bool) error {
+	if memory == nil || !*memory {
+		return nil
+	}
+	return errorf(http.StatusBadRequest, `not supported by the isolation of this local cloud: snapshots and forks with the memory of the sandbox; mode="filesystem" (memory false) keeps its files`)
+}
+
+// inTime explains the error of what is given up when the time of its request is over.
+func inTime(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errorf(http.StatusGatewayTimeout, "not done within %v, and nothing is left of it: the disk is too slow for what the sandbox has written", requestDeadline)
+	}
+	return err
+}
+
+// snapshotAnswer is a snapshot as clients see it.
+type snapshotAnswer struct {
+	SnapshotID string   `json:"snapshotID"`
+	Names      []string `json:"names"`
+	Memory     bool     `json:"memory"` // which the service does not tell: whether it has the memory
+}
+
+func answerOfSnapshot(t templates.Template, tag string) snapshotAnswer {
+	return snapshotAnswer{SnapshotID: fmt.Sprintf("%s:%s", cmp.Or(t.FullName(), t.ID), tag), Names: namesOf(t.FullName())}
+}
+
+func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	if err := checkMemory(q.Memory); err != nil {
+		return err
+	}
+	var name *templates.Reference
+	tag := templates.DefaultTag
+	if q.Name != "" {
+		ref := templates.ParseReference(q.Name)
+		if err := s.templates.CheckName(&ref); err != nil {
+			return err
+		}
+		name, tag = &ref, cmp.Or(ref.Tag, tag)
+	}
+	id, err := sandboxID(r)
+	if err != nil {
+		return err
+	}
+	sb, layer, err := s.sandboxes.Snapshot(r.Context(), id)
+	if err != nil {
+		return inTime(err)
+	}
+	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Layers: []string{layer}, Envs: sb.Envs})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusCreated, answerOfSnapshot(t, tag))
+	return nil
+}
+
+// listedSnapshot is a tag of a build that is a snapshot.
+type listedSnapshot struct {
+	snapshotAnswer
+	at time.Time
+}
+
+func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	source, _, _ := strings.Cut(query.Get("sandboxID"), "-")
+	name := templates.ParseReference(query.Get("name"))
+	if err := name.CheckTeam(); err != nil {
+		return err
+	}
+	var all []listedSnapshot
+	for _, t := range s.templates.All() {
+		if query.Get("name") != "" && !name.Names(&t) {
+			continue
+		}
+		for _, tag := range t.TagNames() {
+			build, _ := t.Tagged(tag)
+			if build.Sandbox == "" || source != "" && build.Sandbox != source || name.Tag != "" && name.Tag != tag {
+				continue
+			}
+			all = append(all, listedSnapshot{answerOfSnapshot(t, tag), t.Tags[tag].CreatedAt})
+		}
+	}
+	slices.SortFunc(all, func(a, b listedSnapshot) int { return comparePaged(a.cursor(), b.cursor()) })
+	page, err := pageOf(w, query, all, listedSnapshot.cursor)
+	if err != nil {
+		return err
+	}
+	answer := make([]snapshotAnswer, len(page))
+	for i, one := range page {
+		answer[i] = one.snapshotAnswer
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+func (l listedSnapshot) cursor() cursor { return cursor{l.at, l.SnapshotID} }
+
+// Bounds of a fork. The schema of the service has a timeout of 15 seconds, which its SDKs
+// never sent until they left it to the server: 300 is what their users had.
+const (
+	forkTimeout = 300
+	maxForks    = 100
+)
+
+// forkEntry is one child of a fork, or why there is none.
+type forkEntry struct {
+	Sandbox *answer   `json:"sandbox,omitempty"`
+	Error   *apiError `json:"error,omitempty"`
+	Memory  *bool     `json:"memory,omitempty"` // as of a snapshot
+}
+
+func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Timeout *int32 `json:"timeout"`
+		Count   *int32 `json:"count"`
+		Memory  *bool  `json:"memory"`
+	}
+	if err := decode(w, r, &q, true); err != nil {
+		return err
+	}
+	if err := checkMemory(q.Memory); err != nil {
+		return err
+	}
+	lifetime, err := s.lifetime(q.Timeout, dialect{timeout: forkTimeout})
+	if err != nil {
+		return err
+	}
+	count := 1
+	if q.Count != nil {
+		count = int(*q.Count)
+	}
+	switch limit := s.sandboxes.MaxSandboxes(); {
+	case lifetime == 0:
+		return errorf(http.StatusBadRequest, "Timeout must be greater than 0")
+	case count < 1 || count > maxForks:
+		return invalid("count must be between 1 and %d", maxForks)
+	case count >= limit:
+		return errorf(http.StatusBadRequest, "count must be lower than the maximum number of concurrent sandboxes, %d", limit)
+	}
+	id, err := sandboxID(r)
+	if err != nil {
+		return err
+	}
+	forks, err := s.sandboxes.Fork(r.Context(), id, count, lifetime)
+	if busy, ok := errors.AsType[*lifecycle.StateError](err); ok && busy.State == lifecycle.Paused {
+		return errorf(http.StatusConflict, "Sandbox %s is paused: resume it first", bounded(id))
+	}
+	if err != nil {
+		return inTime(err)
+	}
+	answer := make([]forkEntry, len(forks))
+	for i, fork := range forks {
+		answer[i] = s.forkEntry(fork)
+	}
+	writeJSON(w, http.StatusCreated, answer)
+	return nil
+}
+
+func (s *Service) forkEntry(fork lifecycle.Fork) forkEntry {
+	if fork.Err != nil {
+		return forkEntry{Error: answerFor(inTime(fork.Err))}
+	}
+	s.templates.Spawn(fork.Sandbox.Template.ID)
+	child := s.answer(fork.Sandbox)
+	return forkEntry{Sandbox: &child, Memory: new(bool)}
+}

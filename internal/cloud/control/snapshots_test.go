@@ -1,0 +1,312 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+)
+
+// list asks for a list, page by page, and returns what f makes of each element.
+func list(t *testing.T, s *service, path, query string, f func(map[string]any) string) []string {
+	t.Helper()
+	all := []string{}
+	for next := ""; ; {
+		resp, text := s.do(t, "GET", path+"?"+query+next, "")
+		var page []map[string]any
+		if err := json.Unmarshal([]byte(text), &page); err != nil || page == nil || resp.StatusCode != 200 {
+			t.Fatalf("%s: got %d %s, want a list", path, resp.StatusCode, text)
+		}
+		for _, one := range page {
+			all = append(all, f(one))
+		}
+		token := resp.Header.Get("X-Next-Token")
+		if token == "" {
+			return all
+		}
+		next = "&nextToken=" + url.QueryEscape(token)
+	}
+}
+
+func snapshotID(one map[string]any) string { return one["snapshotID"].(string) }
+
+// What is made from a snapshot begins with the files that the sandbox had at that time,
+// and with its environment; the sandbox itself runs on.
+func TestCreateFromSnapshot(t *testing.T) {
+	t.Parallel()
+	for body, tt := range map[string]struct {
+		id    string
+		names []any
+		alias any
+	}{
+		`{}`:                          {"", []any{}, nil},
+		`{"name":"Job"}`:              {"local/job:default", []any{"local/job"}, "job"},
+		`{"name":"local/job:v1.2"}`:   {"local/job:v1.2", []any{"local/job"}, "job"},
+		`{"memory":false}`:            {"", []any{}, nil},
+		`{"name":null,"zeta":"beta"}`: {"", []any{}, nil},
+	} {
+		t.Run(body, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			source := s.mustCreate(t, `{"templateID":"base","envVars":{"A":"1","B":"2"}}`)
+			s.fakes.Fake(source).Write("before")
+			got := s.must(t, "POST", "/sandboxes/"+source+"/snapshots", body, 201)
+			id := got["snapshotID"].(string)
+			if tt.id != "" && id != tt.id || !strings.Contains(id, ":") {
+				t.Errorf("got snapshotID %s, want %s", id, tt.id)
+			}
+			if diff := cmp.Diff(map[string]any{"snapshotID": id, "names": tt.names, "memory": false}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			s.fakes.Fake(source).Write("after")
+			if got := s.seen(t, source); got != seenRunning || s.fakes.Fake(source).Paused() {
+				t.Errorf("the source is %+v, want it to run", got)
+			}
+			made := s.must(t, "POST", "/v2/sandboxes", fmt.Sprintf(`{"templateID":%q,"envVars":{"B":"3"}}`, id), 201)
+			child := made["sandboxID"].(string)
+			if made["alias"] != tt.alias {
+				t.Errorf("got alias %v, want %v", made["alias"], tt.alias)
+			}
+			if got := s.fakes.Fake(child).Files(); got != "before" {
+				t.Errorf("it begins with the files %q, want those of the snapshot", got)
+			}
+			if diff := cmp.Diff(map[string]string{"A": "1", "B": "3"}, s.fakes.Spec(child).Envs); diff != "" {
+				t.Errorf("environment (-want +got):\n%s", diff)
+			}
+			path := "/templates/" + url.PathEscape(id)
+			if got := s.must(t, "DELETE", path, "", 400)["message"]; !strings.Contains(fmt.Sprint(got), "running or paused sandboxes use it") {
+				t.Errorf("got %v", got)
+			}
+			s.must(t, "POST", "/sandboxes/"+child+"/pause", `{"memory":false}`, 204)
+			s.must(t, "DELETE", path, "", 400)
+			if found := list(t, s, "/v2/sandboxes", "template="+url.QueryEscape(strings.Split(id, ":")[0]), func(one map[string]any) string { return one["sandboxID"].(string) }); len(found) != 1 || found[0] != child {
+				t.Errorf("sandboxes of that template: got %q, want %q", found, child)
+			}
+			s.must(t, "DELETE", "/sandboxes/"+child, "", 204)
+			s.must(t, "DELETE", path, "", 204)
+			s.must(t, "DELETE", path, "", 404)
+			s.must(t, "POST", "/v2/sandboxes", fmt.Sprintf(`{"templateID":%q}`, id), 404)
+		})
+	}
+}
+
+func TestListSnapshots(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	sources := []string{s.mustCreate(t, `{"templateID":"base"}`), s.mustCreate(t, `{"templateID":"base"}`)}
+	take := func(source int, body string) string {
+		return s.must(t, "POST", "/sandboxes/"+sources[source]+"/snapshots", body, 201)["snapshotID"].(string)
+	}
+	unnamed := take(0, `{}`)
+	v1 := take(0, `{"name":"job:v1"}`)
+	v2 := take(1, `{"name":"job:v2"}`)
+	first := take(0, `{"name":"job"}`)
+	if again := take(1, `{"name":"local/job:default"}`); again != first {
+		t.Errorf("the same name: got %s, want %s", again, first)
+	}
+	id, _, _ := strings.Cut(unnamed, ":")
+	for query, want := range map[string][]string{
+		"":                          {first, v2, v1, unnamed},
+		"limit=1":                   {first, v2, v1, unnamed},
+		"limit=3":                   {first, v2, v1, unnamed},
+		"sandboxID=" + sources[0]:   {v1, unnamed},
+		"sandboxID=" + sources[1]:   {first, v2}, // the name is of the newer one
+		"sandboxID=inobody":         {},
+		"name=job":                  {first, v2, v1},
+		"name=JOB&limit=1":          {first, v2, v1},
+		"name=local%2Fjob":          {first, v2, v1},
+		"name=job:v1":               {v1},
+		"name=job:default":          {first},
+		"name=job:v3":               {},
+		"name=nope":                 {},
+		"name=base":                 {},
+		"name=" + id:                {unnamed},
+		"name=" + id + "%3Adefault": {unnamed},
+	} {
+		if diff := cmp.Diff(want, list(t, s, "/snapshots", query, snapshotID)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", query, diff)
+		}
+	}
+	template := s.must(t, "GET", "/templates/"+id, "", 200)
+	if got := len(template["builds"].([]any)); got != 1 {
+		t.Errorf("got %d builds of a snapshot, want 1", got)
+	}
+	if got := list(t, s, "/v2/templates", "limit=1", func(one map[string]any) string { return one["names"].([]any)[0].(string) }); len(got) != 2 {
+		t.Errorf("got templates %q, want the built-in ones", got)
+	}
+}
+
+func forkOf(t *testing.T, s *service, id, body string) []forkEntry {
+	t.Helper()
+	resp, text := s.do(t, "POST", "/sandboxes/"+id+"/fork", body)
+	var entries []forkEntry
+	if err := json.Unmarshal([]byte(text), &entries); err != nil || resp.StatusCode != 201 {
+		t.Fatalf("got %d %s", resp.StatusCode, text)
+	}
+	return entries
+}
+
+// Children are as the source was requested, with its files, and with ids, tokens and
+// lifetimes of their own.
+func TestFork(t *testing.T) {
+	t.Parallel()
+	for body, tt := range map[string]struct {
+		count    int
+		lifetime time.Duration
+	}{
+		``:                         {1, 300 * time.Second},
+		`{}`:                       {1, 300 * time.Second},
+		`{"timeout":20,"count":5}`: {5, 20 * time.Second},
+		`{"memory":false}`:         {1, 300 * time.Second},
+	} {
+		t.Run(body, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			created := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base","metadata":{"a":"b"},"envVars":{"A":"1"},"autoPause":true,"network":{"allowPublicTraffic":false,"denyOut":["10.0.0.0/8"]}}`, 201)
+			source := created["sandboxID"].(string)
+			s.fakes.Fake(source).Write("text")
+			entries := forkOf(t, s, source, body)
+			if len(entries) != tt.count {
+				t.Fatalf("got %d entries, want %d", len(entries), tt.count)
+			}
+			want := s.must(t, "GET", "/sandboxes/"+source, "", 200)
+			for _, entry := range entries {
+				if entry.Error != nil || entry.Memory == nil || *entry.Memory {
+					t.Fatalf("got %+v, want a sandbox without memory", entry)
+				}
+				child := entry.Sandbox
+				if child.EnvdAccessToken == "" || child.EnvdAccessToken == created["envdAccessToken"] || child.TrafficAccessToken == "" {
+					t.Errorf("got %+v, want tokens of its own", child)
+				}
+				if got := s.fakes.Fake(child.SandboxID); got.Files() != "text" || s.fakes.Spec(child.SandboxID).Envs["A"] != "1" {
+					t.Errorf("it began with the files %q and the environment %v", got.Files(), s.fakes.Spec(child.SandboxID).Envs)
+				}
+				got := s.must(t, "GET", "/sandboxes/"+child.SandboxID, "", 200)
+				started, _ := time.Parse(time.RFC3339, got["startedAt"].(string))
+				ends, _ := time.Parse(time.RFC3339, got["endAt"].(string))
+				if ends.Sub(started).Round(time.Second) != tt.lifetime {
+					t.Errorf("it lives for %v, want %v", ends.Sub(started), tt.lifetime)
+				}
+				for _, own := range []string{"sandboxID", "startedAt", "endAt", "envdAccessToken"} {
+					delete(got, own)
+					delete(want, own)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("(-source +child):\n%s", diff)
+				}
+			}
+			if found := list(t, s, "/snapshots", "", snapshotID); len(found) != 0 {
+				t.Errorf("got snapshots %q after a fork, want none", found)
+			}
+		})
+	}
+}
+
+// A child that cannot be made has an error of its own.
+func TestForkEntries(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 3 })
+	source := s.mustCreate(t, `{"templateID":"base"}`)
+	s.mustCreate(t, `{"templateID":"base"}`)
+	made := 0
+	for _, entry := range forkOf(t, s, source, `{"count":2}`) {
+		switch {
+		case entry.Sandbox != nil && entry.Error == nil:
+			made++
+		case entry.Error == nil || entry.Error.Code != http.StatusTooManyRequests || entry.Memory != nil:
+			t.Errorf("got %+v, want an error 429", entry)
+		}
+	}
+	if made != 1 {
+		t.Errorf("got %d children, want the one there is room for", made)
+	}
+	s = start(t)
+	source = s.mustCreate(t, `{"templateID":"base"}`)
+	s.fakes.Fail(errors.New("no namespaces left"))
+	for _, entry := range forkOf(t, s, source, `{"count":2}`) {
+		if entry.Error == nil || entry.Error.Code != 500 || !strings.Contains(entry.Error.Message, "no namespaces left") {
+			t.Errorf("got %+v, want an error 500 with the cause", entry)
+		}
+	}
+}
+
+// Bad requests, and requests at a bad time.
+func TestSnapshotsRefused(t *testing.T) {
+	t.Parallel()
+	const full = "not supported by the isolation of this local cloud: snapshots and forks with the memory"
+	long := strings.Repeat("a", 129)
+	for _, tt := range []struct {
+		before             func(t *testing.T, s *service, id string)
+		method, path, body string
+		status             int
+		message            string
+	}{
+		{nil, "POST", "/sandboxes/%/snapshots", ``, 400, "the request has no body"},
+		{nil, "POST", "/sandboxes/%/snapshots", `[]`, 400, "must be an object"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":1}`, 400, "name must be a string"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"a b"}`, 400, "the name 'a b' must be 1 to 128 letters"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"` + long + `"}`, 400, "must be 1 to 128 letters"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"other/a"}`, 400, "is of the team 'other'"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"a/b/c"}`, 400, "is of the team 'a'"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"a:"}`, 400, "the tag '' must be"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"a:b:c"}`, 400, "the tag 'b:c' must be"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"a:00000000-0000-4000-8000-000000000001"}`, 400, "no UUID"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"base"}`, 400, "'base' is the name of a built-in template"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"local/base"}`, 400, "is the name of a built-in template"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"name":"localbasetemplate000"}`, 400, "built-in template"},
+		{nil, "POST", "/sandboxes/%/snapshots", `{"memory":true}`, 400, full},
+		{nil, "POST", "/sandboxes/%/fork", `{"memory":true}`, 400, full},
+		{nil, "POST", "/sandboxes/%/fork", `{"count":0}`, 400, "count must be between 1 and 100"},
+		{nil, "POST", "/sandboxes/%/fork", `{"count":101}`, 400, "count must be between 1 and 100"},
+		{nil, "POST", "/sandboxes/%/fork", `{"count":100}`, 400, "count must be lower than the maximum number of concurrent sandboxes, 100"},
+		{nil, "POST", "/sandboxes/%/fork", `{"count":"2"}`, 400, "count must be a 32-bit integer"},
+		{nil, "POST", "/sandboxes/%/fork", `{"timeout":0}`, 400, "Timeout must be greater than 0"},
+		{nil, "POST", "/sandboxes/%/fork", `{"timeout":-1}`, 400, "timeout must not be negative"},
+		{nil, "POST", "/sandboxes/%/fork", `{"timeout":86401}`, 400, "Timeout cannot be greater"},
+		{nil, "POST", "/sandboxes/a-b-c/fork", ``, 400, "Invalid sandbox ID"},
+		{nil, "GET", "/snapshots?limit=0", ``, 400, "limit must be between 1 and 100"},
+		{nil, "GET", "/snapshots?nextToken=x", ``, 400, "Invalid next token"},
+		{nil, "GET", "/snapshots?name=other/a", ``, 400, "is of the team 'other'"},
+		{nil, "GET", "/snapshots?%zz", ``, 400, "the query cannot be parsed"},
+		{paused, "POST", "/sandboxes/%/fork", ``, 409, "resume it first"},
+		{paused, "POST", "/sandboxes/%/snapshots", `{}`, 404, "it is paused"},
+		{func(_ *testing.T, s *service, _ string) {
+			s.failing(lifecycletest.Checkpoint, errors.New("no space left on device"))
+		},
+			"POST", "/sandboxes/%/fork", ``, 500, "The files of the sandbox could not be kept: no space left"},
+		{func(_ *testing.T, s *service, _ string) {
+			s.failing(lifecycletest.Checkpoint, fmt.Errorf("freeze: %w", errors.ErrUnsupported))
+		}, "POST", "/sandboxes/%/snapshots", `{"name":"a"}`, 501, "not supported by the isolation"},
+	} {
+		t.Run(tt.method+" "+tt.path+" "+tt.body, func(t *testing.T) {
+			t.Parallel()
+			s := start(t)
+			id := s.mustCreate(t, `{"templateID":"base"}`)
+			if tt.before != nil {
+				tt.before(t, s, id)
+			}
+			got := fmt.Sprint(s.must(t, tt.method, strings.Replace(tt.path, "%/", id+"/", 1), tt.body, tt.status)["message"])
+			if !strings.Contains(got, tt.message) {
+				t.Errorf("got %q, want %q in it", got, tt.message)
+			}
+			if found := list(t, s, "/snapshots", "", snapshotID); len(found) != 0 {
+				t.Errorf("got snapshots %q, want none", found)
+			}
+			s.must(t, "DELETE", "/sandboxes/"+id, "", 204)
+		})
+	}
+}
+
+func paused(t *testing.T, s *service, id string) {
+	t.Helper()
+	s.must(t, "POST", "/sandboxes/"+id+"/pause", ``, 204)
+}

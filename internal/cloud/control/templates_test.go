@@ -1,0 +1,154 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// All fields that clients require are there, of every template.
+func TestTemplates(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	source := s.mustCreate(t, `{"templateID":"base"}`)
+	s.must(t, "POST", "/sandboxes/"+source+"/snapshots", `{"name":"job"}`, 201)
+	fields := []string{
+		"aliases", "buildCount", "buildID", "buildStatus", "cpuCount", "createdAt", "createdBy", "diskSizeMB", "envdVersion",
+		"lastSpawnedAt", "memoryMB", "names", "public", "spawnCount", "templateID", "updatedAt",
+	}
+	for _, path := range []string{"/templates", "/v2/templates", "/templates?teamID=" + teamID} {
+		_, text := s.do(t, "GET", path, "")
+		var all []map[string]any
+		if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 {
+			t.Fatalf("%s: got %s, want the built-in templates and no snapshots", path, text)
+		}
+		for _, one := range all {
+			if got := slices.Sorted(maps.Keys(one)); !slices.Equal(got, fields) {
+				t.Errorf("%s: got the fields %q, want %q", path, got, fields)
+			}
+		}
+		base := all[0]
+		if base["spawnCount"] != 1.0 || base["lastSpawnedAt"] == nil || all[1]["spawnCount"] != 0.0 || all[1]["lastSpawnedAt"] != nil {
+			t.Errorf("%s: got %v, want one sandbox of the first", path, all)
+		}
+		want := map[string]any{"aliases": []any{"base"}, "names": []any{"base"}, "public": true, "buildStatus": "ready", "createdBy": nil}
+		for field, want := range want {
+			if diff := cmp.Diff(want, base[field]); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", path, field, diff)
+			}
+		}
+	}
+	job := s.must(t, "GET", "/templates/job", "", 200)
+	delete(job, "templateID")
+	for _, field := range []string{"createdAt", "updatedAt"} {
+		if job[field] == "" {
+			t.Errorf("got no %s", field)
+		}
+		delete(job, field)
+	}
+	build := job["builds"].([]any)[0].(map[string]any)
+	if build["status"] != "ready" || build["buildID"] == "" || build["envdVersion"] != "0.6.13" {
+		t.Errorf("got the build %v", build)
+	}
+	delete(job, "builds")
+	want := map[string]any{"public": false, "aliases": []any{"job"}, "names": []any{"local/job"}, "lastSpawnedAt": nil, "spawnCount": 0.0}
+	if diff := cmp.Diff(want, job); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What clients ask of templates, in order, with what is answered.
+func TestTemplateCalls(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	source := s.mustCreate(t, `{"templateID":"base"}`)
+	for i, tt := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"POST", "/sandboxes/%/snapshots", `{"name":"job"}`, 201, `local/job:default`},
+		{"POST", "/templates/tags", `{"target":"job","tags":["V1","prod"]}`, 201, `"tags":["v1","prod"]`},
+		{"POST", "/templates/tags", `{"target":"job:v9","tags":["a"]}`, 404, `has no tag 'v9'`},
+		{"POST", "/templates/tags", `{"tags":["a"]}`, 400, `target is missing`},
+		{"POST", "/templates/tags", `{"target":"job"}`, 400, `tags must have a tag`},
+		{"POST", "/templates/tags", `{"target":"job","tags":"a"}`, 400, `tags must be an array`},
+		{"POST", "/templates/tags", `{"target":"other/job","tags":["a"]}`, 400, `is of the team 'other'`},
+		{"POST", "/templates/tags", `{"target":"base","tags":["a"]}`, 403, `'base' is a built-in template`},
+		{"GET", "/templates/job/tags", ``, 200, `"tag":"v1"`},
+		{"GET", "/templates/local%2Fjob/tags", ``, 200, `"tag":"prod"`},
+		{"GET", "/templates/base/tags", ``, 200, `"tag":"default"`},
+		{"GET", "/templates/other%2Fjob/tags", ``, 400, `is of the team 'other'`},
+		{"GET", "/templates/nope/tags", ``, 404, `template 'nope' not found`},
+		{"DELETE", "/templates/tags", `{"name":"job","tags":["v1"]}`, 204, ``},
+		{"DELETE", "/templates/tags", `{"name":"job","tags":["default"]}`, 400, `cannot be removed`},
+		{"DELETE", "/templates/tags", `{"name":"job:v1","tags":["a"]}`, 400, `must not have a tag here`},
+		{"DELETE", "/templates/tags", `{"tags":["a"]}`, 400, `name is missing`},
+		{"DELETE", "/templates/tags", ``, 400, `the request has no body`},
+		{"GET", "/templates/aliases/job", ``, 200, `"public":false`},
+		{"GET", "/templates/aliases/local%2Fjob%3Aprod", ``, 200, `"public":false`},
+		{"GET", "/templates/aliases/job:v1", ``, 404, `has no tag 'v1'`},
+		{"GET", "/templates/aliases/other%2Fjob", ``, 400, `is of the team 'other'`},
+		{"GET", "/templates/aliases/tags", ``, 404, `template 'tags' not found`},
+		{"PATCH", "/v2/templates/job", `{"public":true}`, 200, `{"names":["local/job"]}`},
+		{"PATCH", "/v2/templates/job", `{}`, 200, `{"names":["local/job"]}`},
+		{"PATCH", "/v2/templates/job", `{"public":1}`, 400, `public must be a boolean`},
+		{"GET", "/templates/aliases/job", ``, 200, `"public":true`},
+		{"PATCH", "/templates/job", `{"public":false}`, 200, ``},
+		{"PATCH", "/v2/templates/base", `{"public":false}`, 403, `'base' is a built-in template`},
+		{"DELETE", "/templates/base", ``, 403, `'base' is a built-in template`},
+		{"GET", "/templates?teamID=other", ``, 400, `no access to that team`},
+		{"GET", "/v2/templates?limit=0", ``, 400, `limit must be between`},
+		{"GET", "/v2/templates?%zz", ``, 400, `the query cannot be parsed`},
+		{"GET", "/templates/job?nextToken=x", ``, 400, `Invalid next token`},
+		{"GET", "/templates/job/builds/b/status", ``, 501, `building templates`},
+		{"DELETE", "/templates/local%2Fjob%3Aprod", ``, 204, ``},
+		{"GET", "/templates/aliases/job", ``, 404, `template 'job' not found`},
+	} {
+		resp, text := s.do(t, tt.method, strings.Replace(tt.path, "%/", source+"/", 1), tt.body)
+		if resp.StatusCode != tt.status || !strings.Contains(text, tt.want) {
+			t.Errorf("%d, %s %s %s: got %d %s, want %d and %q in it", i, tt.method, tt.path, tt.body, resp.StatusCode, text, tt.status, tt.want)
+		}
+		if tt.status == http.StatusNoContent && text != "" {
+			t.Errorf("%s: got %q with 204", tt.path, text)
+		}
+	}
+}
+
+// A template has a limited number of builds on each page, newest first.
+func TestBuilds(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	source := s.mustCreate(t, `{"templateID":"base"}`)
+	var want []string
+	for i := range 3 {
+		s.must(t, "POST", "/sandboxes/"+source+"/snapshots", fmt.Sprintf(`{"name":"job:v%d"}`, i), 201)
+		tagged := s.must(t, "POST", "/templates/tags", fmt.Sprintf(`{"target":"job:v%d","tags":["again"]}`, i), 201)
+		want = append([]string{tagged["buildID"].(string)}, want...)
+	}
+	var got []string
+	for next := ""; ; {
+		resp, text := s.do(t, "GET", "/templates/job?limit=2"+next, "")
+		var page struct{ Builds []buildAnswer }
+		if err := json.Unmarshal([]byte(text), &page); err != nil || resp.StatusCode != 200 {
+			t.Fatalf("got %d %s", resp.StatusCode, text)
+		}
+		for _, b := range page.Builds {
+			got = append(got, b.BuildID)
+		}
+		token := resp.Header.Get("X-Next-Token")
+		if token == "" {
+			break
+		}
+		next = "&nextToken=" + token
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,118 @@
+package layers_test
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+func open(t *testing.T, dir string) (*layers.Set, *store.Store) {
+	t.Helper()
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	return layers.Open(st, slog.New(slog.DiscardHandler)), st
+}
+
+func add(t *testing.T, s *layers.Set) string {
+	t.Helper()
+	id, err := s.Add(func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func left(t *testing.T, dir string) int {
+	t.Helper()
+	var all []string
+	for _, parent := range []string{"files", "new", "trash"} {
+		names, err := filepath.Glob(filepath.Join(dir, parent, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, names...)
+	}
+	return len(all)
+}
+
+// A layer is there for as long as somebody holds it.
+func TestHolders(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	a, b := add(t, s), add(t, s)
+	dirs, err := s.Hold(a, b)
+	if err != nil || len(dirs) != 2 {
+		t.Fatalf("got %q and error %v, want two directories", dirs, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dirs[0], "files")); err != nil || string(text) != "text" {
+		t.Errorf("got %q and error %v, want what was saved", text, err)
+	}
+	s.Release(a)
+	s.Release(b)
+	if _, err := s.Hold(a, b); err != nil {
+		t.Errorf("got %v while others hold them", err)
+	}
+	s.Release(a, b)
+	s.Release(a)
+	if _, err := s.Hold(b, a); !errors.Is(err, layers.ErrGone) {
+		t.Errorf("got %v for one that nobody held any longer, want ErrGone", err)
+	}
+	s.Release(b) // the failed Hold held neither
+	if n := left(t, dir); n != 0 {
+		t.Errorf("%d directories are left, want none", n)
+	}
+	if dirs, err := s.Hold(); err != nil || dirs != nil {
+		t.Errorf("no layers: got %q and error %v, want none", dirs, err)
+	}
+}
+
+// What cannot be saved leaves nothing behind.
+func TestFailedSave(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, st := open(t, dir)
+	full := errors.New("no space left on device")
+	if _, err := s.Add(func(dir string) error {
+		return errors.Join(os.WriteFile(filepath.Join(dir, "files"), nil, 0o600), full)
+	}); !errors.Is(err, full) {
+		t.Errorf("got %v, want %v", err, full)
+	}
+	if all, err := st.Records(store.Layers); len(all) != 0 || err != nil || left(t, dir) != 0 {
+		t.Errorf("got %v and error %v, and %d directories, want nothing", all, err, left(t, dir))
+	}
+}
+
+// After a restart, what nobody holds again is removed.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, st := open(t, dir)
+	named, lost := add(t, s), add(t, s)
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = open(t, dir)
+	if _, err := s.Hold(named); err != nil {
+		t.Fatal(err)
+	}
+	s.Sweep()
+	if _, err := s.Hold(lost); !errors.Is(err, layers.ErrGone) {
+		t.Errorf("got %v for a layer that nobody named, want ErrGone", err)
+	}
+	if n := left(t, dir); n != 1 {
+		t.Errorf("%d directories are left, want 1", n)
+	}
+	s.Release(named)
+	if n := left(t, dir); n != 0 {
+		t.Errorf("%d directories are left, want none", n)
+	}
+}

@@ -1,0 +1,138 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// wantLayers checks how many layers there are.
+func wantLayers(t *testing.T, v *server, want int) {
+	t.Helper()
+	all, err := v.store.Records(store.Layers)
+	if err != nil || len(all) != want {
+		t.Errorf("got %d layers and error %v, want %d", len(all), err, want)
+	}
+}
+
+// Whatever happens to a sandbox during a snapshot or fork, nothing of it is left if it
+// fails, and the sandbox is what it would be otherwise.
+func TestSnapshotFaults(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("no space left on device")
+	for name, tt := range map[string]struct {
+		during func(t *testing.T, v *server, id string, release, leave func())
+		want   string // what the call returns
+		after  string // what Get says
+	}{
+		"nothing": {func(_ *testing.T, _ *server, _ string, release, _ func()) { release() }, "201", "running"},
+		"disk full": {func(_ *testing.T, v *server, _ string, release, _ func()) {
+			v.fail(lifecycletest.Checkpoint, broken)
+			release()
+		}, "lifecycle: keep the files: no space left on device", "running"},
+		"killed":       {func(_ *testing.T, v *server, id string, _, _ func()) { _ = v.Kill(id) }, "gone killed", "gone killed"},
+		"client gone":  {func(_ *testing.T, _ *server, _ string, _, leave func()) { leave() }, "context canceled", "running"},
+		"cloud closed": {func(_ *testing.T, v *server, _ string, _, _ func()) { _ = v.Close() }, "lifecycle: keep the files: context canceled", "gone server_gone"},
+		"died": {func(_ *testing.T, v *server, id string, release, _ func()) {
+			v.fakes.Fake(id).Die(errors.New("no envd"))
+			synctest.Wait()
+			release()
+		}, "lifecycle: keep the files: no envd", "gone died"},
+		"lifetime over": {func(_ *testing.T, v *server, _ string, release, _ func()) {
+			v.Advance(2 * time.Hour)
+			release()
+		}, "201", "gone expired"},
+	} {
+		for _, call := range []string{"snapshot", "fork"} {
+			t.Run(name+" "+call, func(t *testing.T) {
+				t.Parallel()
+				dir := t.TempDir()
+				synctest.Test(t, func(t *testing.T) {
+					v := serve(t, dir)
+					id := v.create(t)
+					release := v.hold(lifecycletest.Checkpoint)
+					ctx, leave := context.WithCancel(t.Context())
+					defer leave()
+					got := make(chan string, 1)
+					go func() { got <- calls[call](ctx, v.stage, id) }()
+					synctest.Wait()
+					tt.during(t, v, id, release, leave)
+					if got := <-got; got != tt.want {
+						t.Errorf("got %s, want %s", got, tt.want)
+					}
+					synctest.Wait()
+					sb, err := v.Get(id)
+					if got := outcome(sb.State.String(), err); got != tt.after {
+						t.Errorf("then Get says %s, want %s", got, tt.after)
+					}
+					wantLayers(t, v, 0)
+					v.end(t)
+				})
+			})
+		}
+	}
+}
+
+// When its client goes away while children start, no child of a fork is left.
+func TestAbandonedFork(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		v := serve(t, dir)
+		id := v.create(t)
+		ctx, leave := context.WithCancel(t.Context())
+		started := 0
+		v.fakes.Before = func(context.Context) {
+			if started++; started == 9 {
+				leave()
+			}
+		}
+		if forks, err := v.Fork(ctx, id, 10, time.Hour); !errors.Is(err, context.Canceled) || forks != nil {
+			t.Errorf("got %v and error %v, want context.Canceled", forks, err)
+		}
+		if left := v.List(everything); len(left) != 1 || left[0].ID != id {
+			t.Errorf("%d sandboxes are left, want only the source", len(left))
+		}
+		wantLayers(t, v, 0)
+		v.end(t)
+	})
+}
+
+// A child saves all that it began with, so that it needs no layer when it is resumed, by
+// this server or the next.
+func TestPausedChild(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir)
+	id := v.create(t)
+	v.fakes.Fake(id).Write("text")
+	_, layer, err := v.Snapshot(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: []string{layer}})
+	if err != nil || child.Layers != nil {
+		t.Fatalf("got %+v and error %v, want a record without layers", child, err)
+	}
+	v.layers.Release(layer)
+	if _, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: []string{layer}}); !errors.Is(err, layers.ErrGone) {
+		t.Errorf("from a layer that is gone: got %v, want ErrGone", err)
+	}
+	v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
+	v.end(t)
+	next := serve(t, dir)
+	if _, resumed, err := next.Connect(t.Context(), child.ID, day); err != nil || !resumed {
+		t.Fatalf("resumed: %v, %v", resumed, err)
+	}
+	if got := next.fakes.Fake(child.ID).Files(); got != "text" {
+		t.Errorf("it was resumed with the files %q, want %q", got, "text")
+	}
+	next.end(t)
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package cloud
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A snapshot outlives its cloud, and its files go with it.
+func TestSnapshotAfterRestart(t *testing.T) {
+	t.Parallel()
+	state := t.TempDir()
+	files := func() []string {
+		t.Helper()
+		all, err := filepath.Glob(filepath.Join(state, "files", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	first, _ := startFake(t, Options{State: state})
+	source := create(t, first, `{"templateID":"base"}`)
+	if status, text := do(t, first, "POST", "/sandboxes/"+source+"/snapshots", `{"name":"job"}`); status != http.StatusCreated {
+		t.Fatalf("got %d %s, want 201", status, text)
+	}
+	if status, text := do(t, first, "POST", "/sandboxes/"+source+"/fork", `{"count":3}`); status != http.StatusCreated || strings.Contains(text, "error") {
+		t.Fatalf("got %d %s, want three children", status, text)
+	}
+	if got := files(); len(got) != 1 {
+		t.Errorf("got %q, want the files of the snapshot only", got)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	second, fake := startFake(t, Options{State: state})
+	status, text := do(t, second, "GET", "/snapshots?sandboxID="+source, "")
+	if status != http.StatusOK || !strings.Contains(text, "local/job:default") {
+		t.Errorf("got %d %s, want the snapshot", status, text)
+	}
+	child := create(t, second, `{"templateID":"job"}`)
+	if got := files(); len(got) != 1 || fake.boxes[child].options.Files != got[0] {
+		t.Errorf("it began with %s, want the one of %q", fake.boxes[child].options.Files, got)
+	}
+	for _, path := range []string{"/sandboxes/" + child, "/templates/job"} {
+		if status, text := do(t, second, "DELETE", path, ""); status != http.StatusNoContent {
+			t.Errorf("%s: got %d %s, want 204", path, status, text)
+		}
+	}
+	if got := files(); len(got) != 0 {
+		t.Errorf("after the snapshot was deleted: got %q, want no files", got)
+	}
+}
+
+// A sandbox that cannot be held or saved runs on, and one that cannot run on ends.
+func TestSnapshotFails(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("it is broken")
+	for name, tt := range map[string]struct {
+		set  func(sb *fakeSandbox)
+		then int // status of GET
+	}{
+		"hold":          {func(sb *fakeSandbox) { sb.fails.hold = broken }, http.StatusOK},
+		"save":          {func(sb *fakeSandbox) { sb.fails.save = broken }, http.StatusOK},
+		"thaw":          {func(sb *fakeSandbox) { sb.fails.thaw = broken }, http.StatusNotFound},
+		"save and thaw": {func(sb *fakeSandbox) { sb.fails.save, sb.fails.thaw = broken, broken }, http.StatusNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, fake := startFake(t, Options{})
+			id := create(t, c, `{"templateID":"base"}`)
+			tt.set(fake.boxes[id])
+			status, text := do(t, c, "POST", "/sandboxes/"+id+"/snapshots", `{}`)
+			var failed struct{ Message string }
+			if err := json.Unmarshal([]byte(text), &failed); err != nil || status != http.StatusInternalServerError || !strings.Contains(failed.Message, "it is broken") {
+				t.Errorf("got %d %s, want 500 with the cause", status, text)
+			}
+			if tt.then != http.StatusOK {
+				<-fake.boxes[id].gone
+			}
+			for range 1000 { // the registry learns of its end a little later
+				if status, text = do(t, c, "GET", "/sandboxes/"+id, ""); status == tt.then {
+					break
+				}
+			}
+			if status != tt.then {
+				t.Errorf("then: got %d %s, want %d", status, text, tt.then)
+			}
+			if status, text := do(t, c, "GET", "/snapshots", ""); status != http.StatusOK || text != "[]" {
+				t.Errorf("got %d %s, want no snapshot", status, text)
+			}
+		})
+	}
+}

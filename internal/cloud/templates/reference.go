@@ -1,0 +1,124 @@
+package templates
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// Team is the namespace of the one team's templates, and DefaultTag the tag of a reference
+// that has none.
+const (
+	Team       = "local"
+	DefaultTag = "default"
+)
+
+// Bounds of what a client names.
+const (
+	maxName    = 128
+	maxMessage = 300
+)
+
+// Reference names a template and one of its builds.
+type Reference struct {
+	Namespace, Name, Tag string // Namespace and Tag may be ""
+	text                 string
+}
+
+// ParseReference reads a reference. Whatever it says, it may name nothing.
+func ParseReference(text string) Reference {
+	name, tag, _ := strings.Cut(text, ":")
+	namespace, rest, ok := strings.Cut(name, "/")
+	if !ok {
+		namespace, rest = "", name
+	}
+	return Reference{normal(namespace), normal(rest), normal(tag), text}
+}
+
+// tag returns the tag that it stands for.
+func (ref *Reference) tag() string {
+	if ref.Tag == "" {
+		return DefaultTag
+	}
+	return ref.Tag
+}
+
+func (ref *Reference) String() string { return clip.Text(ref.text, maxMessage) }
+
+func normal(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
+
+// Names reports whether a template is the one that it names, whatever its tag is.
+func (ref *Reference) Names(t *Template) bool {
+	if ref.Namespace == "" && ref.Name == t.ID {
+		return true
+	}
+	return ref.Name != "" && ref.Name == t.Name && (ref.Namespace == "" || ref.Namespace == Team && !t.BuiltIn)
+}
+
+// CheckName returns an error unless a client may give a template the name and tag of the
+// reference.
+func (ref *Reference) CheckName() error {
+	if err := ref.CheckTeam(); err != nil {
+		return err
+	}
+	if len(ref.Name) > maxName || !aName().MatchString(ref.Name) {
+		return refusef(Invalid, "the name '%s' must be 1 to %d letters, digits, hyphens and underscores", ref, maxName)
+	}
+	if ref.Tag != "" || strings.HasSuffix(ref.text, ":") {
+		return checkTag(ref.Tag)
+	}
+	return nil
+}
+
+// CheckTeam returns an error if it is in the namespace of a team that does not exist here.
+func (ref *Reference) CheckTeam() error {
+	if ref.Namespace != "" && ref.Namespace != Team {
+		return refusef(Invalid, "'%s' is of the team '%s', and the one of this local cloud is '%s'", ref, clip.Text(ref.Namespace, maxMessage), Team)
+	}
+	return nil
+}
+
+func checkTag(tag string) error {
+	if len(tag) > maxName || !aTag().MatchString(tag) || aUUID().MatchString(tag) {
+		return refusef(Invalid, "the tag '%s' must be 1 to %d letters, digits, hyphens, underscores and dots, and no UUID", clip.Text(tag, maxMessage), maxName)
+	}
+	return nil
+}
+
+var (
+	aName = lazyregexp.New(`^[a-z0-9_-]+$`)
+	aTag  = lazyregexp.New(`^[a-z0-9_.-]+$`)
+	aUUID = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+)
+
+// Kind says why something was refused, for programs.
+type Kind int
+
+// The kinds.
+const (
+	NotFound Kind = iota
+	Invalid
+	BuiltIn  // it cannot be changed
+	Conflict // with something else of that name
+	Full
+)
+
+// Error means that something was refused. Its text is for the client.
+type Error struct {
+	Kind Kind
+	text string
+}
+
+func (e *Error) Error() string { return e.text }
+
+func refusef(kind Kind, format string, args ...any) error {
+	return &Error{kind, fmt.Sprintf(format, args...)}
+}
+
+func noTag(ref *Reference) error {
+	return refusef(NotFound, "template '%s' has no tag '%s'", clip.Text(ref.Name, maxMessage), clip.Text(ref.tag(), maxMessage))
+}
+
+func notFound(ref *Reference) error { return refusef(NotFound, "template '%s' not found", ref) }

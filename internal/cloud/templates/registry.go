@@ -1,0 +1,385 @@
+package templates
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// MaxBuilds bounds the builds of all templates.
+const MaxBuilds = 10_000
+
+// Options configure a [Registry].
+type Options struct {
+	Store  *store.Store
+	Layers *layers.Set  // of that store
+	Logger *slog.Logger // nil: no log
+}
+
+// Registry holds all templates. It is safe for concurrent use.
+type Registry struct {
+	options Options
+
+	mu        sync.Mutex // also held while a change is stored
+	templates map[string]*Template
+	spawned   map[string]Spawned
+}
+
+// Spawned is what was made of a template since the local cloud was started.
+type Spawned struct {
+	Count int
+	Last  time.Time
+}
+
+// Open returns the templates of a store, and removes the layers that none of them has. It
+// is called before sandboxes are made. What cannot be read is left alone, and then all
+// layers stay: another version may be able to read it.
+func Open(o Options) *Registry {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Registry{options: o, templates: map[string]*Template{}, spawned: map[string]Spawned{}}
+	ctx := context.Background()
+	all, err := o.Store.Records(store.Templates)
+	if err != nil {
+		o.Logger.ErrorContext(ctx, "templates that cannot be read are left alone", "error", err)
+	}
+	complete := err == nil
+	for _, entry := range all {
+		t, err := load(entry)
+		if err == nil {
+			_, err = o.Layers.Hold(t.layers()...)
+		}
+		if err != nil {
+			o.Logger.ErrorContext(ctx, "a template that cannot be read is left alone", "template", entry.ID, "error", err)
+			complete = false
+			continue
+		}
+		r.templates[t.ID] = &t
+	}
+	for _, t := range builtIn() { // after the others, so that none of them can take its place
+		r.templates[t.ID] = &t
+	}
+	if complete {
+		o.Layers.Sweep()
+	}
+	return r
+}
+
+// savedVersion is the version of what is stored; load knows how to read it.
+const savedVersion = 1
+
+// saved is a template in the store. The names of its fields, and of those of [Template],
+// [Tag] and [Build], are part of the format.
+type saved struct {
+	Version  int
+	Template Template
+}
+
+func load(entry store.Record) (Template, error) {
+	var s saved
+	if err := json.Unmarshal(entry.Value, &s); err != nil {
+		return Template{}, err
+	}
+	t := s.Template
+	switch {
+	case s.Version != savedVersion:
+		return Template{}, fmt.Errorf("its version is %d, and this program knows %d", s.Version, savedVersion)
+	case t.ID != entry.ID || t.BuiltIn || len(t.Builds) == 0:
+		return Template{}, errors.New("it has no id of its own or no builds")
+	case t.Name != "" && !aName().MatchString(t.Name):
+		return Template{}, fmt.Errorf("its name is %q", t.Name)
+	}
+	for tag := range t.Tags {
+		if _, ok := t.Tagged(tag); !ok {
+			return Template{}, fmt.Errorf("its tag %q points to no build", tag)
+		}
+	}
+	return t, nil
+}
+
+// Find returns the template that a reference names, and the build that its tag points to.
+func (r *Registry) Find(ref Reference) (Template, Build, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.findLocked(ref)
+}
+
+func (r *Registry) findLocked(ref Reference) (Template, Build, error) {
+	t := r.templateLocked(ref)
+	if t == nil {
+		return Template{}, Build{}, notFound(&ref)
+	}
+	build, ok := t.Tagged(ref.tag())
+	if !ok {
+		return Template{}, Build{}, noTag(&ref)
+	}
+	return *t, build, nil
+}
+
+// Get returns the template that a reference names, whatever its tag is.
+func (r *Registry) Get(ref Reference) (Template, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.templateLocked(ref)
+	if t == nil {
+		return Template{}, notFound(&ref)
+	}
+	return *t, nil
+}
+
+// templateLocked returns the template that a reference names, whatever its tag is; nil if
+// there is none.
+func (r *Registry) templateLocked(ref Reference) *Template {
+	for _, t := range r.templates {
+		if ref.Names(t) { // no name is an id
+			return t
+		}
+	}
+	return nil
+}
+
+// All returns all templates, newest first.
+func (r *Registry) All() []Template {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Template, 0, len(r.templates))
+	for _, t := range r.templates {
+		all = append(all, *t)
+	}
+	slices.SortFunc(all, func(a, b Template) int {
+		if order := b.CreatedAt.Compare(a.CreatedAt); order != 0 {
+			return order
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return all
+}
+
+// Spawn notes that a sandbox was made from a template.
+func (r *Registry) Spawn(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.templates[id] != nil {
+		r.spawned[id] = Spawned{r.spawned[id].Count + 1, time.Now().UTC()}
+	}
+}
+
+// Spawned returns what was noted of a template.
+func (r *Registry) Spawned(id string) Spawned {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.spawned[id]
+}
+
+// Add makes a build of layers that the caller holds, and that are the build's from then
+// on; after an error they are released. ref is the name that it is to have, nil for none:
+// the template of that name, which is made if need be, has the build from then on, and its
+// tag points to it.
+func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
+	now := time.Now().UTC()
+	build.ID, build.CreatedAt = newUUID(), now
+	tag := DefaultTag
+	made := Template{ID: newID(), CreatedAt: now}
+	r.mu.Lock()
+	if ref != nil {
+		tag, made.Name = ref.tag(), ref.Name
+		if t := r.namedLocked(ref); t != nil {
+			made = *t
+		}
+	}
+	var unused []string
+	err := r.addableLocked(made, ref)
+	if err == nil {
+		made = made.with(build, []string{tag}, now)
+		unused, err = r.putLocked(made)
+	}
+	r.mu.Unlock()
+	if err != nil {
+		unused = build.Layers
+	}
+	r.options.Layers.Release(unused...)
+	return made, err
+}
+
+// CheckName returns an error unless a build can be added under a name.
+func (r *Registry) CheckName(ref *Reference) error {
+	if err := ref.CheckName(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.namedLocked(ref); t != nil {
+		return r.addableLocked(*t, ref)
+	}
+	return r.addableLocked(Template{Name: ref.Name}, ref)
+}
+
+// namedLocked returns the template that has the name of a reference, or that id, in any
+// namespace.
+func (r *Registry) namedLocked(ref *Reference) *Template {
+	return r.templateLocked(Reference{Name: ref.Name})
+}
+
+func (r *Registry) addableLocked(t Template, ref *Reference) error {
+	builds := 0
+	for _, t := range r.templates {
+		builds += len(t.Builds)
+	}
+	switch {
+	case builds >= MaxBuilds:
+		return refusef(Full, "there are %d builds of templates, which is the limit: delete snapshots that are no longer needed", MaxBuilds)
+	case t.BuiltIn:
+		return refusef(Invalid, "'%s' is the name of a built-in template: choose another", ref)
+	case ref != nil && t.Name != ref.Name:
+		return refusef(Conflict, "'%s' is the id of a template: choose another name", ref)
+	}
+	return nil
+}
+
+// putLocked stores a template in the place of what it was. It returns the layers that
+// nothing needs any longer; the caller releases them without the lock.
+func (r *Registry) putLocked(t Template) (unused []string, err error) {
+	value, err := json.Marshal(saved{savedVersion, t})
+	if err == nil {
+		_, err = r.options.Store.Put(store.Templates, t.ID, value, "")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	if former := r.templates[t.ID]; former != nil {
+		for _, b := range former.Builds {
+			if !slices.ContainsFunc(t.Builds, func(now Build) bool { return now.ID == b.ID }) {
+				unused = append(unused, b.Layers...)
+			}
+		}
+	}
+	r.templates[t.ID] = &t
+	return unused, nil
+}
+
+// Delete removes a template with all its builds. The tag of the reference does not count.
+// used reports whether sandboxes use a template, which stays then.
+func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
+	r.mu.Lock()
+	t, err := r.ownLocked(ref)
+	switch {
+	case err != nil:
+	case used(t.ID):
+		err = refusef(Invalid, "template '%s' cannot be deleted: running or paused sandboxes use it", &ref)
+	default:
+		err = r.options.Store.Delete(store.Templates, t.ID)
+	}
+	if err != nil {
+		r.mu.Unlock()
+		return err
+	}
+	delete(r.templates, t.ID)
+	delete(r.spawned, t.ID)
+	r.mu.Unlock()
+	r.options.Layers.Release(t.layers()...)
+	return nil
+}
+
+// ownLocked returns a template that may be changed.
+func (r *Registry) ownLocked(ref Reference) (Template, error) {
+	t := r.templateLocked(ref)
+	switch {
+	case t == nil:
+		return Template{}, notFound(&ref)
+	case t.BuiltIn:
+		return Template{}, refusef(BuiltIn, "'%s' is a built-in template, which cannot be changed", &ref)
+	}
+	return *t, nil
+}
+
+// Publish records whether a template is public.
+func (r *Registry) Publish(ref Reference, public bool) (Template, error) {
+	return r.change(ref, func(t Template, now time.Time) (Template, error) {
+		t.Public, t.UpdatedAt = public, now
+		return t, nil
+	})
+}
+
+// Assign makes tags point to the build that a reference names. It returns the build, and
+// the tags as they are spelled.
+func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned []string, err error) {
+	if assigned, err = checkTags(&ref, tags); err != nil {
+		return Build{}, nil, err
+	}
+	_, err = r.change(ref, func(t Template, now time.Time) (Template, error) {
+		var ok bool
+		if build, ok = t.Tagged(ref.tag()); !ok {
+			return Template{}, noTag(&ref)
+		}
+		return t.with(build, assigned, now), nil
+	})
+	return build, assigned, err
+}
+
+// Unassign removes tags of the template that a reference without a tag names. The default
+// one stays, and the last one, too. Tags that are not there are no error.
+func (r *Registry) Unassign(ref Reference, tags []string) error {
+	tags, err := checkTags(&ref, tags)
+	switch {
+	case err != nil:
+		return err
+	case ref.Tag != "":
+		return refusef(Invalid, "the name '%s' must not have a tag here", &ref)
+	case slices.Contains(tags, DefaultTag):
+		return refusef(Invalid, "the tag '%s' cannot be removed", DefaultTag)
+	}
+	_, err = r.change(ref, func(t Template, now time.Time) (Template, error) {
+		changed := t.without(tags, now)
+		if len(changed.Tags) == 0 {
+			return Template{}, refusef(Invalid, "template '%s' has no other tags: delete the template", &ref)
+		}
+		return changed, nil
+	})
+	return err
+}
+
+func checkTags(ref *Reference, tags []string) ([]string, error) {
+	if err := ref.CheckTeam(); err != nil {
+		return nil, err
+	}
+	if len(tags) == 0 {
+		return nil, refusef(Invalid, "tags must have a tag at least")
+	}
+	var all []string
+	for _, tag := range tags {
+		tag = normal(tag)
+		if err := checkTag(tag); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(all, tag) {
+			all = append(all, tag)
+		}
+	}
+	return all, nil
+}
+
+// change stores what f makes of a template.
+func (r *Registry) change(ref Reference, f func(t Template, now time.Time) (Template, error)) (Template, error) {
+	r.mu.Lock()
+	t, err := r.ownLocked(ref)
+	if err == nil {
+		t, err = f(t, time.Now().UTC())
+	}
+	var unused []string
+	if err == nil {
+		unused, err = r.putLocked(t)
+	}
+	r.mu.Unlock()
+	r.options.Layers.Release(unused...)
+	return t, err
+}

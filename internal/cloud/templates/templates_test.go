@@ -1,0 +1,258 @@
+package templates_test
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// server is a registry in a durable store.
+type server struct {
+	*templates.Registry
+	layers *layers.Set
+	store  *store.Store
+}
+
+func serve(t *testing.T, dir string) *server {
+	t.Helper()
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	set := layers.Open(st, slog.New(slog.DiscardHandler))
+	return &server{templates.Open(templates.Options{Store: st, Layers: set}), set, st}
+}
+
+// restart is what happens when a server is killed: nothing is written at its end.
+func (s *server) restart(t *testing.T, dir string) *server {
+	t.Helper()
+	if err := s.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return serve(t, dir)
+}
+
+// snapshot adds a build with a layer of its own.
+func (s *server) snapshot(t *testing.T, name string) templates.Template {
+	t.Helper()
+	layer, err := s.layers.Add(func(string) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ref *templates.Reference
+	if name != "" {
+		parsed := templates.ParseReference(name)
+		ref = &parsed
+	}
+	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Layers: []string{layer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// kept returns how many layers the store has.
+func (s *server) kept(t *testing.T) int {
+	t.Helper()
+	all, err := s.store.Records(store.Layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+func (s *server) find(reference string) (string, error) {
+	_, build, err := s.Find(templates.ParseReference(reference))
+	return build.ID, err
+}
+
+func kindOf(t *testing.T, err error) templates.Kind {
+	t.Helper()
+	refused, ok := errors.AsType[*templates.Error](err)
+	if !ok {
+		t.Fatalf("got %v, want an Error", err)
+	}
+	return refused.Kind
+}
+
+// References name templates by name or id, and builds by tag.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	unnamed, one := s.snapshot(t, ""), s.snapshot(t, "Job")
+	two := s.snapshot(t, "local/job:V2.0")
+	if one.ID != two.ID || len(two.Builds) != 2 {
+		t.Fatalf("got %+v, want a second build of %s", two, one.ID)
+	}
+	base, _, err := s.Find(templates.ParseReference("base"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reference, want := range map[string]string{
+		"base": base.Builds[0].ID, " BASE:default ": base.Builds[0].ID, base.ID: base.Builds[0].ID,
+		"local/base": "", "other/base": "", "base:v1": "",
+		"job": one.Builds[0].ID, "local/job": one.Builds[0].ID, "job:default": one.Builds[0].ID, one.ID: one.Builds[0].ID,
+		"job:v2.0": two.Builds[1].ID, one.ID + ":v2.0": two.Builds[1].ID, "other/job": "", "job:v3": "", "local/" + one.ID: "",
+		unnamed.ID: unnamed.Builds[0].ID, unnamed.ID + ":default": unnamed.Builds[0].ID,
+		"": "", ":": "", "/": "", "local/": "", "nope": "", "job/": "", strings.Repeat("a", 1000): "",
+	} {
+		got, err := s.find(reference)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: got build %q and error %v, want %q", reference, got, err, want)
+		}
+		if err != nil && (kindOf(t, err) != templates.NotFound || len(err.Error()) > 400) {
+			t.Errorf("%q: got %v, want a short error NotFound", reference, err)
+		}
+	}
+}
+
+// All that was added is there after a restart, and nothing that was removed.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serve(t, dir)
+	s.snapshot(t, "")
+	s.snapshot(t, "job")
+	moved := s.snapshot(t, "job") // the first has no tag now
+	if len(moved.Builds) != 1 || s.kept(t) != 2 {
+		t.Errorf("got %d builds and %d layers, want 1 and 2", len(moved.Builds), s.kept(t))
+	}
+	gone := s.snapshot(t, "gone")
+	unused := func(string) bool { return false }
+	if err := s.Delete(templates.ParseReference("local/gone:whatever"), unused); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Publish(templates.ParseReference("job"), true); err != nil {
+		t.Fatal(err)
+	}
+	before := s.All()
+	if _, err := s.layers.Add(func(string) error { return nil }); err != nil { // killed before it was named
+		t.Fatal(err)
+	}
+	s = s.restart(t, dir)
+	if diff := cmp.Diff(before, s.All()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	if _, err := s.find(gone.ID); err == nil {
+		t.Error("a deleted template is there after the restart")
+	}
+	if n := s.kept(t); n != 2 {
+		t.Errorf("got %d layers, want those of the two builds", n)
+	}
+	for _, name := range []string{"job", before[0].ID, before[1].ID, before[2].ID, before[3].ID} {
+		if err := s.Delete(templates.ParseReference(name), unused); err != nil && kindOf(t, err) == templates.Invalid {
+			t.Error(err)
+		}
+	}
+	if n := s.kept(t); n != 0 {
+		t.Errorf("got %d layers, want none", n)
+	}
+}
+
+// While a record cannot be read, every layer stays: it may name any.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string]string{
+		"no JSON":         `{`,
+		"another version": `{"Version":2}`,
+		"another id":      `{"Version":1,"Template":{"ID":"b","Builds":[{"ID":"x"}]}}`,
+		"no builds":       `{"Version":1,"Template":{"ID":"damaged"}}`,
+		"a bad tag":       `{"Version":1,"Template":{"ID":"damaged","Builds":[{"ID":"x"}],"Tags":{"a":{"Build":"y"}}}}`,
+		"a bad name":      `{"Version":1,"Template":{"ID":"damaged","Name":"a b","Builds":[{"ID":"x"}]}}`,
+		"a missing layer": `{"Version":1,"Template":{"ID":"damaged","Builds":[{"ID":"x","Layers":["layer-gone"]}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s := serve(t, dir)
+			s.snapshot(t, "job")
+			if _, err := s.layers.Add(func(string) error { return nil }); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.store.Put(store.Templates, "damaged", []byte(value), ""); err != nil {
+				t.Fatal(err)
+			}
+			s = s.restart(t, dir)
+			if _, err := s.find("job"); err != nil {
+				t.Errorf("the others: got %v", err)
+			}
+			if n := s.kept(t); n != 2 {
+				t.Errorf("got %d layers, want both", n)
+			}
+			if _, err := s.find("damaged"); err == nil {
+				t.Error("it was found")
+			}
+		})
+	}
+}
+
+func TestTags(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	first := s.snapshot(t, "job").Builds[0]
+	assign := func(target string, tags ...string) error {
+		_, _, err := s.Assign(templates.ParseReference(target), tags)
+		return err
+	}
+	unassign := func(name string, tags ...string) error { return s.Unassign(templates.ParseReference(name), tags) }
+	build, tags, err := s.Assign(templates.ParseReference("local/job"), []string{" V1 ", "v1", "stable"})
+	if diff := cmp.Diff([]string{"v1", "stable"}, tags); diff != "" || err != nil || build.ID != first.ID {
+		t.Errorf("got build %s and error %v, want %s; tags (-want +got):\n%s", build.ID, err, first.ID, diff)
+	}
+	second := s.snapshot(t, "job").Builds[1]
+	if err := assign("job:default", "stable"); err != nil {
+		t.Fatal(err)
+	}
+	for reference, want := range map[string]string{"job:v1": first.ID, "job:stable": second.ID, "job": second.ID} {
+		if got, err := s.find(reference); got != want {
+			t.Errorf("%s: got %s and error %v, want %s", reference, got, err, want)
+		}
+	}
+	uuid := "00000000-0000-4000-8000-000000000009"
+	for name, tt := range map[string]struct {
+		err  error
+		want templates.Kind
+	}{
+		"no tags":             {assign("job"), templates.Invalid},
+		"a bad tag":           {assign("job", "a b"), templates.Invalid},
+		"an empty tag":        {assign("job", ""), templates.Invalid},
+		"a long tag":          {assign("job", strings.Repeat("a", 129)), templates.Invalid},
+		"a UUID":              {assign("job", uuid), templates.Invalid},
+		"another team":        {assign("other/job", "a"), templates.Invalid},
+		"no template":         {assign("nope", "a"), templates.NotFound},
+		"no such tag":         {assign("job:v9", "a"), templates.NotFound},
+		"built in":            {assign("base", "a"), templates.BuiltIn},
+		"remove with a tag":   {unassign("job:v1", "v1"), templates.Invalid},
+		"remove the default":  {unassign("job", "default"), templates.Invalid},
+		"remove none":         {unassign("job"), templates.Invalid},
+		"remove of built in":  {unassign("base", "a"), templates.BuiltIn},
+		"remove of no such":   {unassign("nope", "a"), templates.NotFound},
+		"remove elsewhere":    {unassign("other/job", "a"), templates.Invalid},
+		"delete built in":     {s.Delete(templates.ParseReference("base"), nil), templates.BuiltIn},
+		"delete one in use":   {s.Delete(templates.ParseReference("job"), func(string) bool { return true }), templates.Invalid},
+		"delete no such":      {s.Delete(templates.ParseReference("nope"), nil), templates.NotFound},
+		"delete of elsewhere": {s.Delete(templates.ParseReference("other/job"), nil), templates.NotFound},
+	} {
+		if got := kindOf(t, tt.err); got != tt.want {
+			t.Errorf("%s: got %v, want kind %v", name, tt.err, tt.want)
+		}
+	}
+	if err := unassign("job", "v1", "nope"); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.kept(t); n != 1 {
+		t.Errorf("got %d layers, want only the one that tags still point to", n)
+	}
+	alone := s.snapshot(t, "alone:v1")
+	if err := unassign(alone.ID, "v1"); kindOf(t, err) != templates.Invalid {
+		t.Errorf("the last tag: got %v, want it to stay", err)
+	}
+}

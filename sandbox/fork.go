@@ -1,0 +1,107 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// ForkParams says how to fork a sandbox. The zero value is one copy.
+type ForkParams struct {
+	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let
+	// fewer sandboxes run at a time.
+	Count int
+	// Lifetime gives the copies a fixed lifetime, as [WithLifetime]; 0 means the
+	// lifetime or lease of the handle, or for [Client.Fork] that of the client.
+	Lifetime time.Duration
+}
+
+// Fork is one copy of a sandbox, or why there is none.
+type Fork struct {
+	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
+	// created through it: its Close, which may be called on nil, tears the copy down.
+	Sandbox *Sandbox
+	// Err is why there is no copy, such as [api.ErrRateLimited] where no more
+	// sandboxes may run.
+	Err error
+	// Memory reports whether the copy goes on where the original was, with its
+	// processes and the variables of its contexts. False means that it only has the
+	// files and started anew from them, as on a local cloud, and nil that the service
+	// does not say.
+	Memory *bool
+}
+
+// Fork makes copies of the sandbox, all of the same moment, and the sandbox runs
+// on. A copy has the files of the original and, if the service can do that
+// ([Fork].Memory), its memory; its metadata, variables and network are those of the
+// original, and what it does from then on is its own. Each copy is one sandbox more
+// to close, also after an error of another one; close those of a sandbox of
+// [Create] before it, because its Close closes the client of all.
+//
+// The error is about all copies, and then there are none: a call that ctx cut off
+// is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:
+// the error is [api.ErrConflict].
+func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*Fork, error) {
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	forks, err := sb.client.fork(ctx, sb.ID(), sb.config, p)
+	if err != nil {
+		return nil, sb.failed(ctx, "fork", missing(sb.ID(), err))
+	}
+	return forks, nil
+}
+
+// Fork is [Sandbox.Fork] for a sandbox to which there is no handle. If there is no
+// such sandbox, the error is [ErrGone].
+func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]*Fork, error) {
+	forks, err := c.fork(ctx, id, c.defaults, p)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: fork: %w", missing(id, err))
+	}
+	return forks, nil
+}
+
+// fork returns handles that are configured by cfg.
+func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *ForkParams) ([]*Fork, error) {
+	if p == nil {
+		p = &ForkParams{}
+	}
+	if p.Lifetime < 0 || p.Count < 0 {
+		return nil, fmt.Errorf("ForkParams with Count %d and Lifetime %v: want neither below 0: %w", p.Count, p.Lifetime, api.ErrInvalidArgument)
+	}
+	if p.Lifetime > 0 {
+		cfg.lifetime, cfg.lease, cfg.leaseAsked = p.Lifetime, 0, false
+	}
+	cfg.inherits = true
+	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]*api.Fork, error) {
+		return c.api.Sandboxes.Fork(ctx, id, &api.ForkParams{Count: p.Count, Lifetime: cfg.life()})
+	}, copies)
+	if err != nil {
+		return nil, err
+	}
+	forks := make([]*Fork, len(made))
+	for i, f := range made {
+		forks[i] = &Fork{Memory: f.Memory}
+		if f.Err != nil {
+			forks[i].Err = fmt.Errorf("sandbox: copy %d of %s: %w", i+1, id, f.Err)
+			continue
+		}
+		forks[i].Sandbox = newSandbox(c, f.Sandbox, cfg, true)
+	}
+	return forks, nil
+}
+
+// copies returns the sandboxes that a fork has made.
+func copies(forks []*api.Fork) (made []*api.Sandbox) {
+	for _, f := range forks {
+		if f.Sandbox != nil {
+			made = append(made, f.Sandbox)
+		}
+	}
+	return made
+}

@@ -1,0 +1,80 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+const (
+	// createTimeout is how long to wait for a creation that was given up: the
+	// service answers or cuts the connection within 70 seconds.
+	createTimeout = 75 * time.Second
+	// createGrace is how much of that time is left once the client is closed.
+	createGrace = 2 * time.Second
+)
+
+// making makes the call that creates sandboxes, which live for that long. When ctx
+// ends first it returns the cause at once; what the call still creates is killed as
+// soon as its answer arrives, and Close of the client waits for that.
+func making[T any](ctx context.Context, c *Client, life time.Duration, create func(context.Context) (T, error), of func(T) []*api.Sandbox) (T, error) {
+	var none T
+	if err := c.begin(); err != nil {
+		return none, err
+	}
+	type answer struct {
+		made T
+		err  error
+	}
+	answered := make(chan answer, 1)
+	// The request outlives ctx: only its answer says what has to be undone.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	go func() {
+		made, err := create(call)
+		answered <- answer{made, err}
+	}()
+	select {
+	case a := <-answered:
+		cancel()
+		c.pending.Done()
+		return a.made, a.err
+	case <-ctx.Done():
+		go func() {
+			defer c.pending.Done()
+			defer cancel()
+			var a answer
+			select {
+			case a = <-answered:
+			case <-c.hurry:
+				cancel()
+				a = <-answered
+			}
+			switch {
+			case a.err == nil:
+				c.undo(ctx, of(a.made))
+			case call.Err() != nil:
+				c.api.Logger().WarnContext(ctx, "the service did not answer a creation that was given up: what it made lives until its lifetime is over", "lifetime", life)
+			}
+		}()
+		return none, context.Cause(ctx)
+	}
+}
+
+// undo kills sandboxes that nobody wants any longer.
+func (c *Client) undo(ctx context.Context, made []*api.Sandbox) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout-createGrace)
+	defer cancel()
+	var killing sync.WaitGroup
+	for _, sb := range made {
+		killing.Go(func() {
+			err := c.api.Sandboxes.Kill(ctx, sb.ID)
+			if err != nil && !errors.Is(err, api.ErrNotFound) {
+				c.api.Logger().WarnContext(ctx, "a sandbox that was given up may live until its timeout", "sandbox", sb.ID, "error", err)
+			}
+		})
+	}
+	killing.Wait()
+}
