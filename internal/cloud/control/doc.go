@@ -6,8 +6,8 @@
 // # What it serves
 //
 // Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause,
-// resume, snapshots and forks; templates and snapshots with their tags, but no builds;
-// volumes and what is in them; the one team, local, and its API keys; health.
+// resume, snapshots and forks; volumes and what is in them; templates and snapshots with
+// their tags, but no builds; the one team, local, and its API keys; health.
 //
 // # Keys
 //

@@ -32,16 +32,12 @@ var migrations = []func(*bolt.Tx) error{
 		return err
 	},
 	func(tx *bolt.Tx) error {
-		for _, table := range []Table{Layers, Templates} {
+		for _, table := range []Table{Layers, Templates, Volumes} {
 			if _, err := tx.CreateBucket([]byte(table)); err != nil {
 				return err
 			}
 		}
 		return nil
-	},
-	func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket([]byte(Volumes))
-		return err
 	},
 }
 
