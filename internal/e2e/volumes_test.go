@@ -148,6 +148,24 @@ func TestVolumeShared(t *testing.T) {
 			t.Errorf("after a pause %s: got %q and error %v", mode, text, err)
 		}
 	}
+	forks, err := a.Fork(ctx, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fork := range forks {
+		if fork.Err != nil {
+			t.Fatal(fork.Err)
+		}
+		if _, err := fork.Sandbox.Commands.Run(ctx, "echo a fork >/data/fork", nil); err != nil {
+			t.Error(err)
+		}
+		if err := fork.Sandbox.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if text, err := b.Files.ReadText(ctx, "/twice/fork", nil); text != "a fork\n" || err != nil {
+		t.Errorf("of a fork: got %q and error %v", text, err)
+	}
 	if err := errors.Join(a.Close(), b.Close(), client.Volumes.Delete(ctx, "data")); err != nil {
 		t.Error(err)
 	}

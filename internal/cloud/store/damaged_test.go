@@ -217,12 +217,7 @@ func TestFirstVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.update(func(tx *bolt.Tx) error {
-		for _, later := range []Table{Layers, Templates, Volumes} {
-			if err := tx.DeleteBucket([]byte(later)); err != nil {
-				return err
-			}
-		}
-		return tx.Bucket([]byte(about)).Put(schemaKey, []byte("1"))
+		return errors.Join(tx.DeleteBucket([]byte(Layers)), tx.DeleteBucket([]byte(Templates)), tx.DeleteBucket([]byte(Volumes)), tx.Bucket([]byte(about)).Put(schemaKey, []byte("1")))
 	}); err != nil {
 		t.Fatal(err)
 	}
