@@ -84,7 +84,14 @@ func connect(stage hello.Stage, sent error) (*wire.Conn, error) {
 	unix.CloseOnExec(hello.ControlFD)
 	unix.CloseOnExec(hello.BinaryFD)
 	unix.CloseOnExec(hello.MemoryFD)
-	return wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
+	c, err := wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
+	if err != nil || stage != hello.First {
+		return c, err
+	}
+	// The connection has another descriptor now, and becomes this one again when the
+	// second stage is executed. An os.File that had it in between would close it when
+	// it is collected, possibly just then.
+	return c, os.NewSyscallError("dup3", unix.Dup3(hello.BinaryFD, hello.ControlFD, unix.O_CLOEXEC))
 }
 
 // takeRole waits for this process's role and does what the role is.
