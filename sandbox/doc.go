@@ -83,10 +83,10 @@
 //
 // # What is not here
 //
-// Images built from a Dockerfile: use the service's templates ([WithTemplate])
-// and install packages at the start of a run instead; the local cloud has only
-// its own templates. Two more places to run are not here yet: Docker containers,
-// and Python in WebAssembly.
+// Images built from a Dockerfile: use the service's templates ([WithTemplate]), a
+// snapshot of a sandbox that was prepared, or install packages at the start of a run
+// instead. Two more places to run are not here yet: Docker containers, and Python in
+// WebAssembly.
 //
 // # Errors
 //

@@ -7,6 +7,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -289,6 +291,30 @@ func TestRestoreElsewhere(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestRestoreMany: to read files makes much garbage, and what is collected while the
+// second stage is being executed must not close what that needs.
+func TestRestoreMany(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{})
+	sh(t, s, "cd $TMPDIR; for i in $(seq 300); do echo $i > $i; done")
+	dir := saveTo(t, s)
+	var starting errgroup.Group
+	starting.SetLimit(8)
+	for i := range 80 {
+		starting.Go(func() error {
+			next, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: fmt.Sprintf("next%d", i), Files: dir})
+			if err != nil {
+				return err
+			}
+			return next.Close()
+		})
+	}
+	if err := starting.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 
