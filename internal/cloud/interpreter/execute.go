@@ -79,7 +79,31 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	_ = flush.Flush()
 	if !e.write(ctx, w, flush, s.keepalive) {
 		cancel()
+		s.abandon(client, request)
+	}
+}
+
+// How often the code of a client that has gone away is interrupted, and how long each
+// interrupt has to take effect. One may have none: a signal that arrives just before a
+// call such as time.sleep is only looked at after it.
+const (
+	interrupts     = 5
+	interruptPause = 2 * time.Second
+)
+
+// abandon interrupts a request until it ends.
+func (s *Server) abandon(client *kernel.Client, request *kernel.Request) {
+	pause := time.NewTicker(interruptPause)
+	defer pause.Stop()
+	for range interrupts {
 		client.Cancel(request)
+		select {
+		case <-request.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		case <-pause.C:
+		}
 	}
 }
 
