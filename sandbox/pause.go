@@ -163,6 +163,7 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	if err != nil {
 		return sb.failed(ctx, "pause", missing(sb.ID(), err))
 	}
+	sb.code.kernels.Disconnect()
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -58,5 +60,30 @@ func TestResumedFromFiles(t *testing.T) {
 	defer run.Close()
 	if step, err := run.Exec(t.Context(), "print(open('made').read())"); err != nil || strings.TrimSpace(step.Stdout) != "17" {
 		t.Errorf("a run: got %+v, %v, want 17", step, err)
+	}
+}
+
+// TestResumedOften: what starts a sandbox from its files reads more than what starts
+// another one, and must not lose its connection to the server when memory is collected.
+func TestResumedOften(t *testing.T) {
+	t.Parallel()
+	cloud := shared(t)
+	var work errgroup.Group
+	for range 4 {
+		sb := cloud.Create(t)
+		work.Go(func() error {
+			for range 12 {
+				if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
+					return err
+				}
+				if err := sb.Resume(t.Context(), nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := work.Wait(); err != nil {
+		t.Error(err)
 	}
 }

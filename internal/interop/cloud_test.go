@@ -82,7 +82,10 @@ func (s *server) down(t *testing.T) {
 	t.Helper()
 	_ = s.command.Process.Signal(os.Interrupt)
 	if err := s.command.Wait(); err != nil {
-		t.Errorf("local up ended with %v: %s", err, s.stderr)
+		t.Errorf("local up ended with %v", err)
+	}
+	if t.Failed() {
+		t.Logf("local up wrote: %s", s.stderr)
 	}
 }
 
@@ -93,15 +96,7 @@ func byDomain(t *testing.T, cloud []string) []string {
 	if output, err := exec.CommandContext(t.Context(), "getent", "ahosts", "api.localhost").Output(); err != nil {
 		pinned.Skip(t, "names below localhost do not resolve (apt-get install libnss-myhostname): %v %s", err, output)
 	}
-	env := slices.DeleteFunc(slices.Clone(cloud), func(pair string) bool {
+	return slices.DeleteFunc(slices.Clone(cloud), func(pair string) bool {
 		return strings.HasPrefix(pair, "E2B_API_URL=") || strings.HasPrefix(pair, "E2B_SANDBOX_URL=")
 	})
-	// The SDKs need no more. Python's requests, with which some libraries talk to the
-	// ports of sandboxes, reads only a variable of its own.
-	for _, pair := range cloud {
-		if bundle, found := strings.CutPrefix(pair, "SSL_CERT_FILE="); found {
-			env = append(env, "REQUESTS_CA_BUNDLE="+bundle)
-		}
-	}
-	return env
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,6 +90,20 @@ func New(o Options) *Kernels {
 // maxLookups is how many contexts that turn out to have no kernel are tried for a
 // call: the known one may be gone, and the next may be dead.
 const maxLookups = 3
+
+// Disconnect ends the connections that no call uses, when the other side of them has
+// ended: until that is noticed here, a call would send its code to nobody, and could not
+// tell that it did not run.
+func (ks *Kernels) Disconnect() {
+	ks.mu.Lock()
+	open := slices.Collect(maps.Values(ks.open))
+	ks.mu.Unlock()
+	for _, k := range open {
+		if k.unfinished() == nil {
+			k.hangUp()
+		}
+	}
+}
 
 // exclusively waits until no other call opens a connection or looks up a context.
 func (ks *Kernels) exclusively(ctx context.Context) (release func(), err error) {

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
 // TestCutByPause: code that a pause cuts off waits until the pause is settled, and goes
@@ -62,5 +66,41 @@ func TestGivenUpWhilePaused(t *testing.T) {
 	_, err := run(ctx, s.kernels(), "code", Handler{})
 	if _, ok := errors.AsType[*InterruptedError](err); !ok {
 		t.Errorf("got %v, want an *InterruptedError", err)
+	}
+}
+
+// TestDisconnect: after a pause no code is sent over a websocket from before it, even if
+// its end has not been noticed here yet.
+func TestDisconnect(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	answer := func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		k.Stream(m, "stdout", jupytertest.Code(m))
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	}
+	var websockets atomic.Int32
+	s.kernel = func(k *jupytertest.Kernel) {
+		if websockets.Add(1) > 1 {
+			jupytertest.Answering(answer)(k)
+			return
+		}
+		for m := k.Next(); m != nil; m = k.Next() {
+			if jupytertest.Code(m) == "after" {
+				t.Error("code of after the pause arrived on a websocket from before it")
+				return
+			}
+			if m.Header.MsgType == "execute_request" {
+				answer(k, m)
+			}
+		}
+	}
+	ks := s.kernels()
+	for _, code := range []string{"before", "after"} {
+		if printed, err := run(t.Context(), ks, code, Handler{}); err != nil || printed != code {
+			t.Errorf("got %q, %v, want %q", printed, err, code)
+		}
+		ks.Disconnect()
 	}
 }

@@ -123,8 +123,8 @@ func (e closedError) Is(target error) bool { return target == ErrClosed || targe
 
 // Env returns the variables, as "NAME=value", that make any E2B SDK or command
 // use this cloud. They include the key. E2B_API_KEY and E2B_DOMAIN are enough for https,
-// with SSL_CERT_FILE and NODE_EXTRA_CA_CERTS, whose files hold the certificates that
-// this process trusts already and the cloud's; E2B_API_URL and E2B_SANDBOX_URL lead to
+// with SSL_CERT_FILE, REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS, whose files hold the
+// certificates that this process trusts already and the cloud's; E2B_API_URL and E2B_SANDBOX_URL lead to
 // the same port without TLS, and SDKs prefer them. The files are gone after Close, unless
 // there is a [WithAuthority].
 func (c *Cloud) Env() []string {

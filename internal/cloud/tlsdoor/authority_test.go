@@ -226,13 +226,15 @@ func TestTrust(t *testing.T) {
 	}
 	both := string(other.PEM()) + string(a.PEM())
 	dir := t.TempDir()
-	for _, tt := range []struct{ name, bundle, extra, wantExtra string }{
-		{"what the variables name stays", company, company, both},
-		{"a file that is gone", filepath.Join(dir, "gone"), filepath.Join(dir, "gone"), string(a.PEM())},
-		{"its own files", filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "extra.pem"), string(a.PEM())},
+	for _, tt := range []struct{ name, bundle, requests, extra, wantExtra string }{
+		{"what the variables name stays", company, company, company, both},
+		{"what one of them names is for its programs", filepath.Join(dir, "gone"), company, "", string(a.PEM())},
+		{"a file that is gone", filepath.Join(dir, "gone"), filepath.Join(dir, "gone"), filepath.Join(dir, "gone"), string(a.PEM())},
+		{"its own files", filepath.Join(dir, "bundle.pem"), filepath.Join(dir, "requests.pem"), filepath.Join(dir, "extra.pem"), string(a.PEM())},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(envBundle, tt.bundle)
+			t.Setenv(envRequests, tt.requests)
 			t.Setenv(envExtra, tt.extra)
 			trust, err := a.WriteTrust(dir)
 			if err != nil {
@@ -244,6 +246,14 @@ func TestTrust(t *testing.T) {
 			}
 			if tt.bundle == company && string(bundle) != both || strings.Count(string(bundle), string(a.PEM())) != 1 {
 				t.Errorf("the bundle has %d bytes, want the certificates of before and the authority's once", len(bundle))
+			}
+			requests, err := os.ReadFile(trust.Requests)
+			want := string(bundle)
+			if tt.requests == company {
+				want = both
+			}
+			if err != nil || string(requests) != want {
+				t.Errorf("for requests: got %d bytes and error %v, want %d", len(requests), err, len(want))
 			}
 			if extra, err := os.ReadFile(trust.Extra); err != nil || string(extra) != tt.wantExtra {
 				t.Errorf("extra: got %q and error %v, want %q", extra, err, tt.wantExtra)

@@ -11,8 +11,9 @@ import (
 
 // Variables that name files with the certificates a program trusts.
 const (
-	envBundle = "SSL_CERT_FILE"       // instead of the system's: OpenSSL, Python, Go, Rust, curl
-	envExtra  = "NODE_EXTRA_CA_CERTS" // beside those built into Node
+	envBundle   = "SSL_CERT_FILE"       // instead of the system's: OpenSSL, Python, Go, Rust, curl
+	envRequests = "REQUESTS_CA_BUNDLE"  // instead of those of certifi: Python's requests
+	envExtra    = "NODE_EXTRA_CA_CERTS" // beside those built into Node
 )
 
 // systemBundles are where distributions keep the certificates that the system trusts.
@@ -28,11 +29,14 @@ var systemBundles = []string{
 type Trust struct {
 	Authority string // its certificate alone
 	Bundle    string // the certificates that this process trusts, and the authority's
+	Requests  string // those that it lets Python's requests trust, and the authority's
 	Extra     string // those that it lets Node trust, and the authority's
 }
 
 // Env returns the variables, as "NAME=value", that make programs read the files.
-func (t Trust) Env() []string { return []string{envBundle + "=" + t.Bundle, envExtra + "=" + t.Extra} }
+func (t Trust) Env() []string {
+	return []string{envBundle + "=" + t.Bundle, envRequests + "=" + t.Requests, envExtra + "=" + t.Extra}
+}
 
 // WriteTrust writes the files into dir. What the variables of this process name already,
 // such as the certificates of a company's proxy, stays trusted.
@@ -40,9 +44,15 @@ func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	t := Trust{
 		Authority: filepath.Join(dir, "ca.pem"),
 		Bundle:    filepath.Join(dir, "bundle.pem"),
+		Requests:  filepath.Join(dir, "requests.pem"),
 		Extra:     filepath.Join(dir, "extra.pem"),
 	}
-	bundle, err := firstFile(append(named(envBundle, t.Bundle), systemBundles...))
+	trusted := append(named(envBundle, t.Bundle), systemBundles...)
+	bundle, err := firstFile(trusted)
+	if err != nil {
+		return Trust{}, err
+	}
+	requests, err := firstFile(append(named(envRequests, t.Requests), trusted...))
 	if err != nil {
 		return Trust{}, err
 	}
@@ -51,7 +61,7 @@ func (a *Authority) WriteTrust(dir string) (Trust, error) {
 		return Trust{}, err
 	}
 	own := a.PEM()
-	for path, others := range map[string][]byte{t.Authority: nil, t.Bundle: bundle, t.Extra: extra} {
+	for path, others := range map[string][]byte{t.Authority: nil, t.Bundle: bundle, t.Requests: requests, t.Extra: extra} {
 		if len(others) > 0 && others[len(others)-1] != '\n' {
 			others = append(others, '\n')
 		}

@@ -23,8 +23,9 @@ func newCmdEnv(f *cmdutil.Factory) *cobra.Command {
 		Short: "Print the variables that point any E2B SDK at the local cloud",
 		Long: `Print shell lines that make every E2B SDK, in any language, use the running local
 cloud of this user. E2B_API_KEY and E2B_DOMAIN are enough for https, with
-SSL_CERT_FILE (Python, Go, curl) and NODE_EXTRA_CA_CERTS (Node): files with the
-certificates that were trusted when the cloud started, and its own. E2B_API_URL and
+SSL_CERT_FILE (Python, Go, curl), REQUESTS_CA_BUNDLE (Python's requests) and
+NODE_EXTRA_CA_CERTS (Node): files with the certificates that were trusted when the
+cloud started, and its own. E2B_API_URL and
 E2B_SANDBOX_URL lead to the same port without TLS; SDKs prefer them.`,
 		Example: `  eval "$(e2bctl local env)"
   python agent.py

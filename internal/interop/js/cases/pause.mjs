@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import * as sdk from 'e2b'
 import { Sandbox, SandboxNotFoundError, TimeoutError } from 'e2b'
 import { Sandbox as Interpreter } from '@e2b/code-interpreter'
-import { byDomain, envs, eventually, metadata, rejects, request, test } from '../harness.mjs'
+import { byDomain, envs, eventually, metadata, rejects, request, signalled, test } from '../harness.mjs'
 
 const interprets = (name, body) => test(name, body, Interpreter)
 
@@ -298,4 +298,17 @@ test('a pause cuts what streams', async (sandbox) => {
   await sandbox.pty.sendInput(terminal.pid, new TextEncoder().encode('echo remem=$remembered; exit\n'))
   await again.wait()
   assert.match(shown, /remem=yes/)
+})
+
+interprets('a pause interrupts code that runs', async (sandbox) => {
+  await sandbox.runCode('x = 41')
+  const started = signalled()
+  const code = 'import time\nprint("started", flush=True)\ntime.sleep(600)\nx = 0'
+  const cut = notRunning(sandbox.runCode(code, { onStdout: started.resolve }))
+  await started.promise
+  assert.equal(await sandbox.pause(), true)
+  await cut
+  // As after any client that goes away, the variables are there, and the kernel is free.
+  await sandbox.connect()
+  assert.equal((await sandbox.runCode('x + 1')).text, '42')
 })

@@ -1,3 +1,4 @@
+import asyncio
 import time
 from datetime import datetime, timedelta, timezone
 
@@ -326,3 +327,20 @@ async def a_pause_cuts_what_streams(sandbox):
     await sandbox.pty.send_stdin(terminal.pid, b"echo remem=$remembered; exit\n")
     await again.wait(**({"on_pty": collected.append} if BLOCKING else {}))
     assert b"remem=yes" in b"".join(collected), collected
+
+
+@interprets
+async def a_pause_interrupts_code_that_runs(sandbox):
+    if BLOCKING:
+        return  # one caller does one thing at a time
+    await sandbox.run_code("x = 41")
+    started = asyncio.Event()
+    code = "import time\nprint('started', flush=True)\ntime.sleep(600)\nx = 0"
+    running = asyncio.create_task(sandbox.run_code(code, on_stdout=lambda _: started.set()))
+    await asyncio.wait_for(started.wait(), 60)
+    same(await sandbox.pause(), True)
+    with raises(*NOT_RUNNING):
+        await running
+    # As after any client that goes away, the variables are there, and the kernel is free.
+    await sandbox.connect()
+    same((await sandbox.run_code("x + 1")).text, "42")

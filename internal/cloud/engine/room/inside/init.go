@@ -61,6 +61,11 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Dup3(int(b.memory.Fd()), hello.MemoryFD, 0); err != nil {
 		return os.NewSyscallError("dup3", err)
 	}
+	// Its descriptor may be the one that the socket gets for the second stage. The
+	// garbage collector would close it there.
+	if err := b.memory.Close(); err != nil {
+		return err
+	}
 	return executeEnvd(c, spec.Ranged, nil)
 }
 

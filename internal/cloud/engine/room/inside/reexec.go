@@ -84,7 +84,11 @@ func connect(stage hello.Stage, sent error) (*wire.Conn, error) {
 	unix.CloseOnExec(hello.ControlFD)
 	unix.CloseOnExec(hello.BinaryFD)
 	unix.CloseOnExec(hello.MemoryFD)
-	return wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
+	c, err := wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.Keep(hello.ControlFD)
 }
 
 // takeRole waits for this process's role and does what the role is.

@@ -61,15 +61,20 @@ func CauseOf(ctx context.Context, err error) error {
 	return err
 }
 
-// Export makes fd the socket's descriptor again, for the program that is executed
-// next.
-func (c *Conn) Export(fd int) error {
+// Keep makes fd a descriptor of the socket, too, so that no file is given that number:
+// a file that is never closed closes its number at some later time.
+func (c *Conn) Keep(fd int) error { return c.duplicate(fd, unix.O_CLOEXEC) }
+
+// Export makes fd the socket's descriptor for the program that is executed next.
+func (c *Conn) Export(fd int) error { return c.duplicate(fd, 0) }
+
+func (c *Conn) duplicate(fd, flags int) error {
 	raw, err := c.conn.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var dup error
-	if err := raw.Control(func(have uintptr) { dup = unix.Dup3(int(have), fd, 0) }); err != nil {
+	if err := raw.Control(func(have uintptr) { dup = unix.Dup3(int(have), fd, flags) }); err != nil {
 		return err
 	}
 	return os.NewSyscallError("dup3", dup)

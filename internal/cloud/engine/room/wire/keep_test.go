@@ -1,0 +1,49 @@
+//go:build linux
+
+package wire
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// No file is given the number of the control socket while the socket is another
+// number's, too: when that file is collected it would close what the number is then.
+func TestKeep(t *testing.T) {
+	ours, theirs, err := SocketPair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	number := int(ours.Fd())
+	c, err := NewConn(ours, MaxMessage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Keep(number); err != nil {
+		t.Fatal(err)
+	}
+	defer CloseFD(number)
+	for range 20 {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if int(f.Fd()) == number {
+			t.Fatalf("a file was given the number %d of the socket", number)
+		}
+	}
+	if flags, err := unix.FcntlInt(uintptr(number), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("got flags %#x, %v, want close-on-exec", flags, err)
+	}
+	if err := c.Export(number); err != nil {
+		t.Fatal(err)
+	}
+	if flags, err := unix.FcntlInt(uintptr(number), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
+		t.Errorf("exported: got flags %#x, %v, want none", flags, err)
+	}
+}
