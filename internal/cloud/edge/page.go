@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // page is an error shown to a person in a browser.
@@ -45,7 +46,8 @@ var wordings = map[string]wording{
 //go:embed page.html
 var pageText string
 
-var pageTemplate = template.Must(template.New("page").Parse(pageText))
+// pageTemplate parses the page when it is first needed: every e2bctl has this package.
+var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
 // StatusText returns the name of the status.
 func (p page) StatusText() string { return http.StatusText(p.Status) }
@@ -72,7 +74,7 @@ func (p page) Hint() string { return wordings[p.Message].hint }
 
 func (p page) render() ([]byte, error) {
 	var b bytes.Buffer
-	err := pageTemplate.Execute(&b, p)
+	err := pageTemplate().Execute(&b, p)
 	return b.Bytes(), err
 }
 

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,9 +89,9 @@ func TestAbandonedFork(t *testing.T) {
 		v := serve(t, dir)
 		id := v.create(t)
 		ctx, leave := context.WithCancel(t.Context())
-		started := 0
+		var started atomic.Int32
 		v.fakes.Before = func(context.Context) {
-			if started++; started == 9 {
+			if started.Add(1) == 9 {
 				leave()
 			}
 		}
