@@ -5,6 +5,7 @@ the start and the end of each."""
 import ast
 import asyncio
 import json
+import os
 import sys
 import time
 import traceback
@@ -124,3 +125,7 @@ if __name__ == "__main__":
         run_blocking(*collect(folder, blocking=True))
     else:
         asyncio.run(run_asynchronous(*collect(folder, blocking=False)))
+    # All has been reported. The SDKs' threads may still run, and one of them makes the
+    # interpreter abort when it ends by itself.
+    sys.stdout.flush()
+    os._exit(0)
