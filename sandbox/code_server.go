@@ -56,8 +56,12 @@ func (s codeServer) Dial(ctx context.Context, path string) (*jupyter.Conn, error
 	return conn, nil
 }
 
-func (s codeServer) Settle(ctx context.Context) (paused bool) {
-	return s.r.sb.asleep.wait(ctx) || s.r.sb.isPaused(ctx)
+func (s codeServer) Settle(ctx context.Context, made time.Time) (paused bool) {
+	if s.r.sb.asleep.wait(ctx) {
+		return true
+	}
+	paused, _ = s.r.sb.pauseSince(ctx, made)
+	return paused
 }
 
 func (s codeServer) Gone(err error) bool { return errors.Is(err, ErrGone) }

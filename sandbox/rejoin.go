@@ -32,12 +32,13 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 		if broken := a.inputFailed(); broken != nil {
 			return nil, fmt.Errorf("%w: what was sent to its input may be missing: %w", err, broken)
 		}
-		runs := a.sb.asleep.awake() // before the question: it may be resumed right after
+		a.setAway(true, false)      // before the question, so that nothing is sent to it meanwhile
+		runs := a.sb.asleep.awake() // likewise: it may be resumed right after
 		was, is := a.sb.pauseSince(life, a.begun)
 		if !was {
+			a.setAway(false, false)
 			return nil, err
 		}
-		a.setAway(true, false)
 		_ = a.events.Close()
 		if is {
 			waiting.await(life, runs)

@@ -35,6 +35,9 @@ type execution struct {
 	// the barrier request with this id was sent after it, unless the id is empty.
 	resumed bool
 	barrier string
+	paused  bool // a pause of the sandbox cut that websocket
+
+	unsent bool // the request never reached the kernel: a pause had cut the websocket before
 
 	reply               jupyter.ExecuteReply
 	busy, ran           bool // it is the kernel's turn; its code was seen to run
@@ -72,9 +75,10 @@ func (e *execution) give(m *jupyter.Message) bool {
 	}
 }
 
-// dropped reports whether the kernel answered without running the code.
+// dropped reports whether the code did not run, and may be sent again: the kernel
+// answered without running it, or never received it.
 func (e *execution) dropped() bool {
-	return (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
+	return e.unsent || (e.reply.Status == "aborted" || e.reply.Status == "abort") && !e.ran
 }
 
 // follow reads the messages of an execution until it is over, ctx ends, its limit
@@ -130,7 +134,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 			if m.Parent.MsgID == e.id && (m.Channel == jupyter.Stdin || m.Channel == jupyter.Shell) {
 				given, again = nil, nil // the answer has arrived
 			}
-			if err := e.note(m); err != nil {
+			if err := k.note(e, m); err != nil {
 				k.primed.Store(false)
 				if errors.Is(err, ErrDied) {
 					err = e.withCause(err)
@@ -146,7 +150,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 				}
 			}
 			if e.over {
-				if !k.complete(e) {
+				if !e.unsent && !k.complete(e) {
 					return fmt.Errorf("%w: the code ended (status %q) while it was cut", ErrLost, clip.Text(e.reply.Status, 16))
 				}
 				return nil
@@ -190,7 +194,7 @@ func (e *execution) lost(why string) error {
 
 // note reads from a message how far the execution is: it is over when both the
 // reply and the idle have arrived, in any order.
-func (e *execution) note(m *jupyter.Message) error {
+func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
 		status = m.Status()
@@ -201,7 +205,7 @@ func (e *execution) note(m *jupyter.Message) error {
 		return died(fate.reason)
 	}
 	if m.Parent.MsgID != e.id {
-		return e.noteBarrier(m, state)
+		return k.noteBarrier(e, m, state)
 	}
 	switch m.Header.MsgType {
 	case "execute_reply":
@@ -220,15 +224,23 @@ func (e *execution) note(m *jupyter.Message) error {
 }
 
 // noteBarrier handles an answer to the barrier that was sent after the execution:
-// on the same channel, what has not arrived before it will not arrive.
-func (e *execution) noteBarrier(m *jupyter.Message, state string) error {
+// on the same channel, what has not arrived before it will not arrive. If a kernel has
+// said nothing in between either, it never received the request: the sandbox was paused
+// before this program noticed.
+func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":
 		e.passedShell = true
 	case state == "idle":
 		e.passedIOPub = true
 	}
-	if e.passedShell && !e.replied || e.passedIOPub && !e.idle {
+	switch silent := e.paused && !e.busy && !e.ran && !e.replied; {
+	case silent && !(e.passedShell && e.passedIOPub):
+		return nil
+	case silent && k.nothingMissed():
+		e.unsent, e.over = true, true
+		return nil
+	case e.passedShell && !e.replied || e.passedIOPub && !e.idle:
 		return e.lost("what the kernel said at the end was cut off")
 	}
 	return nil

@@ -34,7 +34,7 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 				return err
 			}
 			k.turnDown(m)
-			if e.note(m) != nil {
+			if k.note(e, m) != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
 					k.kernels.lose(k.id, "its kernel died while its code was interrupted")

@@ -49,8 +49,9 @@ type Kernel struct {
 
 	mu      sync.Mutex
 	conn    *jupyter.Conn
-	broken  bool // conn has ended
-	tooBig  bool // because of a message that is too big for the server
+	made    time.Time // when conn was; it belongs to the holder of the turn
+	broken  bool      // conn has ended
+	tooBig  bool      // because of a message that is too big for the server
 	current *execution
 	seen    sequence
 	used    bool // it may have variables that this handle's code set
@@ -62,7 +63,7 @@ type Kernel struct {
 // place of one that ended.
 func newKernel(kernels *Kernels, id, language, session string, conn *jupyter.Conn, fresh bool) *Kernel {
 	k := &Kernel{
-		kernels: kernels, id: id, language: language, session: session, conn: conn, unproven: fresh,
+		kernels: kernels, id: id, language: language, session: session, conn: conn, made: time.Now(), unproven: fresh,
 		turn: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 	k.life, k.shut = context.WithCancel(context.Background())

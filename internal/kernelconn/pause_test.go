@@ -3,6 +3,7 @@ package kernelconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -33,6 +34,36 @@ func TestCutByPause(t *testing.T) {
 			}
 			if printed, err := run(t.Context(), s.kernels(), "code", Handler{}); err != nil || printed != "<0><1><2>" || !settled {
 				t.Errorf("got %q, %v, settled %v, want all of it", printed, err, settled)
+			}
+		})
+	}
+}
+
+// TestSentAfterPause: code that is sent over a websocket that a pause has ended, before
+// that is noticed here, is sent again if the kernel's numbers prove that it never arrived.
+func TestSentAfterPause(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		paused, numbered, after bool
+		runs                    int // where the code is known not to have run, or to be complete
+	}{
+		{paused: true, numbered: true, runs: 1},
+		{paused: true},
+		{numbered: true},
+		{paused: true, numbered: true, after: true, runs: 1},
+	} {
+		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
+			t.Parallel()
+			cutting := &cuttingServer{t: t, keeping: keepsAll, v1: true, numbered: test.numbered, cut: cut{fromClient: true, after: test.after, times: 1}}
+			s := newServer(t)
+			s.socket, s.rest = cutting.ServeHTTP, cutting.interrupt
+			s.settle = func(context.Context) bool { return test.paused }
+			printed, err := run(t.Context(), s.kernels(), "code", Handler{})
+			switch {
+			case test.runs == 0 && (!errors.Is(err, ErrLost) || cutting.runs != 0):
+				t.Errorf("got %v and %d runs, want ErrLost", err, cutting.runs)
+			case test.runs == 1 && (err != nil || printed != "<0><1><2>" || cutting.runs != 1):
+				t.Errorf("got %q, %v and %d runs, want all of one run", printed, err, cutting.runs)
 			}
 		})
 	}

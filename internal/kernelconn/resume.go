@@ -47,7 +47,8 @@ func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
 	}
 	k.hangUp()
 	limit := resumeTime
-	if k.kernels.options.Server.Settle(ctx) {
+	paused := k.kernels.options.Server.Settle(ctx, k.made)
+	if paused {
 		limit = wakeTime
 	}
 	ctx, cancelDial := context.WithTimeout(ctx, limit)
@@ -55,7 +56,7 @@ func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
 	for wait := 50 * time.Millisecond; ; wait *= 2 {
 		conn, err := k.kernels.dial(ctx, k.id, k.session)
 		if err == nil {
-			return k.continueOver(conn, e)
+			return k.continueOver(conn, e, paused)
 		}
 		if refused, ok := errors.AsType[*jupyter.DialError](err); ok && refused.StatusCode == http.StatusNotFound {
 			return fmt.Errorf("%w: the sandbox no longer has it", ErrDied)
@@ -74,7 +75,7 @@ func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
 }
 
 // continueOver continues an execution over another websocket.
-func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution) error {
+func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution, paused bool) error {
 	k.mu.Lock()
 	if k.life.Err() != nil {
 		k.mu.Unlock()
@@ -82,7 +83,7 @@ func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution) error {
 		return ErrLost
 	}
 	header := jupyter.NewHeader("kernel_info_request", k.session, username)
-	k.conn, k.broken, e.resumed = conn, false, true
+	k.conn, k.made, k.broken, e.resumed, e.paused = conn, time.Now(), false, true, paused
 	k.seen.resume()
 	answersInOrder := k.language == DefaultLanguage
 	if answersInOrder {
@@ -102,6 +103,15 @@ func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution) error {
 // execution.
 func (k *Kernel) complete(e *execution) bool {
 	k.mu.Lock()
+	resumed := e.resumed
+	k.mu.Unlock()
+	return !resumed || e.busy && k.nothingMissed()
+}
+
+// nothingMissed reports whether the numbers of the kernel's messages prove that all of
+// them arrived since the last request was sent.
+func (k *Kernel) nothingMissed() bool {
+	k.mu.Lock()
 	defer k.mu.Unlock()
-	return !e.resumed || e.busy && k.seen.complete()
+	return k.seen.complete()
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -25,9 +26,9 @@ type Server interface {
 	// longer.
 	Gone(err error) bool
 	// Settle is called when a connection was cut. While this program itself keeps the
-	// sandbox paused it waits. Then it reports whether the sandbox is or was paused: the
-	// next Dial may take as long as a resume.
-	Settle(ctx context.Context) (paused bool)
+	// sandbox paused it waits. Then it reports whether the sandbox is paused, or was since
+	// the connection was made: the next Dial may take as long as a resume.
+	Settle(ctx context.Context, made time.Time) (paused bool)
 }
 
 // json makes a request with a JSON answer, which must have the status 200 and is

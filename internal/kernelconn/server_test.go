@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
@@ -113,7 +114,9 @@ func (s *server) Dial(ctx context.Context, path string) (*jupyter.Conn, error) {
 
 func (s *server) Gone(error) bool { return false }
 
-func (s *server) Settle(ctx context.Context) bool { return s.settle != nil && s.settle(ctx) }
+func (s *server) Settle(ctx context.Context, _ time.Time) bool {
+	return s.settle != nil && s.settle(ctx)
+}
 
 // run runs code in the default context and returns what it prints.
 func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {

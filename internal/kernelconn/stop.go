@@ -57,7 +57,7 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				continue
 			}
 			k.turnDown(m)
-			if err := e.note(m); err != nil {
+			if err := k.note(e, m); err != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {
 					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
