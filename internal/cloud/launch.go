@@ -45,7 +45,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 		return nil, err
 	}
 	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Files: spec.Files, Volumes: shared,
+		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared,
 	})
 	if err != nil {
 		release()
@@ -126,7 +126,7 @@ func (c *Cloud) system() map[string]string {
 
 func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 	return guest.Config{
-		SandboxID: spec.ID, TemplateID: spec.TemplateID, AccessToken: spec.AccessToken,
+		SandboxID: spec.ID, TemplateID: spec.Template.ID, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: interpreter(c.python), Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),

@@ -301,7 +301,7 @@ func TestCreate(t *testing.T) {
 				t.Errorf("got host %q and HTTPS ports %v, want %q and %v", spec.MaskHost, spec.HTTPSPorts, tt.mask, tt.https)
 			}
 			want := map[string]any{
-				"sandboxID": id, "templateID": spec.TemplateID, "clientID": "local", "envdVersion": "0.6.13",
+				"sandboxID": id, "templateID": spec.Template.ID, "clientID": "local", "envdVersion": "0.6.13",
 				"alias": tt.alias, "domain": "localhost:1",
 			}
 			if tt.secured {

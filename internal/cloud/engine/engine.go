@@ -15,6 +15,15 @@ type Engine interface {
 	NewSandbox(ctx context.Context, o SandboxOptions) (Sandbox, error)
 	// Report describes what the machine provides.
 	Report() Report
+	// CheckLayers returns an error that matches [ErrNoLayers] if directories in dir cannot
+	// be layers of sandboxes. It is asked once, before any layer is made.
+	CheckLayers(ctx context.Context, dir string) error
+	// Unpack makes a layer of a directory that [Sandbox].Save filled. After an error it
+	// has no use.
+	Unpack(ctx context.Context, dir string) error
+	// Merge makes one layer of several, lowest first, in dir, an empty directory of the
+	// same file system: what sandboxes see above it is what they saw above these.
+	Merge(ctx context.Context, layers []string, dir string) error
 	// Done returns a channel that is closed when the engine has ended.
 	Done() <-chan struct{}
 	// Close ends all sandboxes and the engine.
@@ -45,9 +54,9 @@ type Sandbox interface {
 	Hold(ctx context.Context) error
 	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
 	Thaw(ctx context.Context) error
-	// Save copies the files that were written in a frozen sandbox to dir, an empty
-	// directory of this user with mode 0700, and syncs them to the disk. What it
-	// writes there is for [SandboxOptions].Files only.
+	// Save copies the files that were written in a frozen sandbox, without those of its
+	// layers, to dir, an empty directory of this user with mode 0700, and syncs them to
+	// the disk. What it writes there is for [SandboxOptions].Files and [Engine].Unpack.
 	Save(ctx context.Context, dir string) error
 	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 if that is
 	// not known.
@@ -65,8 +74,13 @@ type SandboxOptions struct {
 	// Egress connects the sandbox to the outside; nil means that there is no egress
 	// path, and that none can be set later.
 	Egress Egress
+	// Layers are directories that Unpack or Merge made, lowest first: the sandbox sees
+	// their files below those that it writes. Any number of sandboxes share them. They are
+	// only read, and must stay as they are until Close.
+	Layers []string
 	// Files is a directory that [Sandbox].Save filled: the sandbox begins with those
-	// files. "": with none. It is only read, and only during the start.
+	// files. "": with none. It is only read, and only during the start. With Layers, the
+	// saved sandbox must have had the same ones.
 	Files string
 	// Volumes are directories that the sandbox shares with others and with the host.
 	// [Sandbox].Save does not save what is in them. Where a sandbox cannot have them the

@@ -41,6 +41,9 @@ var (
 	// ErrNoVolumes: this machine, or the file system of a volume, does not let a sandbox
 	// have it.
 	ErrNoVolumes = errors.New("a sandbox cannot have this volume")
+	// ErrNoLayers: this machine, or the file system of a layer, does not let sandboxes share
+	// files; each then begins with a copy.
+	ErrNoLayers = errors.New("sandboxes cannot share layers")
 	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )

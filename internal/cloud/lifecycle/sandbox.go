@@ -16,6 +16,12 @@ import (
 type Template struct {
 	ID    string
 	Alias string
+	// User and Workdir are who processes run as and where, unless they are asked for
+	// otherwise; "": the defaults of envd.
+	User, Workdir string
+	// Start is a command that every sandbox runs when it has been made or booted from its
+	// files, and Ready one that succeeds when what Start runs can be used; "": none.
+	Start, Ready string
 }
 
 // A Request asks for a sandbox.
@@ -85,14 +91,15 @@ func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snaps
 // A Spec describes a sandbox to launch.
 type Spec struct {
 	ID           string
-	TemplateID   string
+	Template     Template
 	AccessToken  string            // envd's token, "" for a sandbox that is not secured
 	TrafficToken string            // required on every port except envd's, "" for public ones
 	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
 	HTTPSPorts   []int             // ports whose servers speak TLS
 	Envs         map[string]string // create-time environment
 	Egress       *network.Rules    // what it may reach
-	Files        string            // directory of saved files that it begins with; "": none
+	Layers       []string          // directories of files that it shares, lowest first
+	Files        string            // directory of saved files that it begins with, above Layers; "": none
 	Volumes      []VolumeMount
 }
 
@@ -146,7 +153,7 @@ func (sb *Sandbox) spec(files string) (Spec, error) {
 		}
 	}
 	spec := Spec{
-		ID: sb.ID, TemplateID: sb.Template.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
+		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
 		Envs: sb.Envs, Egress: egress, Files: files, Volumes: sb.Volumes,
 	}
 	if sb.Network != nil {

@@ -4,6 +4,8 @@ package guest
 type Config struct {
 	SandboxID   string            `json:"sandboxId"`
 	TemplateID  string            `json:"templateId"`
+	User        string            `json:"user,omitempty"`        // that processes run as unless another is asked for; "": user
+	Workdir     string            `json:"workdir,omitempty"`     // where they begin unless another is asked for; "": their home
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
