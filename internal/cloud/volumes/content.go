@@ -105,7 +105,7 @@ func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	return owner, mode
 }
 
-// Content gives access to what is in one volume, which is held until Close. Paths are
+// Content reads and changes what is in one volume, which is held until Close. Paths are
 // from the root of the volume, with or without the / in front. Links are followed where
 // they lead on the way to an entry, but never out of the volume. Errors match those of
 // this package and of io/fs. It is safe for concurrent use.
