@@ -24,11 +24,16 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// The variables that make this program a server, and name its state directory.
+// The variables that make this program a server, name its state directory, and have
+// volumes bounded.
 const (
-	serverVariable = "E2BCTL_E2E_SERVER"
-	stateVariable  = "E2BCTL_E2E_STATE"
+	serverVariable  = "E2BCTL_E2E_SERVER"
+	stateVariable   = "E2BCTL_E2E_STATE"
+	boundedVariable = "E2BCTL_E2E_BOUNDED_VOLUMES"
 )
+
+// volumeSize is that of bounded volumes.
+const volumeSize = 16 << 20
 
 // serve runs a cloud, prints its address and key to standard output, and waits
 // to be killed.
@@ -36,6 +41,9 @@ func serve() {
 	var opts []local.Option
 	if dir := os.Getenv(stateVariable); dir != "" {
 		opts = append(opts, local.WithStateDir(dir))
+	}
+	if os.Getenv(boundedVariable) != "" {
+		opts = append(opts, local.WithVolumeSize(volumeSize))
 	}
 	cloud, err := local.Start(context.Background(), opts...)
 	if err != nil {

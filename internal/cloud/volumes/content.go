@@ -118,16 +118,16 @@ type Content struct {
 
 // Open returns the content of a volume, or [ErrNotFound]. Close it.
 func (r *Registry) Open(id string) (*Content, error) {
-	v, release, err := r.hold(id)
+	_, dir, release, err := r.hold(id)
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(filepath.Join(v.dir, filesName))
+	root, err := os.OpenRoot(filepath.Join(dir, filesName))
 	if err != nil {
 		release()
 		return nil, err
 	}
-	return &Content{v.dir, r.ids, root, release}, nil
+	return &Content{dir, r.ids, root, release}, nil
 }
 
 // ids translates between the ids of files and those that sandboxes number from 0 on.
