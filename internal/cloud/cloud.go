@@ -155,11 +155,12 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	}
 	undo = nil
 	c.address = listener.Addr()
-	kept := layers.Open(c.store, o.Logger)
+	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
 	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
 	})
+	kept.Sweep()
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -51,7 +50,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	for _, c := range change {
 		c(&o)
 	}
-	o.Layers = layers.Open(o.Store, slog.New(slog.DiscardHandler))
+	o.Layers = layers.Open(layers.Options{Store: o.Store})
 	s.registry = lifecycle.New(o)
 	s.Service = New(Options{
 		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
@@ -71,7 +70,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 }
 
 func templatesOf(st *store.Store) *templates.Registry {
-	return templates.Open(templates.Options{Store: st, Layers: layers.Open(st, slog.New(slog.DiscardHandler))})
+	return templates.Open(templates.Options{Store: st, Layers: layers.Open(layers.Options{Store: st})})
 }
 
 func (s *service) do(t *testing.T, method, path, body string) (*http.Response, string) {

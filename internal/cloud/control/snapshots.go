@@ -67,11 +67,11 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, layer, err := s.sandboxes.Snapshot(r.Context(), id)
+	sb, chain, err := s.sandboxes.Snapshot(r.Context(), id)
 	if err != nil {
 		return inTime(err)
 	}
-	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Layers: []string{layer}, Envs: sb.Envs})
+	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Layers: chain, Envs: sb.Envs})
 	if err != nil {
 		return err
 	}
