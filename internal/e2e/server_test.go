@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"os"
 	"os/exec"
@@ -180,22 +179,7 @@ func TestServerKilled(t *testing.T) {
 		t.Errorf("Close took %v, want at most %v", took, 30*time.Second)
 	}
 
-	eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })
-	eventually(t, "the end of its directory", func() bool {
-		left, err := filepath.Glob(filepath.Join(cache, "e2bctl", "run", "cloud-*"))
-		return err == nil && len(left) == 0
-	})
-	eventually(t, "the end of its cgroups", func() bool {
-		for _, group := range groups {
-			if _, err := os.Stat(group); !errors.Is(err, fs.ErrNotExist) {
-				return false
-			}
-		}
-		return true
-	})
-	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(cache)) {
-		t.Errorf("mounts are left: %v", err)
-	}
+	wantNothingOf(t, family, groups, cache)
 }
 
 // started identifies a process by its id and start time: an id alone is reused.
