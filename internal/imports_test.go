@@ -41,7 +41,7 @@ var imports = map[string]string{
 	"cli/e2bctl":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
-	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/volumes",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
@@ -49,7 +49,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/privatedir",
+	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",

@@ -55,6 +55,7 @@ type Options struct {
 	Python       *pyenv.Env        // what kernels run; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
+	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
 	ProxyNames   bool              // see network.Dialer
@@ -147,6 +148,11 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 			c.python.Note += "; " + remedy
 		}
 	}
+	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1, Size: o.VolumeSize})
+	undo = append(undo, c.volumes.Close)
+	if err := c.volumes.CheckSize(ctx); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
+	}
 	undo = nil
 	c.address = listener.Addr()
 	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
@@ -155,7 +161,6 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
 	})
 	kept.Sweep()
-	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes,
@@ -189,7 +194,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.serving.Wait()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.engine.Close(), c.store.Close(), os.RemoveAll(dir))
+	return errors.Join(err, c.engine.Close(), c.volumes.Close(), c.store.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https

@@ -95,7 +95,7 @@ func (l *loader) section(r *record) error {
 	return l.directory(p.Dir, r, path.Join("/", r.name), 0)
 }
 
-// directory reads what is in a directory, and then gives it its attributes.
+// directory reads what is in a directory, and then sets its attributes.
 func (l *loader) directory(dir *os.File, of *record, in string, depth int) error {
 	if depth > maxDepth {
 		l.d.damaged("they are more than %d directories deep", maxDepth)
@@ -228,8 +228,8 @@ func (l *loader) regular(dir int, r *record) error {
 	return l.finish(fd, r)
 }
 
-// finish gives an open file the attributes of its record. A change of owner removes some
-// of the others, and a mode may lock out the owner.
+// finish sets the attributes of an open file to those of its record. A change of owner
+// removes some of the others, and a mode may lock out the owner.
 func (l *loader) finish(fd int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchown(fd, int(r.uid), int(r.gid)); err != nil {

@@ -45,8 +45,8 @@ type InitSpec struct {
 	Volumes    []Volume   `json:"volumes,omitempty"`
 }
 
-// VolumeAttributes are those of the mount of a volume: what one sandbox makes there gives
-// no rights in another.
+// VolumeAttributes are those of the mount of a volume: what one sandbox makes there
+// grants no rights in another.
 const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // Volume is a directory of the host in a sandbox.
