@@ -272,3 +272,92 @@ func TestBuild(t *testing.T) {
 		t.Errorf("got %+v and %+v, want another build of the same template", first, second)
 	}
 }
+
+// TestBuildUsers: who and where the steps run as, sandboxes of the template run as, too.
+func TestBuildUsers(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	probe := api.cloud.Create(t)
+	spec := buildSpec{FromImage: "e2bdev/code-interpreter", Steps: []buildStep{
+		{Type: "USER", Args: []string{"root"}},
+		{Type: "WORKDIR", Args: []string{"/srv"}},
+		{Type: "RUN", Args: []string{"id -un > /tmp/first; pwd >> /tmp/first"}},
+		{Type: "USER", Args: []string{"alice", "true"}},
+		{Type: "WORKDIR", Args: []string{"/srv/app/deep"}},
+		{Type: "RUN", Args: []string{"id -un > mine; sudo id -u >> mine; echo $HOME >> mine"}},
+		{Type: "ENV", Args: []string{"WHOSE", "$USER"}},
+	}}
+	if output(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1" {
+		result := api.build(t, "many", spec)
+		if result.Status != "error" || result.Reason.Step != "4" || !strings.Contains(result.Reason.Message, "only one user id") {
+			t.Errorf("got %s %+v, want the step USER to say that there is one id", result.Status, result.Reason)
+		}
+		return
+	}
+	api.ready(t, "many", spec)
+	api.ready(t, "child", buildSpec{FromTemplate: "many", Steps: []buildStep{{Type: "RUN", Args: []string{"pwd > /tmp/child; id -un >> /tmp/child"}}}})
+	sb := api.create(t, "child")
+	for command, want := range map[string]string{
+		"cat /tmp/first": "root\n/srv", "cat mine": "alice\n0\n/home/alice", "id -un; pwd": "alice\n/srv/app/deep",
+		"echo $WHOSE": "alice", "stat -c %U /srv /srv/app": "root\nalice", "cat /tmp/child": "/srv/app/deep\nalice",
+	} {
+		if got := output(t, sb, command); got != want {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+	if err := sb.Files.WriteText(t.Context(), "note", "text", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
+		t.Errorf("a file with a relative name: got %q, want it in the home of the user", got)
+	}
+}
+
+// TestStartCommand: what a template starts runs in each sandbox of it, however that began.
+func TestStartCommand(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	result := api.ready(t, "service", buildSpec{
+		FromImage: "e2bdev/base", StartCmd: "cd served && exec python3 -u -m http.server 8000", ReadyCmd: "curl -sf localhost:8000/index.html",
+		Steps: []buildStep{{Type: "RUN", Args: []string{"mkdir served; echo $GREETING > served/index.html"}}, {Type: "ENV", Args: []string{"GREETING", "hello"}}},
+	})
+	log := strings.Join(result.Log, "\n")
+	for _, want := range []string{"finalize info Running start command: cd served", "finalize info Waiting for template to be ready: curl", "finalize info Template is ready"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	check := func(sb *sandbox.Sandbox, what string) {
+		t.Helper()
+		if got := output(t, sb, "curl -s -o /dev/null -w '%{http_code}' localhost:8000/index.html"); got != "200" {
+			t.Errorf("%s: got status %q from what it starts, want 200", what, got)
+		}
+		processes, err := sb.Commands.List(t.Context(), nil)
+		if err != nil || len(processes) != 1 || !strings.Contains(strings.Join(processes[0].Args, " "), "http.server") {
+			t.Errorf("%s: got processes %+v and error %v, want what it starts", what, processes, err)
+		}
+	}
+	sb := api.create(t, "service")
+	check(sb, "a new sandbox")
+	forks, err := sb.Fork(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fork := range forks {
+		if fork.Err != nil {
+			t.Fatal(fork.Err)
+		}
+		t.Cleanup(func() { fork.Sandbox.Close() })
+		check(fork.Sandbox, "a fork")
+	}
+	var snapshot struct{ SnapshotID string }
+	api.call(t, "POST", "/sandboxes/"+sb.ID()+"/snapshots", struct{}{}, &snapshot)
+	check(api.create(t, snapshot.SnapshotID), "a sandbox of a snapshot")
+	if status := api.call(t, "POST", "/sandboxes/"+sb.ID()+"/pause", map[string]any{"memory": false}, nil); status != http.StatusNoContent {
+		t.Fatalf("pause: got %d, want 204", status)
+	}
+	if status := api.call(t, "POST", "/v2/sandboxes/"+sb.ID()+"/connect", struct{}{}, nil); status != http.StatusCreated {
+		t.Fatalf("connect: got %d, want 201", status)
+	}
+	check(sb, "a sandbox that was paused without its memory")
+}

@@ -77,11 +77,13 @@ type Options struct {
 	// Machine names what layers depend on besides the steps: those of another machine
 	// are not used.
 	Machine string
-	OneID   bool   // sandboxes have only one user id
-	Limits  string // of sandboxes, for the log
-	Path    string // PATH of processes
-	Cap     int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
-	Logger  *slog.Logger
+	OneID   bool // sandboxes have only one user id
+	// Rootless: sandboxes have no root directory of their own, so nothing can be built.
+	Rootless bool
+	Limits   string // of sandboxes, for the log
+	Path     string // PATH of processes
+	Cap      int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
+	Logger   *slog.Logger
 }
 
 // Builder builds templates. It is safe for concurrent use. Close it before what it uses.
@@ -127,6 +129,9 @@ func (b *Builder) Uploads() *Uploads { return b.uploads }
 // Request makes a build that waits for its start. Those of the same template and tags that
 // wait for theirs are superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
+	if b.options.Rootless {
+		return templates.Template{}, templates.Build{}, fmt.Errorf("%w: building templates: its sandboxes have no root directory of their own, which isolation full gives them", errors.ErrUnsupported)
+	}
 	b.mu.Lock()
 	busy := b.activeLocked() >= MaxActive
 	b.mu.Unlock()
