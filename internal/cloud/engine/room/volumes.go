@@ -3,11 +3,8 @@
 package room
 
 import (
-	"errors"
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -27,13 +24,13 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 		}
 		return volumes, nil, nil
 	}
-	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	ids, err := openUserNamespace(pid)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer ids.Close()
 	for _, v := range s.options.Volumes {
-		mount, err := mapVolume(v.Dir, ids)
+		mount, err := mapDirectory(v.Dir, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
 		if err != nil {
 			wire.CloseAll(mounts)
 			return nil, nil, fmt.Errorf("the volume for %s: %w", v.Path, err)
@@ -41,17 +38,4 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 		mounts, volumes = append(mounts, mount), append(volumes, wire.Volume{Path: v.Path})
 	}
 	return volumes, mounts, nil
-}
-
-func mapVolume(dir string, ids *os.File) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil {
-		return nil, fmt.Errorf("clone the mount of %s: %w", dir, err)
-	}
-	mount := os.NewFile(uintptr(fd), dir)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | wire.VolumeAttributes, Userns_fd: uint64(ids.Fd())}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: the file system of %s refuses to map ids (id-mapped mount: %w): use a directory on another one, such as ext4, xfs or btrfs", engine.ErrNoVolumes, dir, err), mount.Close())
-	}
-	return mount, nil
 }
