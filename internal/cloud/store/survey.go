@@ -53,6 +53,33 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	return all, nil
 }
 
+// Usage returns the bytes on the disk of the directories of a table's records, by the ids
+// of these. A directory is measured once: only volumes change.
+func (s *Store) Usage(ctx context.Context, table Table) (map[string]int64, error) {
+	all, _ := s.Records(table) // of damaged ones nothing is known
+	s.measuring.Lock()
+	defer s.measuring.Unlock()
+	if s.sizes == nil {
+		s.sizes = map[string]int64{}
+	}
+	bytes := map[string]int64{}
+	for _, r := range all {
+		if r.Dir == "" {
+			continue
+		}
+		known, ok := s.sizes[r.Dir]
+		if !ok {
+			var err error
+			if known, err = size(ctx, r.Dir); err != nil {
+				return nil, err
+			}
+			s.sizes[r.Dir] = known
+		}
+		bytes[r.ID] = known
+	}
+	return bytes, nil
+}
+
 // size returns the bytes that a directory takes on the disk. What cannot be looked into
 // does not count.
 func size(ctx context.Context, dir string) (bytes int64, err error) {
