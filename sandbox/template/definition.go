@@ -173,7 +173,7 @@ func (d Definition) Workdir(path string) Definition { return d.with("WORKDIR", p
 func (d Definition) User(name string) Definition { return d.with("USER", name) }
 
 // Env sets environment variables, of the steps after it and of everything that runs in the
-// sandboxes. "$NAME" in a value is another variable.
+// sandboxes. "$NAME" in a value is a variable as it was before.
 func (d Definition) Env(variables map[string]string) Definition {
 	if len(variables) == 0 {
 		return d
