@@ -35,6 +35,7 @@ var imports = map[string]string{
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
+	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
@@ -238,7 +239,7 @@ func TestClientLinksNoCloud(t *testing.T) {
 			reach(imported, path)
 		}
 	}
-	for _, client := range []string{"api", "sandbox", "state"} {
+	for _, client := range []string{"api", "sandbox", "sandbox/template", "state"} {
 		reach(client, nil)
 	}
 }
