@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
@@ -54,6 +55,7 @@ type Options struct {
 	Binary       string            // program to start again for the cloud's processes; "": this one
 	Python       *pyenv.Env        // what kernels run; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
+	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
@@ -71,6 +73,7 @@ type Cloud struct {
 	engine    engine.Engine
 	store     *store.Store
 	volumes   *volumes.Registry
+	builds    *builds.Builder
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -156,14 +159,22 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = nil
 	c.address = listener.Addr()
 	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
+	cache := builds.OpenCache(c.store, kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
 	})
 	kept.Sweep()
+	report := c.engine.Report()
+	c.builds = builds.New(builds.Options{
+		Store: c.store, Templates: all, Layers: kept, Cache: cache, Cap: o.Space, Logger: o.Logger,
+		Launch:  func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec) },
+		Machine: fmt.Sprintf("%s %d", report.Isolation, report.IDs), OneID: report.IDs == 1, Rootless: report.Isolation != engine.Full,
+		Limits: describe(o.Limits), Path: searchPath(c.python),
+	})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes,
 		Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
@@ -192,6 +203,7 @@ func (c *Cloud) Close() error { return c.close() }
 func (c *Cloud) shutDown(dir string) error {
 	err := c.server.Close()
 	c.serving.Wait()
+	c.builds.Close()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
 	return errors.Join(err, c.engine.Close(), c.volumes.Close(), c.store.Close(), os.RemoveAll(dir))

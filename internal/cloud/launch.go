@@ -28,8 +28,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox and makes its ports reachable.
+// launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+	r, err := c.open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.begin(ctx, spec); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// open starts a sandbox and makes its ports reachable.
+func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, error) {
 	config, err := json.Marshal(c.config(spec))
 	if err != nil {
 		return nil, err
@@ -133,7 +145,7 @@ func (c *Cloud) system() map[string]string {
 
 func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 	return guest.Config{
-		SandboxID: spec.ID, TemplateID: spec.Template.ID, AccessToken: spec.AccessToken,
+		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: interpreter(c.python), Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),

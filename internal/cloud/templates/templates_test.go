@@ -53,7 +53,7 @@ func (s *server) snapshot(t *testing.T, name string) templates.Template {
 		parsed := templates.ParseReference(name)
 		ref = &parsed
 	}
-	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Layers: []string{layer}})
+	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Content: templates.Content{Layers: []string{layer}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,8 @@
 package room
 
 import (
-	"errors"
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -30,7 +27,7 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 		}
 		return volumes, nil, nil
 	}
-	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	ids, err := openUserNamespace(pid)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -47,26 +44,12 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 }
 
 func mapVolume(v engine.Volume, ids *os.File) (*os.File, error) {
-	clone := v.Clone
-	if clone == nil {
-		clone = func() (*os.File, error) { return cloneMount(v.Dir) }
+	if v.Clone == nil {
+		return mapDirectory(v.Dir, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
 	}
-	mount, err := clone()
+	mount, err := v.Clone()
 	if err != nil {
 		return nil, err
 	}
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | wire.VolumeAttributes, Userns_fd: uint64(ids.Fd())}
-	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: the file system of %s refuses to map ids (id-mapped mount: %w): use a directory on another one, such as ext4, xfs or btrfs", engine.ErrNoVolumes, v.Dir, err), mount.Close())
-	}
-	return mount, nil
-}
-
-// cloneMount returns a mount of a directory that is attached nowhere.
-func cloneMount(dir string) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil {
-		return nil, fmt.Errorf("clone the mount of %s: %w", dir, err)
-	}
-	return os.NewFile(uintptr(fd), dir), nil
+	return mount, mapMount(mount, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
 }

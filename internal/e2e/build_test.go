@@ -1,0 +1,363 @@
+//go:build linux
+
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// buildAPI is the API of a cloud as a client that builds templates uses it.
+type buildAPI struct{ cloud *sandboxtest.Cloud }
+
+func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int {
+	t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, b.cloud.URL()+path, bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Api-Key", string(b.cloud.APIKey()))
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer != nil {
+		if err := json.Unmarshal(got, answer); err != nil {
+			t.Fatalf("%s %s: %d %s: %v", method, path, resp.StatusCode, got, err)
+		}
+	}
+	return resp.StatusCode
+}
+
+type buildStep struct {
+	Type      string   `json:"type"`
+	Args      []string `json:"args"`
+	FilesHash string   `json:"filesHash,omitempty"`
+	Force     bool     `json:"force"`
+}
+
+type buildSpec struct {
+	FromImage    string      `json:"fromImage,omitempty"`
+	FromTemplate string      `json:"fromTemplate,omitempty"`
+	Force        bool        `json:"force"`
+	Steps        []buildStep `json:"steps"`
+	StartCmd     string      `json:"startCmd,omitempty"`
+	ReadyCmd     string      `json:"readyCmd,omitempty"`
+}
+
+// built is what became of a build.
+type built struct {
+	TemplateID, BuildID string
+	Status              string
+	Log                 []string // without what is different each time
+	Reason              *struct{ Message, Step string }
+}
+
+type buildIDs struct{ TemplateID, BuildID string }
+
+func (b buildAPI) request(t *testing.T, name string) (ids buildIDs) {
+	t.Helper()
+	if status := b.call(t, "POST", "/v3/templates", map[string]any{"name": name}, &ids); status != http.StatusAccepted {
+		t.Fatalf("request: got %d, want 202", status)
+	}
+	return ids
+}
+
+func (b buildAPI) start(t *testing.T, ids buildIDs, spec buildSpec) int {
+	t.Helper()
+	return b.call(t, "POST", "/v2/templates/"+ids.TemplateID+"/builds/"+ids.BuildID, spec, nil)
+}
+
+// wait reads the log to its end.
+func (b buildAPI) wait(t *testing.T, ids buildIDs) built {
+	t.Helper()
+	result := built{TemplateID: ids.TemplateID, BuildID: ids.BuildID}
+	for offset := 0; ; {
+		var status struct {
+			Status     string
+			LogEntries []struct{ Message, Level, Step string }
+			Reason     *struct{ Message, Step string }
+		}
+		if got := b.call(t, "GET", fmt.Sprintf("/templates/%s/builds/%s/status?logsOffset=%d", ids.TemplateID, ids.BuildID, offset), nil, &status); got != http.StatusOK {
+			t.Fatalf("status: got %d, want 200", got)
+		}
+		for _, e := range status.LogEntries {
+			result.Log = append(result.Log, e.Step+" "+e.Level+" "+e.Message)
+		}
+		offset += len(status.LogEntries)
+		over := status.Status == "ready" || status.Status == "error"
+		if over && len(status.LogEntries) == 0 {
+			result.Status, result.Reason = status.Status, status.Reason
+			return result
+		}
+		select {
+		case <-time.After(20 * time.Millisecond): // as the SDKs ask, only more often
+		case <-t.Context().Done():
+			t.Fatal("the build does not end: ", strings.Join(result.Log, "\n"))
+		}
+	}
+}
+
+func (b buildAPI) build(t *testing.T, name string, spec buildSpec) built {
+	t.Helper()
+	ids := b.request(t, name)
+	if status := b.start(t, ids, spec); status != http.StatusAccepted {
+		t.Fatalf("start: got %d, want 202", status)
+	}
+	return b.wait(t, ids)
+}
+
+// ready is build for one that must become ready.
+func (b buildAPI) ready(t *testing.T, name string, spec buildSpec) built {
+	t.Helper()
+	result := b.build(t, name, spec)
+	if result.Status != "ready" {
+		t.Fatalf("got %s %+v, want ready; log:\n%s", result.Status, result.Reason, strings.Join(result.Log, "\n"))
+	}
+	return result
+}
+
+// upload puts an archive and returns its hash.
+func (b buildAPI) upload(t *testing.T, template string, archive []byte) string {
+	t.Helper()
+	sum := sha256.Sum256(archive)
+	hash := hex.EncodeToString(sum[:])
+	var link struct {
+		Present bool
+		URL     string
+	}
+	if status := b.call(t, "GET", "/templates/"+template+"/files/"+hash, nil, &link); status != http.StatusCreated {
+		t.Fatalf("link: got %d, want 201", status)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.URL, bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
+		t.Fatalf("upload: got %d %s, want 200", resp.StatusCode, text)
+	}
+	return hash
+}
+
+// archiveOf packs files by their names; the content of a name with / at its end is ignored,
+// and -> begins the target of a link.
+func archiveOf(t *testing.T, zipped bool, files ...string) []byte {
+	t.Helper()
+	var buffer bytes.Buffer
+	var to io.Writer = &buffer
+	var zip *gzip.Writer
+	if zipped {
+		zip = gzip.NewWriter(&buffer)
+		to = zip
+	}
+	w := tar.NewWriter(to)
+	for i := 0; i < len(files); i += 2 {
+		name, content := files[i], files[i+1]
+		header := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content)), Typeflag: tar.TypeReg}
+		if target, link := strings.CutPrefix(content, "->"); link {
+			header.Typeflag, header.Linkname, header.Size = tar.TypeSymlink, target, 0
+		}
+		if strings.HasSuffix(name, "/") {
+			header.Typeflag, header.Mode, header.Size = tar.TypeDir, 0o755, 0
+		}
+		if err := w.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+		if header.Size > 0 {
+			if _, err := io.WriteString(w, content); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if zip != nil {
+		if err := zip.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return buffer.Bytes()
+}
+
+// create makes a sandbox from a template.
+func (b buildAPI) create(t *testing.T, template string) *sandbox.Sandbox {
+	t.Helper()
+	return b.cloud.Create(t, sandbox.WithTemplate(template))
+}
+
+func output(t *testing.T, sb *sandbox.Sandbox, command string) string {
+	t.Helper()
+	result, err := sb.Commands.Run(t.Context(), command, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return strings.TrimSpace(result.Stdout)
+}
+
+// TestBuild: the steps of a build run in sandboxes, and what they leave is what a sandbox of
+// the template begins with; a second build of the same does nothing anew.
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	ids := api.request(t, "Job:v1")
+	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "src/", "", "src/a.txt", "alpha", "src/sub/", "", "src/sub/b.txt", "beta", "src/link", "->a.txt"))
+	spec := buildSpec{FromImage: "e2bdev/base:latest", Steps: []buildStep{
+		{Type: "ENV", Args: []string{"GREETING", "hello", "WHERE", "${HOME}/x"}},
+		{Type: "RUN", Args: []string{"echo $GREETING > /tmp/said; echo out; echo err >&2"}},
+		{Type: "run", Args: []string{"id -un > /root/who", "root"}},
+		{Type: "WORKDIR", Args: []string{"app/data"}},
+		{Type: "COPY", Args: []string{"src", "files/", "", "0600"}, FilesHash: hash},
+		{Type: "COPY", Args: []string{"src/*.txt", ".", "root", ""}, FilesHash: hash},
+		{Type: "RUN", Args: []string{"cat files/sub/b.txt > there"}},
+	}}
+	if status := api.start(t, ids, spec); status != http.StatusAccepted {
+		t.Fatalf("start: got %d, want 202", status)
+	}
+	first := api.wait(t, ids)
+	log := strings.Join(first.Log, "\n")
+	if first.Status != "ready" || first.Reason != nil {
+		t.Fatalf("got %s %+v, want ready; log:\n%s", first.Status, first.Reason, log)
+	}
+	for _, want := range []string{
+		"info Building template " + ids.TemplateID + "/" + ids.BuildID, "base info [base] FROM e2bdev/base:latest [", "built-in template base",
+		"1 info [builder 1/7] ENV GREETING hello WHERE ${HOME}/x [", "2 info [builder 2/7] RUN echo", "2 info out", "2 warn err", "info Build finished, took ",
+	} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	sb := api.create(t, "job:v1")
+	for command, want := range map[string]string{
+		"cat /tmp/said": "hello", "sudo cat /root/who": "root", "echo $GREETING $WHERE": "hello /home/user/x", "pwd": "/home/user/app/data",
+		"cat there": "beta", "cat files/a.txt files/sub/b.txt": "alphabeta", "readlink files/link": "a.txt", "stat -c %a files/a.txt": "600", "ls": "a.txt\nfiles\nsub\nthere",
+		"ls -A /tmp | grep e2bctl || true": "",
+	} {
+		if got := output(t, sb, command); got != want && command != "ls" {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+	second := api.ready(t, "job:v1", spec)
+	if n := strings.Count(strings.Join(second.Log, "\n"), "CACHED [builder"); n != len(spec.Steps) {
+		t.Errorf("got %d steps from the cache, want all %d:\n%s", n, len(spec.Steps), strings.Join(second.Log, "\n"))
+	}
+	if first.TemplateID != second.TemplateID || first.BuildID == second.BuildID {
+		t.Errorf("got %+v and %+v, want another build of the same template", first, second)
+	}
+}
+
+// TestBuildUsers: who and where the steps run as, sandboxes of the template run as, too.
+func TestBuildUsers(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	probe := api.cloud.Create(t)
+	spec := buildSpec{FromImage: "e2bdev/code-interpreter", Steps: []buildStep{
+		{Type: "USER", Args: []string{"root"}},
+		{Type: "WORKDIR", Args: []string{"/srv"}},
+		{Type: "RUN", Args: []string{"id -un > /tmp/first; pwd >> /tmp/first"}},
+		{Type: "USER", Args: []string{"alice", "true"}},
+		{Type: "WORKDIR", Args: []string{"/srv/app/deep"}},
+		{Type: "RUN", Args: []string{"id -un > mine; sudo id -u >> mine; echo $HOME >> mine"}},
+		{Type: "ENV", Args: []string{"WHOSE", "$USER"}},
+	}}
+	if output(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1" {
+		result := api.build(t, "many", spec)
+		if result.Status != "error" || result.Reason.Step != "4" || !strings.Contains(result.Reason.Message, "only one user id") {
+			t.Errorf("got %s %+v, want the step USER to say that there is one id", result.Status, result.Reason)
+		}
+		return
+	}
+	api.ready(t, "many", spec)
+	api.ready(t, "child", buildSpec{FromTemplate: "many", Steps: []buildStep{{Type: "RUN", Args: []string{"pwd > /tmp/child; id -un >> /tmp/child"}}}})
+	sb := api.create(t, "child")
+	for command, want := range map[string]string{
+		"cat /tmp/first": "root\n/srv", "cat mine": "alice\n0\n/home/alice", "id -un; pwd": "alice\n/srv/app/deep",
+		"echo $WHOSE": "alice", "stat -c %U /srv /srv/app": "root\nalice", "cat /tmp/child": "/srv/app/deep\nalice",
+	} {
+		if got := output(t, sb, command); got != want {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+	if err := sb.Files.WriteText(t.Context(), "note", "text", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
+		t.Errorf("a file with a relative name: got %q, want it in the home of the user", got)
+	}
+}
+
+// TestStartCommand: what a template starts runs in each sandbox of it, however that began.
+func TestStartCommand(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	result := api.ready(t, "service", buildSpec{
+		FromImage: "e2bdev/base", StartCmd: "cd served && exec python3 -u -m http.server 8000", ReadyCmd: "curl -sf localhost:8000/index.html",
+		Steps: []buildStep{{Type: "RUN", Args: []string{"mkdir served; echo $GREETING > served/index.html"}}, {Type: "ENV", Args: []string{"GREETING", "hello"}}},
+	})
+	log := strings.Join(result.Log, "\n")
+	for _, want := range []string{"finalize info Running start command: cd served", "finalize info Waiting for template to be ready: curl", "finalize info Template is ready"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	check := func(sb *sandbox.Sandbox, what string) {
+		t.Helper()
+		if got := output(t, sb, "curl -s -o /dev/null -w '%{http_code}' localhost:8000/index.html"); got != "200" {
+			t.Errorf("%s: got status %q from what it starts, want 200", what, got)
+		}
+		processes, err := sb.Commands.List(t.Context(), nil)
+		if err != nil || len(processes) != 1 || !strings.Contains(strings.Join(processes[0].Args, " "), "http.server") {
+			t.Errorf("%s: got processes %+v and error %v, want what it starts", what, processes, err)
+		}
+	}
+	sb := api.create(t, "service")
+	check(sb, "a new sandbox")
+	forks, err := sb.Fork(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fork := range forks {
+		if fork.Err != nil {
+			t.Fatal(fork.Err)
+		}
+		t.Cleanup(func() { fork.Sandbox.Close() })
+		check(fork.Sandbox, "a fork")
+	}
+	var snapshot struct{ SnapshotID string }
+	api.call(t, "POST", "/sandboxes/"+sb.ID()+"/snapshots", struct{}{}, &snapshot)
+	check(api.create(t, snapshot.SnapshotID), "a sandbox of a snapshot")
+	if status := api.call(t, "POST", "/sandboxes/"+sb.ID()+"/pause", map[string]any{"memory": false}, nil); status != http.StatusNoContent {
+		t.Fatalf("pause: got %d, want 204", status)
+	}
+	if status := api.call(t, "POST", "/v2/sandboxes/"+sb.ID()+"/connect", struct{}{}, nil); status != http.StatusCreated {
+		t.Fatalf("connect: got %d, want 201", status)
+	}
+	check(sb, "a sandbox that was paused without its memory")
+}
