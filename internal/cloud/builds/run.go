@@ -155,7 +155,7 @@ func (r *run) become(s state) {
 
 // checkpoint saves what the step wrote as a layer on top of those so far.
 func (r *run) checkpoint(ctx context.Context) error {
-	if err := r.makeRoom(ctx); err != nil {
+	if err := r.MakeRoom(ctx, 0); err != nil { // before the disk is full
 		return err
 	}
 	top, err := r.options.Layers.Add(func(dir string) error { return r.inside.Checkpoint(ctx, dir) })
@@ -163,6 +163,10 @@ func (r *run) checkpoint(ctx context.Context) error {
 		return fmt.Errorf("saving what the step wrote: %w", err)
 	}
 	r.closeSandbox()
+	if err := r.MakeRoom(ctx, 0); err != nil {
+		r.options.Layers.Release(top)
+		return err
+	}
 	chain := []string{top} // which has all that the layers below it had
 	r.options.Layers.Release(r.state.Layers...)
 	r.state.Layers = chain

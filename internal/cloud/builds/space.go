@@ -110,5 +110,3 @@ func (b *Builder) droppable() []lastUse {
 	slices.SortFunc(all, func(x, y lastUse) int { return x.at.Compare(y.at) })
 	return all
 }
-
-func (b *Builder) makeRoom(ctx context.Context) error { return b.MakeRoom(ctx, 0) }
