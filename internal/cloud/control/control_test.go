@@ -79,7 +79,9 @@ func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.R
 	t.Helper()
 	b := builds.New(builds.Options{
 		Store: st, Templates: all, Layers: set, Cache: builds.OpenCache(st, set, slog.New(slog.DiscardHandler)),
-		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) { return nil, errors.New("no sandbox here") },
+		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) {
+			return nil, errors.New("no sandbox here")
+		},
 	})
 	t.Cleanup(b.Close)
 	return b
