@@ -361,3 +361,114 @@ func TestStartCommand(t *testing.T) {
 	}
 	check(sb, "a sandbox that was paused without its memory")
 }
+
+// TestHostileArchives: an archive changes nothing outside of the directory that its files
+// are copied to, is bounded by the sandbox's disk, and is refused if it is none.
+func TestHostileArchives(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	device := func() []byte {
+		var buffer bytes.Buffer
+		w := tar.NewWriter(&buffer)
+		if err := w.WriteHeader(&tar.Header{Name: "src/disk", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return buffer.Bytes()
+	}
+	bomb := func() []byte {
+		var buffer bytes.Buffer
+		zip := gzip.NewWriter(&buffer)
+		w := tar.NewWriter(zip)
+		const size = 20 << 30
+		if err := w.WriteHeader(&tar.Header{Name: "src/big", Size: size, Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		block := make([]byte, 1<<20)
+		for range 1500 { // more than the disk has, and cut off
+			if _, err := w.Write(block); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := zip.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return buffer.Bytes()
+	}
+	for name, tt := range map[string]struct {
+		archive []byte
+		source  string
+		reason  string // "": it is built
+	}{
+		"no archive":                 {[]byte("text"), "src", "cannot be unpacked"},
+		"an empty one":               {nil, "src", "cannot be unpacked"},
+		"cut off":                    {archiveOf(t, true, "src/a", strings.Repeat("a", 10000))[:60], "src", "cannot be unpacked"},
+		"without what is copied":     {archiveOf(t, false, "src/a", "a"), "other", "'other' is not in the archive"},
+		"a source that leads out":    {archiveOf(t, false, "src/a", "a"), "../../etc", "leads out of the archive"},
+		"an absolute source":         {archiveOf(t, false, "src/a", "a"), "/etc/passwd", "is not in the archive"},
+		"names that lead out":        {archiveOf(t, false, "src/a", "a", "../../../etc/evil", "evil"), "src", "cannot be unpacked"},
+		"absolute names":             {archiveOf(t, false, "src/a", "a", "/etc/evil", "evil"), "src", ""},
+		"a file behind a link":       {archiveOf(t, false, "src/a", "a", "src/out", "->/etc", "src/out/evil", "evil"), "src", "cannot be unpacked"},
+		"a source behind a link":     {archiveOf(t, false, "src", "->/etc"), "src/passwd", "leads out of the archive"},
+		"a link to nowhere":          {archiveOf(t, false, "src/a", "a", "src/out", "->/etc/evil"), "src", ""},
+		"a device":                   {device(), "src", "cannot be unpacked"},
+		"more than fits":             {bomb(), "src", "cannot be unpacked"},
+		"names that look like flags": {archiveOf(t, false, "src/", "", "src/-a", "a", "src/--help", "a", "src/a\nb", "a"), "src", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ids := api.request(t, "hostile-"+strings.ReplaceAll(name, " ", "-"))
+			hash := api.upload(t, ids.TemplateID, tt.archive)
+			api.start(t, ids, buildSpec{FromImage: "e2bdev/base", Steps: []buildStep{
+				{Type: "COPY", Args: []string{tt.source, "to/", "", ""}, FilesHash: hash},
+				{Type: "RUN", Args: []string{"test ! -e /etc/evil && test -e to/a -o -e to/-a && test ! -e src"}},
+			}})
+			result := api.wait(t, ids)
+			if tt.reason == "" {
+				if result.Status != "ready" {
+					t.Errorf("got %s %+v, want ready:\n%s", result.Status, result.Reason, strings.Join(result.Log, "\n"))
+				}
+				return
+			}
+			if result.Status != "error" || result.Reason.Step != "1" || !strings.Contains(result.Reason.Message, tt.reason) {
+				t.Errorf("got %s %+v, want the first step to fail with %q:\n%s", result.Status, result.Reason, tt.reason, strings.Join(result.Log, "\n"))
+			}
+		})
+	}
+}
+
+// TestCopy: files get where a Dockerfile would copy them to.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	ids := api.request(t, "copies")
+	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "one.txt", "one", "dir/", "", "dir/two.txt", "two", "dir/.hidden", "h", "dir/sub/", "", "dir/sub/three.txt", "three"))
+	step := func(source, destination, owner, mode string) buildStep {
+		return buildStep{Type: "COPY", Args: []string{source, destination, owner, mode}, FilesHash: hash}
+	}
+	api.start(t, ids, buildSpec{FromImage: "e2bdev/base", Steps: []buildStep{
+		{Type: "RUN", Args: []string{"mkdir -p there/sub; echo old > there/two.txt; echo kept > there/sub/kept"}},
+		{Type: "ENV", Args: []string{"WHERE", "there"}},
+		step("one.txt", "renamed.txt", "", ""), step("one.txt", "made/deep/", "", ""), step("one.txt", "/opt/one", "root", "0750"), step("one.txt", "there", "", ""),
+		step("dir", "$WHERE", "", ""), step("dir/*.txt", "matched", "", ""), step("./dir/sub/", "slash", "user:root", ""),
+	}})
+	result := api.wait(t, ids)
+	if result.Status != "ready" {
+		t.Fatalf("got %s %+v, want ready:\n%s", result.Status, result.Reason, strings.Join(result.Log, "\n"))
+	}
+	sb := api.create(t, "copies")
+	for command, want := range map[string]string{
+		"sudo cat renamed.txt made/deep/one.txt /opt/one there/one.txt": "oneoneoneone", "stat -c '%a %U' /opt/one": "750 root",
+		"cat there/two.txt there/sub/three.txt there/sub/kept there/.hidden": "twothreekept\nh", "ls -A matched": ".hidden\nsub\ntwo.txt", "ls slash": "three.txt",
+		"stat -c %U there/sub made made/deep there/two.txt | sort -u": "user",
+	} {
+		if output(t, sb, "id -u root") == output(t, sb, "id -u user") && strings.Contains(command, "%U") {
+			continue
+		}
+		if got := output(t, sb, command); got != want {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+}
