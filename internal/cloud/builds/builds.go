@@ -28,9 +28,10 @@ const (
 	// MaxSteps bounds the steps of one build.
 	MaxSteps = 1000
 
-	stepDeadline  = time.Hour
-	readyDeadline = 10 * time.Minute
-	readyInterval = 2 * time.Second
+	stepDeadline     = time.Hour
+	readyDeadline    = 10 * time.Minute
+	minReadyInterval = 50 * time.Millisecond
+	maxReadyInterval = 2 * time.Second
 
 	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs their number.
 	maxLogs = 32 << 20

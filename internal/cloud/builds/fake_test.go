@@ -171,7 +171,7 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 		t.Fatal(err)
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	s := &server{store: st, layers: layers.Open(st, quiet), dir: dir}
+	s := &server{store: st, layers: layers.Open(layers.Options{Store: st}), dir: dir}
 	o := Options{Store: st, Layers: s.layers, Cache: OpenCache(st, s.layers, quiet), Launch: w.launch, Limits: "few", Path: "/bin"}
 	s.all = templates.Open(templates.Options{Store: st, Layers: s.layers})
 	o.Templates = s.all

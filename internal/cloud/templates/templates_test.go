@@ -2,7 +2,6 @@ package templates_test
 
 import (
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -27,8 +26,10 @@ func serve(t *testing.T, dir string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	set := layers.Open(st, slog.New(slog.DiscardHandler))
-	return &server{templates.Open(templates.Options{Store: st, Layers: set}), set, st}
+	set := layers.Open(layers.Options{Store: st})
+	all := templates.Open(templates.Options{Store: st, Layers: set})
+	set.Sweep()
+	return &server{all, set, st}
 }
 
 // restart is what happens when a server is killed: nothing is written at its end.
@@ -43,7 +44,7 @@ func (s *server) restart(t *testing.T, dir string) *server {
 // snapshot adds a build with a layer of its own.
 func (s *server) snapshot(t *testing.T, name string) templates.Template {
 	t.Helper()
-	layer, err := s.layers.Add(func(string) error { return nil })
+	layer, err := s.layers.Add(t.Context(), func(string) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.All()
-	if _, err := s.layers.Add(func(string) error { return nil }); err != nil { // killed before it was named
+	if _, err := s.layers.Add(t.Context(), func(string) error { return nil }); err != nil { // killed before it was named
 		t.Fatal(err)
 	}
 	s = s.restart(t, dir)
@@ -174,7 +175,7 @@ func TestUnreadable(t *testing.T) {
 			dir := t.TempDir()
 			s := serve(t, dir)
 			s.snapshot(t, "job")
-			if _, err := s.layers.Add(func(string) error { return nil }); err != nil {
+			if _, err := s.layers.Add(t.Context(), func(string) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := s.store.Put(store.Templates, "damaged", []byte(value), ""); err != nil {

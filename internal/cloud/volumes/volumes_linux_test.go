@@ -112,7 +112,7 @@ func TestDelete(t *testing.T) {
 	if err := r.Delete("1", never); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(held); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(held.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the files of a deleted volume: got error %v, want them gone", err)
 	}
 	create(t, r, "2", "a") // the name is free

@@ -167,8 +167,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 }
 
 func newCmdRemove(f *cmdutil.Factory) *cobra.Command {
-	var isLocal bool
-	cmd := &cobra.Command{
+	return f.Connected(&cobra.Command{
 		Use:     "rm <snapshot>...",
 		Aliases: []string{"delete", "dl"},
 		Short:   "Delete snapshots",
@@ -177,21 +176,9 @@ deleted, whatever their tags. One that sandboxes are made from, running or pause
 is not deleted.`,
 		Example: `  e2bctl snapshot rm "$SNAPSHOT"`,
 		Args:    cmdutil.Wants("the IDs or names of snapshots", cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
-			if err != nil {
-				return err
-			}
-			conn, err := open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer cmdutil.Closing(conn, &err)
-			return cmdutil.EachNamed(f.IO, args, func(id string) error { return conn.DeleteSnapshot(cmd.Context(), id) })
-		},
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
+	}, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		return cmdutil.EachNamed(f.IO, args, func(id string) error { return conn.DeleteSnapshot(ctx, id) })
+	})
 }
 
 // mode is a flag value that accepts what a snapshot can keep.

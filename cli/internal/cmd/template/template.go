@@ -22,21 +22,9 @@ func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
 
 // command returns a command that makes calls about templates.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, templates *api.TemplateService, args []string) error) *cobra.Command {
-	var isLocal bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		return run(cmd.Context(), conn.API().Templates, args)
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
+	return f.Connected(cmd, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		return run(ctx, conn.API().Templates, args)
+	})
 }
 
 // newCmdBuild returns a hidden command for what the official CLI has and this one

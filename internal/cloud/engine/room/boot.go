@@ -57,7 +57,12 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Volumes) > 0 && r.level != engine.Full {
 		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Files: o.Files, Volumes: o.Volumes})
+	if len(o.Layers) > 0 {
+		if err := r.haveLayers(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Volumes: o.Volumes})
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +70,9 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 }
 
 // warmFor returns the warm sandbox if it can become what o describes. It has no files
-// but those that every sandbox begins with, and no volumes.
+// but those that every sandbox begins with, no layers and no volumes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
-	if o.Files != "" || len(o.Volumes) > 0 {
+	if o.Files != "" || len(o.Layers) > 0 || len(o.Volumes) > 0 {
 		return nil, nil
 	}
 	return r.takeWarm(ctx, limits)
@@ -79,8 +84,8 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare with what a sandbox must have from the start: saved files and
-// volumes.
+// prepareWith is prepare with what a sandbox must have from the start: layers, saved files
+// and volumes.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
 		options:  o,
@@ -268,9 +273,10 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	if s.exit, err = newExit(sockets); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
 	}
-	if s.options.Files != "" && len(built.Notes) > 0 {
-		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "files", s.options.Files, "notes", built.Notes)
+	if (s.options.Files != "" || len(s.options.Layers) > 0) && len(built.Notes) > 0 {
+		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "layers", s.options.Layers, "files", s.options.Files, "notes", built.Notes)
 	}
+	s.lost = built.Trees
 	s.notes, s.hidden, s.noExit = append(s.notes, built.Notes...), built.Hidden, built.Error
 	return nil
 }
@@ -326,6 +332,11 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 			spec.Mounted[i] = true
 		}
 	}
+	var layers []*os.File
+	if spec.Layers, layers, err = s.mountLayers(pid); err != nil {
+		return err
+	}
+	mounts = append(mounts, layers...)
 	var volumes []*os.File
 	if spec.Volumes, volumes, err = s.mountVolumes(pid); err != nil {
 		return err
@@ -347,12 +358,15 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		}
 		mounts, spec.Private = append(mounts, list), true
 	}
-	saved, err := s.openSaved()
-	if err != nil {
-		return err
+	if s.options.Files != "" {
+		saved, err := openSaved(s.options.Files)
+		if err != nil {
+			return err
+		}
+		mounts, spec.Saved = append(mounts, saved), s.savedLayout()
 	}
-	if saved != nil {
-		mounts, spec.Saved = append(mounts, saved), s.room.layout()
+	if len(mounts) > wire.MaxFiles {
+		return fmt.Errorf("%w: %d layers and volumes, with all else that it has", engine.ErrTooMany, len(layers)+len(volumes))
 	}
 	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)

@@ -48,7 +48,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	}
 	notes := append(b.notes, runOn(spec.Processors)...)
 	files := append([]*os.File{b.files}, sockets...)
-	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, files...); err != nil {
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Error: problem}, files...); err != nil {
 		return err
 	}
 	wire.CloseAll(files)

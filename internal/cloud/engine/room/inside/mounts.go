@@ -25,6 +25,7 @@ type built struct {
 	memory   *os.File        // open for writing the text of /proc/meminfo
 	files    *os.File        // the file system with all that the sandbox writes
 	restored map[string]bool // trees whose upper directory is filled already
+	lost     []string        // trees that only the layers and saved files have
 }
 
 // build makes the file system of a sandbox and moves this process into it.
@@ -32,7 +33,9 @@ type built struct {
 //
 //	root/     becomes /
 //	lower/N   the Nth tree as it is on the host, read-only
-//	upper/N   what the sandbox changes in it
+//	hidden/N  what must not be shown of it, with layers
+//	layers/N  the Nth layer from below, read-only
+//	upper/N   what the sandbox changes in the tree, or with layers in root
 //	work/N    what overlayfs needs beside
 //	meminfo   the text of /proc/meminfo
 //	cpuinfo   that of /proc/cpuinfo
@@ -61,6 +64,11 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 	// The trees come first: the staging directory is mounted over a directory of
 	// the host, and hides what is below it.
 	trees, mounts, err := openTrees(spec, mounts)
+	if err != nil {
+		return nil, err
+	}
+	layers, mounts, err := openLayers(spec.Layers, mounts)
+	defer func() { wire.CloseAll(layers) }()
 	if err != nil {
 		return nil, err
 	}
@@ -94,19 +102,7 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 	if b.files, err = openStage(); err != nil {
 		return nil, err
 	}
-	if saved != nil {
-		if err := b.restore(spec, saved); err != nil {
-			return nil, fmt.Errorf("restore the saved files: %w", err)
-		}
-	}
-	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
-		return nil, fmt.Errorf("bind the root: %w", err)
-	}
-	write := writeSkeleton
-	if saved != nil {
-		write = b.mendSkeleton
-	}
-	if err := write(spec); err != nil {
+	if err := b.makeRoot(spec, layers, saved); err != nil {
 		return nil, err
 	}
 	if made != nil {
@@ -118,9 +114,13 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 	if err := mountDevices(nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
 		return nil, err
 	}
-	for i, tree := range trees {
-		if err := b.mountTree(i, spec, tree, below(spec.Trees[i], private)); err != nil {
-			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
+	for i, path := range spec.Trees {
+		var tree *os.File // none of a tree that is lost
+		if i < len(trees) {
+			tree = trees[i]
+		}
+		if err := b.mountTree(i, spec, tree, below(path, private)); err != nil {
+			return nil, fmt.Errorf("show %s: %w", path, err)
 		}
 	}
 	if err := mountProc(spec.Counters); err != nil {
@@ -151,6 +151,31 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 		return nil, fmt.Errorf("detach the host's root: %w", err)
 	}
 	return b, os.Chdir("/")
+}
+
+// makeRoot makes a mount of root with what the sandbox begins with there.
+func (b *built) makeRoot(spec *wire.InitSpec, layers []*os.File, saved *os.File) error {
+	if err := b.attachLayers(spec, layers); err != nil {
+		return err
+	}
+	if saved != nil {
+		if err := b.restore(spec, saved); err != nil {
+			return fmt.Errorf("restore the saved files: %w", err)
+		}
+	}
+	if len(layers) > 0 {
+		if err := b.mountRoot(spec); err != nil {
+			return fmt.Errorf("show the layers: %w", err)
+		}
+		return b.mendSkeleton(spec)
+	}
+	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
+		return fmt.Errorf("bind the root: %w", err)
+	}
+	if saved != nil {
+		return b.mendSkeleton(spec)
+	}
+	return writeSkeleton(spec)
 }
 
 // exists reports whether path exists, following links.
@@ -195,36 +220,44 @@ func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, 
 	return trees, mounts, nil
 }
 
-// mountTree shows the tree at its own path under a writable overlay, without what
-// is private in it. If the kernel refuses an overlay the tree is shown read-only,
-// and the note says so.
+// mountTree shows the tree at its own path under a writable overlay, above it what the
+// layers have of it, and without what is private in it. If the kernel refuses an overlay
+// the tree is shown read-only, and the note says so.
 func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) error {
-	defer tree.Close()
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
 	lower, upper, work, target := filepath.Join("lower", n), filepath.Join("upper", n), filepath.Join("work", n), filepath.Join("root", path)
 	if err := errors.Join(os.Mkdir(lower, 0o755), os.Mkdir(work, 0o755)); err != nil {
 		return err
 	}
-	if !b.restored[path] {
-		if err := fillUpper(spec, path, tree, upper); err != nil {
-			return err
-		}
+	layers := inLayers(spec.Layers, path)
+	if err := b.fillUpper(spec, path, tree, layers, upper); err != nil {
+		return err
 	}
 	// New parent directories are traversable and empty: whatever else the host has
 	// beside the tree is not shown.
 	if err := b.makeReal(path, 0o755); err != nil {
 		return err
 	}
-	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("attach: %w", err)
+	if tree != nil {
+		defer tree.Close()
+		if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("attach: %w", err)
+		}
 	}
-	if err := whiteOut(lower, upper, private); err != nil {
+	hidden := upper
+	if len(layers) > 0 && len(private) > 0 { // what a layer has at such a path is the sandbox's own
+		hidden = filepath.Join("hidden", n)
+		if err := os.MkdirAll(hidden, 0o755); err != nil {
+			return err
+		}
+		layers = append(layers, hidden)
+	}
+	if err := whiteOut(lower, hidden, private); err != nil {
 		return err
 	}
-	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
-	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
-	if overlay == nil || b.restored[path] { // what was written there would not be seen without it
+	overlay := mountOverlay(target, append(layers, lower), upper, work)
+	if overlay == nil || len(layers) > 0 || b.restored[path] { // what was written there would not be seen without it
 		return overlay
 	}
 	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
@@ -242,7 +275,18 @@ func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []s
 	return nil
 }
 
-// fillUpper makes the upper directory of a tree.
+// fillUpper makes the upper directory of a tree, unless it was restored.
+func (b *built) fillUpper(spec *wire.InitSpec, path string, tree *os.File, layers []string, upper string) error {
+	if b.restored[path] {
+		return nil
+	}
+	if len(layers) > 0 {
+		return makeUpper(upper, layers[0])
+	}
+	return fillUpper(spec, path, tree, upper)
+}
+
+// fillUpper makes the upper directory of a tree in which nothing was changed.
 func fillUpper(spec *wire.InitSpec, path string, tree *os.File, upper string) error {
 	info, err := tree.Stat()
 	if err != nil {
