@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -366,7 +367,7 @@ func TestStartCommand(t *testing.T) {
 // are copied to, is bounded by the sandbox's disk, and is refused if it is none.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildAPI{sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 64 << 20}))}
 	device := func() []byte {
 		var buffer bytes.Buffer
 		w := tar.NewWriter(&buffer)
@@ -387,7 +388,7 @@ func TestHostileArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 		block := make([]byte, 1<<20)
-		for range 1500 { // more than the disk has, and cut off
+		for range 100 { // more than the disk has, and cut off
 			if _, err := w.Write(block); err != nil {
 				t.Fatal(err)
 			}
@@ -470,5 +471,26 @@ func TestCopy(t *testing.T) {
 		if got := output(t, sb, command); got != want {
 			t.Errorf("%s: got %q, want %q", command, got, want)
 		}
+	}
+}
+
+// TestManySteps: a template of many steps has what all of them wrote and nothing that they
+// removed, however many layers it is.
+func TestManySteps(t *testing.T) {
+	t.Parallel()
+	api := buildAPI{sandboxtest.New(t)}
+	spec := buildSpec{FromImage: "e2bdev/base"}
+	var want strings.Builder
+	for i := range 20 {
+		spec.Steps = append(spec.Steps, buildStep{Type: "RUN", Args: []string{fmt.Sprintf("mkdir -p d%d && echo %d >> all && touch d%d/f && rm -rf d%d", i, i, i, i-1)}})
+		fmt.Fprintln(&want, i)
+	}
+	api.ready(t, "many-steps", spec)
+	sb := api.create(t, "many-steps")
+	if got := output(t, sb, "cat all; ls -d d*"); got != want.String()+"d19" {
+		t.Errorf("got %q, want each step once and the last directory", got)
+	}
+	if got := output(t, sb, "echo more >> all; sudo touch /etc/mine; tail -n 1 all"); got != "more" {
+		t.Errorf("got %q, want it to be writable", got)
 	}
 }
