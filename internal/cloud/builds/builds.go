@@ -107,6 +107,7 @@ type Builder struct {
 type job struct {
 	template, id string
 	tags         []string
+	archives     []string // hashes of those that its steps copy from
 	log          *Log
 	cancel       context.CancelCauseFunc
 	failure      *templates.Failure // nil unless it failed
@@ -198,7 +199,11 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(b.ctx)
-	j := &job{template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
+	var archives []string
+	for _, step := range spec.Steps {
+		archives = append(archives, step.FilesHash)
+	}
+	j := &job{archives: archives, template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
 	b.jobs[id], b.order = j, append(b.order, j)
 	b.forgetLocked()
 	b.work.Go(func() {

@@ -33,10 +33,10 @@ type run struct {
 	template templates.Template
 	spec     Spec
 
-	step   string // that runs now
-	key    string // of what the steps so far led to
-	force  bool   // the steps from now on do not come from the cache
-	state  state  // whose layers it holds
+	step   string            // that runs now
+	key    string            // of what the steps so far led to
+	force  bool              // the steps from now on do not come from the cache
+	state  templates.Content // what they led to, whose layers it holds
 	inside *sandbox
 }
 
@@ -97,7 +97,7 @@ func (r *run) base() error {
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
-	r.state = state{Content: build.Content}
+	r.state = build.Content
 	r.key = key("base", build.ID, r.options.Machine)
 	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
 	if t.BuiltIn {
@@ -145,18 +145,18 @@ func (r *run) one(ctx context.Context, i int, step Step) error {
 }
 
 // cached returns what the step that is next led to before. The caller holds its layers.
-func (r *run) cached() (state, bool) {
+func (r *run) cached() (templates.Content, bool) {
 	if r.force {
-		return state{}, false
+		return templates.Content{}, false
 	}
 	s, ok := r.options.Cache.get(r.key)
 	if !ok {
-		return state{}, false
+		return templates.Content{}, false
 	}
 	base, err := r.options.Layers.Use(s.Layers...)
 	if err != nil { // made while sandboxes could share directories, and now they cannot
 		r.options.Layers.Release(s.Layers...)
-		return state{}, false
+		return templates.Content{}, false
 	}
 	base.Release()
 	s.Start, s.Ready = r.state.Start, r.state.Ready
@@ -165,7 +165,7 @@ func (r *run) cached() (state, bool) {
 
 // become continues with what a cached step led to, whose layers are the build's from now
 // on.
-func (r *run) become(s state) {
+func (r *run) become(s templates.Content) {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
 	r.state = s
@@ -196,8 +196,8 @@ func (r *run) checkpoint(ctx context.Context) error {
 
 // take returns what was built, whose layers are the caller's from now on.
 func (r *run) take() templates.Content {
-	content := r.state.Content
-	r.state = state{}
+	content := r.state
+	r.state = templates.Content{}
 	return content
 }
 
@@ -205,7 +205,7 @@ func (r *run) take() templates.Content {
 func (r *run) close() {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
-	r.state = state{}
+	r.state = templates.Content{}
 }
 
 // sandbox returns the sandbox for the step, which stands on the layers so far.
