@@ -233,7 +233,7 @@ func TestBuild(t *testing.T) {
 	spec := buildSpec{FromImage: "e2bdev/base:latest", Steps: []buildStep{
 		{Type: "ENV", Args: []string{"GREETING", "hello", "WHERE", "${HOME}/x"}},
 		{Type: "RUN", Args: []string{"echo $GREETING > /tmp/said; echo out; echo err >&2"}},
-		{Type: "run", Args: []string{"id -un > /root/who", "root"}},
+		{Type: "run", Args: []string{"id -u > /root/who", "root"}},
 		{Type: "WORKDIR", Args: []string{"app/data"}},
 		{Type: "COPY", Args: []string{"src", "files/", "", "0600"}, FilesHash: hash},
 		{Type: "COPY", Args: []string{"src/*.txt", ".", "root", ""}, FilesHash: hash},
@@ -257,7 +257,7 @@ func TestBuild(t *testing.T) {
 	}
 	sb := api.create(t, "job:v1")
 	for command, want := range map[string]string{
-		"cat /tmp/said": "hello", "sudo cat /root/who": "root", "echo $GREETING $WHERE": "hello /home/user/x", "pwd": "/home/user/app/data",
+		"cat /tmp/said": "hello", "sudo cat /root/who": "0", "echo $GREETING $WHERE": "hello /home/user/x", "pwd": "/home/user/app/data",
 		"cat there": "beta", "cat files/a.txt files/sub/b.txt": "alphabeta", "readlink files/link": "a.txt", "stat -c %a files/a.txt": "600", "ls": "a.txt\nfiles\nsub\nthere",
 		"ls -A /tmp | grep e2bctl || true": "",
 	} {
