@@ -11,7 +11,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +25,14 @@ import (
 )
 
 // buildAPI is the API of a cloud as a client that builds templates uses it.
-type buildAPI struct{ cloud *sandboxtest.Cloud }
+type buildAPI struct {
+	url, key string
+	cloud    *sandboxtest.Cloud // nil: a server in a process of its own
+}
+
+func buildsOf(cloud *sandboxtest.Cloud) buildAPI {
+	return buildAPI{cloud.URL(), string(cloud.APIKey()), cloud}
+}
 
 func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int {
 	t.Helper()
@@ -30,11 +40,11 @@ func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, b.cloud.URL()+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(t.Context(), method, b.url+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Api-Key", string(b.cloud.APIKey()))
+	r.Header.Set("X-Api-Key", b.key)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +237,7 @@ func output(t *testing.T, sb *sandbox.Sandbox, command string) string {
 // the template begins with; a second build of the same does nothing anew.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildsOf(sandboxtest.New(t))
 	ids := api.request(t, "Job:v1")
 	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "src/", "", "src/a.txt", "alpha", "src/sub/", "", "src/sub/b.txt", "beta", "src/link", "->a.txt"))
 	spec := buildSpec{FromImage: "e2bdev/base:latest", Steps: []buildStep{
@@ -277,7 +287,7 @@ func TestBuild(t *testing.T) {
 // TestBuildUsers: who and where the steps run as, sandboxes of the template run as, too.
 func TestBuildUsers(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildsOf(sandboxtest.New(t))
 	probe := api.cloud.Create(t)
 	spec := buildSpec{FromImage: "e2bdev/code-interpreter", Steps: []buildStep{
 		{Type: "USER", Args: []string{"root"}},
@@ -317,7 +327,7 @@ func TestBuildUsers(t *testing.T) {
 // TestStartCommand: what a template starts runs in each sandbox of it, however that began.
 func TestStartCommand(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildsOf(sandboxtest.New(t))
 	result := api.ready(t, "service", buildSpec{
 		FromImage: "e2bdev/base", StartCmd: "cd served && exec python3 -u -m http.server 8000", ReadyCmd: "curl -sf localhost:8000/index.html",
 		Steps: []buildStep{{Type: "RUN", Args: []string{"mkdir served; echo $GREETING > served/index.html"}}, {Type: "ENV", Args: []string{"GREETING", "hello"}}},
@@ -367,7 +377,7 @@ func TestStartCommand(t *testing.T) {
 // are copied to, is bounded by the sandbox's disk, and is refused if it is none.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 64 << 20}))}
+	api := buildsOf(sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 64 << 20})))
 	device := func() []byte {
 		var buffer bytes.Buffer
 		w := tar.NewWriter(&buffer)
@@ -443,7 +453,7 @@ func TestHostileArchives(t *testing.T) {
 // TestCopy: files get where a Dockerfile would copy them to.
 func TestCopy(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildsOf(sandboxtest.New(t))
 	ids := api.request(t, "copies")
 	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "one.txt", "one", "dir/", "", "dir/two.txt", "two", "dir/.hidden", "h", "dir/sub/", "", "dir/sub/three.txt", "three"))
 	step := func(source, destination, owner, mode string) buildStep {
@@ -478,7 +488,7 @@ func TestCopy(t *testing.T) {
 // removed, however many layers it is.
 func TestManySteps(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildsOf(sandboxtest.New(t))
 	spec := buildSpec{FromImage: "e2bdev/base"}
 	var want strings.Builder
 	for i := range 20 {
@@ -492,5 +502,52 @@ func TestManySteps(t *testing.T) {
 	}
 	if got := output(t, sb, "echo more >> all; sudo touch /etc/mine; tail -n 1 all"); got != "more" {
 		t.Errorf("got %q, want it to be writable", got)
+	}
+}
+
+// TestKilledDuringBuild: whenever the server is killed, the build is ready or has failed after
+// a restart, and building it again leads to what it should.
+func TestKilledDuringBuild(t *testing.T) {
+	t.Parallel()
+	rounds := 2
+	if os.Getenv("SOAK") != "" {
+		rounds = 50
+	}
+	state := filepath.Join(t.TempDir(), "state")
+	spec := buildSpec{FromImage: "e2bdev/base", Force: true, ReadyCmd: "true"}
+	for i := range 5 {
+		spec.Steps = append(spec.Steps, buildStep{Type: "RUN", Args: []string{fmt.Sprintf("head -c 1000000 /dev/urandom > file%d; sha256sum file%d >> sums", i, i)}})
+	}
+	for range rounds {
+		before := startServer(t, stateVariable+"="+state)
+		api := buildAPI{url: before.url, key: string(before.key)}
+		ids := api.request(t, "job")
+		api.start(t, ids, spec)
+		select { // whatever it is doing then
+		case <-time.After(time.Duration(rand.Int64N(int64(time.Second)))):
+		case <-t.Context().Done():
+		}
+		before.kill(t)
+
+		after := startServer(t, stateVariable+"="+state)
+		api = buildAPI{url: after.url, key: string(after.key)}
+		switch left := api.wait(t, ids); {
+		case left.Status == "ready":
+		case left.Status != "error" || !strings.Contains(left.Reason.Message, "ended during the build"):
+			t.Errorf("got %s %+v, want it to be ready, or to have failed because the server ended", left.Status, left.Reason)
+		}
+		api.ready(t, "job", spec)
+		sb, err := sandbox.Create(t.Context(), append(after.options(), sandbox.WithTemplate("job"))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, sb, "sha256sum -c sums | grep -c OK"); got != "5\n" {
+			t.Errorf("got %q files that are as they were written, want 5", got)
+		}
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = sb.Close()
+		after.stop(t)
 	}
 }

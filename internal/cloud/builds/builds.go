@@ -213,9 +213,14 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 	return nil
 }
 
-// Refuse ends a build that waits for its start, because it cannot be started.
-func (b *Builder) Refuse(template, id string, reason error) {
+// Refuse ends a build that waits for its start, because it cannot be started. It returns
+// the reason, or why it does not wait.
+func (b *Builder) Refuse(template, id string, reason error) error {
+	if err := b.options.Templates.Begin(template, id); err != nil {
+		return err
+	}
 	b.fail(template, id, templates.Failure{Step: stepBase, Message: reason.Error()})
+	return reason
 }
 
 // forgetLocked forgets finished builds whose logs take too much memory, oldest first.

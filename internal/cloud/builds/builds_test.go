@@ -95,6 +95,7 @@ func TestFailures(t *testing.T) {
 		"an empty workdir":    {step("WORKDIR", ""), "2", "WORKDIR has no path"},
 		"a value too few":     {step("ENV", "A"), "2", "ENV has 1 args"},
 		"a bad variable":      {step("ARG", "A B", "c"), "2", `ARG has "A B"`},
+		"much environment":    {step("ENV", "A", strings.Repeat("x", maxEnvs)), "2", "ENV: the variables are too large"},
 		"a bad user":          {step("USER", "-a"), "2", "USER '-a': it must be the name"},
 		"another user":        {step("USER", "alice"), "2", "only one user id"},
 		"a bad mode":          {step("COPY", "a", "b", "", "9"), "2", "the mode '9' must be octal"},
@@ -156,6 +157,9 @@ func TestGivenUp(t *testing.T) {
 	<-w.blocked
 	if err := s.Start(one.template, one.build, running()); err == nil || !strings.Contains(err.Error(), "started already") {
 		t.Errorf("started twice: got %v, want an error", err)
+	}
+	if err := s.Refuse(one.template, one.build, errors.New("bad")); err == nil || !strings.Contains(err.Error(), "started already") {
+		t.Errorf("refused while it runs: got %v, want it to go on", err)
 	}
 	beside := s.request(t, "job", "d")
 	s.begin(t, beside, "block")

@@ -126,8 +126,7 @@ func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("build")
 	if q.FromImage != "" {
 		if err := builds.CheckImage(q.FromImage); err != nil {
-			s.builds.Refuse(t.ID, id, err)
-			return err
+			return s.builds.Refuse(t.ID, id, err)
 		}
 	}
 	if err := s.builds.Start(t.ID, id, spec); err != nil {
