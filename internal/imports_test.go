@@ -46,7 +46,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
-	"cli/internal/cmd/template": "api cli/internal/cmdutil",
+	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
