@@ -34,6 +34,7 @@ var imports = map[string]string{
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog",
+	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
@@ -236,6 +237,43 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 	for _, client := range []string{"api", "sandbox", "state"} {
 		reach(client, nil)
+	}
+}
+
+// tracing are the packages that know OpenTelemetry; all others have hooks.
+var tracing = []string{"sandbox/otel"}
+
+// TestOnlyTracingImportsOTel checks that a program that traces nothing links nothing
+// of OpenTelemetry.
+func TestOnlyTracingImportsOTel(t *testing.T) {
+	t.Parallel()
+	statSources(t)
+	var found []string
+	for _, p := range list(t, "linux") {
+		if slices.ContainsFunc(p.Imports, func(path string) bool { return strings.HasPrefix(path, "go.opentelemetry.io/") }) {
+			found = append(found, relative(p.ImportPath))
+		}
+	}
+	if slices.Sort(found); !slices.Equal(found, tracing) {
+		t.Errorf("%v import OpenTelemetry, want %v", found, tracing)
+	}
+	var reach func(name string)
+	reached := map[string]bool{}
+	reach = func(name string) {
+		if !reached[name] {
+			reached[name] = true
+			for _, imported := range strings.Fields(imports[name]) {
+				reach(imported)
+			}
+		}
+	}
+	for _, core := range []string{"api", "sandbox", "sandbox/agent", "sandbox/local", "sandbox/sandboxtest", "state"} {
+		reach(core)
+	}
+	for _, name := range tracing {
+		if reached[name] {
+			t.Errorf("the core links %s, want only hooks there", name)
+		}
 	}
 }
 

@@ -128,6 +128,8 @@ var channels = map[string]string{
 var foreign = map[string]string{
 	"sandbox.WithInterceptors":      "connectrpc.com/connect",
 	"sandbox.Sandbox.DialWebsocket": "github.com/gorilla/websocket",
+	"otel.WithTracing":              "go.opentelemetry.io/otel/trace",
+	"otel.AgentTrace":               "go.opentelemetry.io/otel/trace",
 }
 
 // anything lists where a value of any type is meant. Package state, whose subject
@@ -160,6 +162,8 @@ var sameNames = map[string]string{
 	"ForkParams": "a lifetime that is not given is the handle's in sandbox",
 	"Network":    "one thing: that of api is its form in the API",
 	"Option":     "an option of the package",
+	"Params":     "those of the one thing that the package is for",
+	"Trace":      "each has the hooks of its package",
 	"Sandbox":    "one thing: that of api is what the API says about it",
 	"Volume":     "one thing: that of api is what the API says about it",
 }
