@@ -49,8 +49,9 @@ var imports = map[string]string{
 	"cli/internal/cmd/template": "api cli/internal/cmdutil",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
-	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/privatedir",
+	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
@@ -60,6 +61,7 @@ var imports = map[string]string{
 	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
 	"examples/preview":                  "sandbox sandbox/local",
 	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
 	"examples/quickstart/wheels":        "",
@@ -241,7 +243,7 @@ func TestClientLinksNoCloud(t *testing.T) {
 }
 
 // tracing are the packages that know OpenTelemetry; all others have hooks.
-var tracing = []string{"sandbox/otel"}
+var tracing = []string{"cli/internal/tracing", "examples/observability", "sandbox/otel"}
 
 // TestOnlyTracingImportsOTel checks that a program that traces nothing links nothing
 // of OpenTelemetry.
