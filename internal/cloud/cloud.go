@@ -169,7 +169,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	c.builds = builds.New(builds.Options{
 		Store: c.store, Templates: all, Layers: kept, Cache: cache, Cap: o.Space, Logger: o.Logger,
 		Launch:  func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec) },
-		Machine: fmt.Sprintf("%s %d", report.Isolation, report.IDs), OneID: report.IDs == 1, Rootless: report.Isolation != engine.Full,
+		Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1, Rootless: report.Isolation != engine.Full,
 		Limits: describe(o.Limits), Path: searchPath(c.python),
 	})
 	api := control.New(control.Options{

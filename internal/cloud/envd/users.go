@@ -49,7 +49,7 @@ func (u *users) named(name string) (*User, error) {
 		}
 	}
 	if slices.ContainsFunc(u.list, func(user User) bool { return user.Credential != nil }) { // otherwise there is only one id
-		if user := account(name); user != nil {
+		if user := account(name, u.passwd.file, u.group.file); user != nil {
 			return user, nil
 		}
 	}
