@@ -44,7 +44,7 @@ func BenchmarkLayers(b *testing.B) {
 			if err := s.Close(); err != nil {
 				b.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond) // in which the next one becomes warm
+			readyWarm(b, r)
 			b.StartTimer()
 		}
 	}
