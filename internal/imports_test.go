@@ -34,6 +34,7 @@ var imports = map[string]string{
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog",
+	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
@@ -46,11 +47,12 @@ var imports = map[string]string{
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
-	"cli/internal/cmd/template": "api cli/internal/cmdutil",
+	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
-	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
+	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
@@ -60,6 +62,7 @@ var imports = map[string]string{
 	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
 	"examples/preview":                  "sandbox sandbox/local",
 	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
 	"examples/quickstart/wheels":        "",
@@ -70,7 +73,7 @@ var imports = map[string]string{
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "api sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/control internal/cloud/kernel/python" +
+	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/kernel/python" +
 		" internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
@@ -241,6 +244,43 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 	for _, client := range []string{"api", "sandbox", "sandbox/template", "state"} {
 		reach(client, nil)
+	}
+}
+
+// tracing are the packages that know OpenTelemetry; all others have hooks.
+var tracing = []string{"cli/internal/tracing", "examples/observability", "sandbox/otel"}
+
+// TestOnlyTracingImportsOTel checks that a program that traces nothing links nothing
+// of OpenTelemetry.
+func TestOnlyTracingImportsOTel(t *testing.T) {
+	t.Parallel()
+	statSources(t)
+	var found []string
+	for _, p := range list(t, "linux") {
+		if slices.ContainsFunc(p.Imports, func(path string) bool { return strings.HasPrefix(path, "go.opentelemetry.io/") }) {
+			found = append(found, relative(p.ImportPath))
+		}
+	}
+	if slices.Sort(found); !slices.Equal(found, tracing) {
+		t.Errorf("%v import OpenTelemetry, want %v", found, tracing)
+	}
+	var reach func(name string)
+	reached := map[string]bool{}
+	reach = func(name string) {
+		if !reached[name] {
+			reached[name] = true
+			for _, imported := range strings.Fields(imports[name]) {
+				reach(imported)
+			}
+		}
+	}
+	for _, core := range []string{"api", "sandbox", "sandbox/agent", "sandbox/local", "sandbox/sandboxtest", "state"} {
+		reach(core)
+	}
+	for _, name := range tracing {
+		if reached[name] {
+			t.Errorf("the core links %s, want only hooks there", name)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
 // chain is how many layers a template of the rows has.
@@ -33,6 +34,10 @@ func (b *bench) forkRows() []row {
 		{
 			name: "first sandbox of a template with " + count(chain, "layers, to its first command"), runs: 10, measure: b.layered,
 			floor: b.created(0, runTrue), floorName: "of the built-in one",
+		},
+		{
+			name: "template built, " + count(chain, "steps that are cached"), runs: 5, measure: b.built(false),
+			floor: b.built(true), floorName: "all steps done",
 		},
 	}
 }
@@ -65,6 +70,25 @@ func (b *bench) forked(n, files int, size int64) measurement {
 				})
 				return err
 			})
+		})
+		return r, err
+	}
+}
+
+// built measures the build of a template with steps that did not change since the last
+// time.
+func (b *bench) built(anew bool) measurement {
+	return func(ctx context.Context, runs int) (r result, err error) {
+		definition := template.FromBase()
+		for n := range chain {
+			definition = definition.Run(fmt.Sprintf("seq 1000 > /home/user/%d", n), nil)
+		}
+		err = keeping(ctx, func(client *sandbox.Client) error {
+			r, err = repeat(ctx, runs, whole(func(ctx context.Context) error {
+				_, err := template.Build(ctx, client.API(), "built", definition, &template.BuildParams{NoCache: anew})
+				return err
+			}))
+			return err
 		})
 		return r, err
 	}

@@ -327,9 +327,10 @@ func flag(wanted bool, word string) string {
 	return word
 }
 
-// Start has a command run in every sandbox of the template from its start on. The build,
-// and every start of a sandbox, waits until ready succeeds; an empty one is a wait of 20
-// seconds.
+// Start has a command run in every sandbox of the template from its start on. The build
+// waits until ready succeeds; an empty one is a wait of 20 seconds. On the local cloud, where
+// the command is run anew in each sandbox, making one waits for it, too: at most half
+// a minute, and not if it only sleeps.
 func (d Definition) Start(command string, ready ReadyCommand) Definition {
 	d.start, d.ready = command, ready
 	return d

@@ -28,6 +28,7 @@ type State struct {
 	Dir     string
 	InUse   *store.InUseError // a process has it open; nil: none has
 	Kept    []Kept            // sandboxes with files, ordered by id
+	Space   Space             // of snapshots and templates
 	Volumes volumes.Space
 	Notes   []string // what can go wrong with it, and what is damaged; unknown while it is in use
 }
@@ -65,11 +66,14 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	s, err := openState(ctx, dir)
 	if conflict, ok := errors.AsType[*ConflictError](err); ok {
 		state.InUse = conflict.InUse
-	} else if err != nil {
-		return state, err
-	} else {
-		state.Notes = s.Notes()
+		state.Space, err = surveySpace(ctx, dir)
+	} else if err == nil {
 		defer func() { err = errors.Join(err, s.Close()) }()
+		state.Notes = s.Notes()
+		state.Space, err = spaceOf(ctx, s)
+	}
+	if err != nil {
+		return state, err
 	}
 	files, err := store.Survey(ctx, dir, store.Sandboxes)
 	for _, f := range files {

@@ -136,7 +136,7 @@ type ids struct {
 	one bool
 }
 
-// Close lets the volume go.
+// Close lets the volume go. It is idempotent.
 func (c *Content) Close() {
 	_ = c.root.Close() // only reads and writes of files can fail
 	c.release()

@@ -280,7 +280,7 @@ type Mount struct {
 	Clone func() (*os.File, error)
 }
 
-// Hold keeps a volume from being deleted until release is called, once. It returns
+// Hold keeps a volume from being deleted until release is called. It returns
 // [ErrNotFound] if there is no such volume, and [ErrNoSize] if it cannot be mounted.
 func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
 	v, dir, release, err := r.hold(id)
@@ -305,11 +305,11 @@ func (r *Registry) hold(id string) (v *volume, dir string, release func(), err e
 	if v == nil {
 		return nil, "", nil, ErrNotFound
 	}
-	release = func() {
+	release = sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		v.holders--
-	}
+	})
 	if dir, err = r.enter(v); err != nil {
 		release()
 		return nil, "", nil, err

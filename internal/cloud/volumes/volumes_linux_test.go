@@ -106,6 +106,18 @@ func TestDelete(t *testing.T) {
 		t.Errorf("held: got error %v, want %v", err, ErrInUse)
 	}
 	release()
+	content, err := r.Open("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // twice is as once
+		release()
+		if err := r.Delete("1", never); !errors.Is(err, ErrInUse) {
+			t.Errorf("open: got error %v, want %v", err, ErrInUse)
+		}
+	}
+	content.Close()
+	content.Close()
 	if err := r.Delete("1", func() bool { return true }); !errors.Is(err, ErrInUse) {
 		t.Errorf("wanted: got error %v, want %v", err, ErrInUse)
 	}

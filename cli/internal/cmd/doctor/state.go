@@ -25,6 +25,12 @@ func checkState(ctx context.Context) check {
 		noun = "sandbox"
 	}
 	c.Detail = fmt.Sprintf("%s: %d %s, %s", state.Dir, len(state.Kept), noun, localcloud.Size(localcloud.Bytes(state.Kept)))
+	if layers := state.Space.Layers; layers.Count > 0 {
+		c.Detail += fmt.Sprintf("; snapshots and templates, %s", localcloud.Size(layers.Bytes))
+	}
+	if cached := state.Space.Cache.Bytes + state.Space.Uploads.Bytes; cached > 0 {
+		c.Detail += fmt.Sprintf("; cached for builds, %s", localcloud.Size(cached))
+	}
 	if state.Volumes.Count > 0 {
 		c.Detail += fmt.Sprintf("; %s, %s", countVolumes(state.Volumes), localcloud.Size(state.Volumes.Bytes))
 	}

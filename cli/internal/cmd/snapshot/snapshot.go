@@ -108,7 +108,8 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Use:     "ls [<id>]",
 		Aliases: []string{"list"},
 		Short:   "List snapshots",
-		Long:    "List the snapshots of your key, or those of one sandbox. -q prints their IDs only.",
+		Long: `List the snapshots of your key, or those of one sandbox. Templates that were built are
+in e2bctl template ls. -q prints their IDs only.`,
 		Example: `  e2bctl snapshot ls
   e2bctl snapshot ls --name prepared -o json
   e2bctl snapshot ls "$ID" -q | xargs e2bctl snapshot rm`,

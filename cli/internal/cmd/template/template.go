@@ -15,7 +15,8 @@ import (
 // NewCmdTemplate returns e2bctl template.
 func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
 	group := cmdutil.NewGroup("template", "Manage the templates that sandboxes are made from",
-		newCmdList(f), newCmdInfo(f), newCmdRemove(f), newCmdTag(f), newCmdPublish(f, true), newCmdPublish(f, false), newCmdBuild())
+		newCmdList(f), newCmdInfo(f), newCmdRemove(f), newCmdTag(f), newCmdPublish(f, true), newCmdPublish(f, false),
+		newCmdBuild(f), newCmdStatus(f), newCmdLogs(f), newCmdInit(f), newCmdMigrate())
 	group.Aliases = []string{"tpl"}
 	return group
 }
@@ -27,17 +28,16 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	})
 }
 
-// newCmdBuild returns a hidden command for what the official CLI has and this one
+// newCmdMigrate returns a hidden command for what the official CLI has and this one
 // has not.
-func newCmdBuild() *cobra.Command {
+func newCmdMigrate() *cobra.Command {
 	return &cobra.Command{
-		Use:                "create",
-		Aliases:            []string{"build", "ct", "init", "it", "migrate"},
-		Short:              "Say how templates are built",
+		Use:                "migrate",
+		Short:              "Say what takes the place of the official CLI's template migrate",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cmdutil.Usagef(cmd.Parent(), "e2bctl builds no templates: the official CLI does (e2b template create), and e2bctl snapshot create keeps a sandbox to make others from")
+			return cmdutil.Usagef(cmd.Parent(), "e2b.toml is not read: e2bctl template build takes what it has as flags")
 		},
 	}
 }

@@ -41,7 +41,7 @@ func newLayeredRoom(t testing.TB) (r *Room, tree string) {
 			t.Fatal(err)
 		}
 	}
-	r = startRoom(t, Options{Trees: []string{tree}})
+	r = startRoom(t, Options{Trees: []string{tree}, Warm: &engine.Limits{}})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -146,7 +146,8 @@ func TestLayerChain(t *testing.T) {
 	}
 	var chain []string
 	for n := range 20 {
-		s, want := see(engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Layers: chain}, n)
+		limits := engine.Limits{Processes: 1024 + n%2} // every second one does not begin as a warm one
+		s, want := see(engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Limits: limits, Layers: chain}, n)
 		freeze(t, s)
 		files := t.TempDir()
 		if err := s.Save(t.Context(), files); err != nil {

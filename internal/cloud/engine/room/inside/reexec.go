@@ -36,13 +36,14 @@ func init() {
 		return
 	default:
 		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
-			wire.RoleKeeper: func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
-			wire.RoleGuard:  func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
-			wire.RoleRoom:   func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
-			wire.RoleInit:   func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
-			wire.RoleZygote: func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
-			wire.RoleSaver:  func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
-			wire.RoleLayers: func(m wire.Message, files []*os.File) error { return runLayers(c, m.Spec, files) },
+			wire.RoleKeeper:  func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
+			wire.RoleGuard:   func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
+			wire.RoleRoom:    func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
+			wire.RoleInit:    func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
+			wire.RoleZygote:  func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
+			wire.RoleSaver:   func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
+			wire.RoleMounter: func(m wire.Message, files []*os.File) error { return runMounter(c, m.Spec, files) },
+			wire.RoleLayers:  func(m wire.Message, files []*os.File) error { return runLayers(c, m.Spec, files) },
 		})
 	}
 	exit(err)

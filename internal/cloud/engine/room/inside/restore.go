@@ -153,12 +153,13 @@ func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 			return err
 		}
 	}
+	texts := etc(spec)
 	for _, name := range madeAnew {
 		// The last two get their text when the name is known.
 		if err := b.moveAside("root/etc", name, isDirectory); err != nil {
 			return err
 		}
-		if err := writeAnew("root/etc", name, []byte(etc(spec)["/etc/"+name].text), 0o644); err != nil {
+		if err := writeAnew("root/etc", name, []byte(texts["/etc/"+name].text), 0o644); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,9 @@ type InitSpec struct {
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
+	// Mounter: the last file of all is the control socket of a mounter to start, which can
+	// replace the file system later.
+	Mounter bool `json:"mounter,omitempty"`
 	// Layers are what the sandbox stands on, lowest first. Their mounts follow those of
 	// Trees.
 	Layers []Layer `json:"layers,omitempty"`

@@ -46,15 +46,16 @@ const (
 type Role string
 
 const (
-	RoleKeeper Role = "keeper"
-	RoleGuard  Role = "guard"
-	RoleRoom   Role = "room"
-	RoleInit   Role = "init"
-	RoleEnvd   Role = "envd"
-	RoleProbe  Role = "probe" // an envd that says ready and ends
-	RoleZygote Role = "zygote"
-	RoleSaver  Role = "saver"
-	RoleLayers Role = "layers"
+	RoleKeeper  Role = "keeper"
+	RoleGuard   Role = "guard"
+	RoleRoom    Role = "room"
+	RoleInit    Role = "init"
+	RoleEnvd    Role = "envd"
+	RoleProbe   Role = "probe" // an envd that says ready and ends
+	RoleZygote  Role = "zygote"
+	RoleSaver   Role = "saver"
+	RoleLayers  Role = "layers"
+	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox as the first file
 )
 
 // Message is the one type of message on a control socket.
