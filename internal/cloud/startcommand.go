@@ -24,38 +24,45 @@ const (
 var onlySleeps = lazyregexp.New(`^\s*sleep\s+[0-9.]+[smhd]?\s*$`)
 
 // begin runs the start command of the sandbox's template, and waits until its ready command
-// succeeds, or for so long that there is no point in waiting further.
+// succeeds, or for so long that there is no point in waiting further. The sandbox is used
+// also if they fail: otherwise one that broke them could not be resumed.
 func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
-	start, ready := spec.Template.Start, spec.Template.Ready
-	if start == "" {
+	if spec.Template.Start == "" {
 		return nil
 	}
 	client := envdclient.New(r.Dial, spec.AccessToken)
 	defer client.Close()
-	if err := client.Start(ctx, envdclient.Shell(start)); err != nil {
-		return fmt.Errorf("the start command of the template: %w", err)
+	err := client.Start(ctx, envdclient.Shell(spec.Template.Start))
+	if ready := spec.Template.Ready; err == nil && ready != "" && !onlySleeps().MatchString(ready) {
+		err = untilReady(ctx, r.Done(), func(ctx context.Context) error { return client.Run(ctx, envdclient.Shell(ready)) })
 	}
-	if ready == "" || onlySleeps().MatchString(ready) {
-		return nil
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case r.Err() != nil:
+		return fmt.Errorf("it ended while it ran the start command of its template: %w", r.Err())
+	case err != nil:
+		r.cloud.options.Logger.WarnContext(ctx, "the start command of the template failed, or was not ready in time: the sandbox is used as it is", "sandbox", spec.ID, "error", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, readyDeadline)
+	return nil
+}
+
+// untilReady repeats a check until it succeeds. It returns the error of the last one if that
+// is not in time, or when gone is closed.
+func untilReady(ctx context.Context, gone <-chan struct{}, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()
 	for interval := minReadyInterval; ; interval = min(2*interval, maxReadyInterval) {
-		err := client.Run(bounded, envdclient.Shell(ready))
+		err := check(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-time.After(interval):
-			continue
-		case <-r.Done():
-			return fmt.Errorf("it ended before the ready command of the template succeeded: %w", r.Err())
-		case <-bounded.Done():
+		case <-gone:
+			return err
+		case <-ctx.Done():
+			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		r.cloud.options.Logger.WarnContext(ctx, "the ready command of the template did not succeed in time: the sandbox is used as it is", "sandbox", spec.ID, "after", readyDeadline, "error", err)
-		return nil
 	}
 }

@@ -11,17 +11,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // buildAPI is the API of a cloud as a client that builds templates uses it.
-type buildAPI struct{ cloud *sandboxtest.Cloud }
+type buildAPI struct {
+	url, key string
+	cloud    *sandboxtest.Cloud // nil: a server in a process of its own
+}
+
+func buildsOf(cloud *sandboxtest.Cloud) buildAPI {
+	return buildAPI{cloud.URL(), string(cloud.APIKey()), cloud}
+}
 
 func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int {
 	t.Helper()
@@ -29,11 +40,11 @@ func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), method, b.cloud.URL()+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(t.Context(), method, b.url+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("X-Api-Key", string(b.cloud.APIKey()))
+	r.Header.Set("X-Api-Key", b.key)
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -226,13 +237,13 @@ func output(t *testing.T, sb *sandbox.Sandbox, command string) string {
 // the template begins with; a second build of the same does nothing anew.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	api := buildAPI{sandboxtest.New(t)}
+	api := buildsOf(sandboxtest.New(t))
 	ids := api.request(t, "Job:v1")
 	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "src/", "", "src/a.txt", "alpha", "src/sub/", "", "src/sub/b.txt", "beta", "src/link", "->a.txt"))
 	spec := buildSpec{FromImage: "e2bdev/base:latest", Steps: []buildStep{
 		{Type: "ENV", Args: []string{"GREETING", "hello", "WHERE", "${HOME}/x"}},
 		{Type: "RUN", Args: []string{"echo $GREETING > /tmp/said; echo out; echo err >&2"}},
-		{Type: "run", Args: []string{"id -un > /root/who", "root"}},
+		{Type: "run", Args: []string{"id -u > /root/who", "root"}},
 		{Type: "WORKDIR", Args: []string{"app/data"}},
 		{Type: "COPY", Args: []string{"src", "files/", "", "0600"}, FilesHash: hash},
 		{Type: "COPY", Args: []string{"src/*.txt", ".", "root", ""}, FilesHash: hash},
@@ -256,7 +267,7 @@ func TestBuild(t *testing.T) {
 	}
 	sb := api.create(t, "job:v1")
 	for command, want := range map[string]string{
-		"cat /tmp/said": "hello", "sudo cat /root/who": "root", "echo $GREETING $WHERE": "hello /home/user/x", "pwd": "/home/user/app/data",
+		"cat /tmp/said": "hello", "sudo cat /root/who": "0", "echo $GREETING $WHERE": "hello /home/user/x", "pwd": "/home/user/app/data",
 		"cat there": "beta", "cat files/a.txt files/sub/b.txt": "alphabeta", "readlink files/link": "a.txt", "stat -c %a files/a.txt": "600", "ls": "a.txt\nfiles\nsub\nthere",
 		"ls -A /tmp | grep e2bctl || true": "",
 	} {
@@ -270,5 +281,273 @@ func TestBuild(t *testing.T) {
 	}
 	if first.TemplateID != second.TemplateID || first.BuildID == second.BuildID {
 		t.Errorf("got %+v and %+v, want another build of the same template", first, second)
+	}
+}
+
+// TestBuildUsers: who and where the steps run as, sandboxes of the template run as, too.
+func TestBuildUsers(t *testing.T) {
+	t.Parallel()
+	api := buildsOf(sandboxtest.New(t))
+	probe := api.cloud.Create(t)
+	spec := buildSpec{FromImage: "e2bdev/code-interpreter", Steps: []buildStep{
+		{Type: "USER", Args: []string{"root"}},
+		{Type: "WORKDIR", Args: []string{"/srv"}},
+		{Type: "RUN", Args: []string{"id -un > /tmp/first; pwd >> /tmp/first"}},
+		{Type: "USER", Args: []string{"alice", "true"}},
+		{Type: "WORKDIR", Args: []string{"/srv/app/deep"}},
+		{Type: "RUN", Args: []string{"id -un > mine; sudo id -u >> mine; echo $HOME >> mine"}},
+		{Type: "ENV", Args: []string{"WHOSE", "$USER"}},
+	}}
+	if output(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1" {
+		result := api.build(t, "many", spec)
+		if result.Status != "error" || result.Reason.Step != "4" || !strings.Contains(result.Reason.Message, "only one user id") {
+			t.Errorf("got %s %+v, want the step USER to say that there is one id", result.Status, result.Reason)
+		}
+		return
+	}
+	api.ready(t, "many", spec)
+	api.ready(t, "child", buildSpec{FromTemplate: "many", Steps: []buildStep{{Type: "RUN", Args: []string{"pwd > /tmp/child; id -un >> /tmp/child"}}}})
+	sb := api.create(t, "child")
+	for command, want := range map[string]string{
+		"cat /tmp/first": "root\n/srv", "cat mine": "alice\n0\n/home/alice", "id -un; pwd": "alice\n/srv/app/deep",
+		"echo $WHOSE": "alice", "stat -c %U /srv /srv/app": "root\nalice", "cat /tmp/child": "/srv/app/deep\nalice",
+	} {
+		if got := output(t, sb, command); got != want {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+	if err := sb.Files.WriteText(t.Context(), "note", "text", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
+		t.Errorf("a file with a relative name: got %q, want it in the home of the user", got)
+	}
+}
+
+// TestStartCommand: what a template starts runs in each sandbox of it, however that began.
+func TestStartCommand(t *testing.T) {
+	t.Parallel()
+	api := buildsOf(sandboxtest.New(t))
+	result := api.ready(t, "service", buildSpec{
+		FromImage: "e2bdev/base", StartCmd: "cd served && exec python3 -u -m http.server 8000", ReadyCmd: "curl -sf localhost:8000/index.html",
+		Steps: []buildStep{{Type: "RUN", Args: []string{"mkdir served; echo $GREETING > served/index.html"}}, {Type: "ENV", Args: []string{"GREETING", "hello"}}},
+	})
+	log := strings.Join(result.Log, "\n")
+	for _, want := range []string{"finalize info Running start command: cd served", "finalize info Waiting for template to be ready: curl", "finalize info Template is ready"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	check := func(sb *sandbox.Sandbox, what string) {
+		t.Helper()
+		if got := output(t, sb, "curl -s -o /dev/null -w '%{http_code}' localhost:8000/index.html"); got != "200" {
+			t.Errorf("%s: got status %q from what it starts, want 200", what, got)
+		}
+		processes, err := sb.Commands.List(t.Context(), nil)
+		if err != nil || len(processes) != 1 || !strings.Contains(strings.Join(processes[0].Args, " "), "http.server") {
+			t.Errorf("%s: got processes %+v and error %v, want what it starts", what, processes, err)
+		}
+	}
+	sb := api.create(t, "service")
+	check(sb, "a new sandbox")
+	forks, err := sb.Fork(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fork := range forks {
+		if fork.Err != nil {
+			t.Fatal(fork.Err)
+		}
+		t.Cleanup(func() { fork.Sandbox.Close() })
+		check(fork.Sandbox, "a fork")
+	}
+	var snapshot struct{ SnapshotID string }
+	api.call(t, "POST", "/sandboxes/"+sb.ID()+"/snapshots", struct{}{}, &snapshot)
+	check(api.create(t, snapshot.SnapshotID), "a sandbox of a snapshot")
+	if status := api.call(t, "POST", "/sandboxes/"+sb.ID()+"/pause", map[string]any{"memory": false}, nil); status != http.StatusNoContent {
+		t.Fatalf("pause: got %d, want 204", status)
+	}
+	if status := api.call(t, "POST", "/v2/sandboxes/"+sb.ID()+"/connect", struct{}{}, nil); status != http.StatusCreated {
+		t.Fatalf("connect: got %d, want 201", status)
+	}
+	check(sb, "a sandbox that was paused without its memory")
+}
+
+// TestHostileArchives: an archive changes nothing outside of the directory that its files
+// are copied to, is bounded by the sandbox's disk, and is refused if it is none.
+func TestHostileArchives(t *testing.T) {
+	t.Parallel()
+	api := buildsOf(sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 64 << 20})))
+	device := func() []byte {
+		var buffer bytes.Buffer
+		w := tar.NewWriter(&buffer)
+		if err := w.WriteHeader(&tar.Header{Name: "src/disk", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return buffer.Bytes()
+	}
+	bomb := func() []byte {
+		var buffer bytes.Buffer
+		zip := gzip.NewWriter(&buffer)
+		w := tar.NewWriter(zip)
+		const size = 20 << 30
+		if err := w.WriteHeader(&tar.Header{Name: "src/big", Size: size, Mode: 0o600}); err != nil {
+			t.Fatal(err)
+		}
+		block := make([]byte, 1<<20)
+		for range 100 { // more than the disk has, and cut off
+			if _, err := w.Write(block); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := zip.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return buffer.Bytes()
+	}
+	for name, tt := range map[string]struct {
+		archive []byte
+		source  string
+		reason  string // "": it is built
+	}{
+		"no archive":                 {[]byte("text"), "src", "cannot be unpacked"},
+		"an empty one":               {nil, "src", "cannot be unpacked"},
+		"cut off":                    {archiveOf(t, true, "src/a", strings.Repeat("a", 10000))[:60], "src", "cannot be unpacked"},
+		"without what is copied":     {archiveOf(t, false, "src/a", "a"), "other", "'other' is not in the archive"},
+		"a source that leads out":    {archiveOf(t, false, "src/a", "a"), "../../etc", "leads out of the archive"},
+		"an absolute source":         {archiveOf(t, false, "src/a", "a"), "/etc/passwd", "is not in the archive"},
+		"names that lead out":        {archiveOf(t, false, "src/a", "a", "../../../etc/evil", "evil"), "src", "cannot be unpacked"},
+		"absolute names":             {archiveOf(t, false, "src/a", "a", "/etc/evil", "evil"), "src", ""},
+		"a file behind a link":       {archiveOf(t, false, "src/a", "a", "src/out", "->/etc", "src/out/evil", "evil"), "src", "cannot be unpacked"},
+		"a source behind a link":     {archiveOf(t, false, "src", "->/etc"), "src/passwd", "leads out of the archive"},
+		"a link to nowhere":          {archiveOf(t, false, "src/a", "a", "src/out", "->/etc/evil"), "src", ""},
+		"a device":                   {device(), "src", "cannot be unpacked"},
+		"more than fits":             {bomb(), "src", "cannot be unpacked"},
+		"names that look like flags": {archiveOf(t, false, "src/", "", "src/-a", "a", "src/--help", "a", "src/a\nb", "a"), "src", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ids := api.request(t, "hostile-"+strings.ReplaceAll(name, " ", "-"))
+			hash := api.upload(t, ids.TemplateID, tt.archive)
+			api.start(t, ids, buildSpec{FromImage: "e2bdev/base", Steps: []buildStep{
+				{Type: "COPY", Args: []string{tt.source, "to/", "", ""}, FilesHash: hash},
+				{Type: "RUN", Args: []string{"test ! -e /etc/evil && test -e to/a -o -e to/-a && test ! -e src"}},
+			}})
+			result := api.wait(t, ids)
+			if tt.reason == "" {
+				if result.Status != "ready" {
+					t.Errorf("got %s %+v, want ready:\n%s", result.Status, result.Reason, strings.Join(result.Log, "\n"))
+				}
+				return
+			}
+			if result.Status != "error" || result.Reason.Step != "1" || !strings.Contains(result.Reason.Message, tt.reason) {
+				t.Errorf("got %s %+v, want the first step to fail with %q:\n%s", result.Status, result.Reason, tt.reason, strings.Join(result.Log, "\n"))
+			}
+		})
+	}
+}
+
+// TestCopy: files get where a Dockerfile would copy them to.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	api := buildsOf(sandboxtest.New(t))
+	ids := api.request(t, "copies")
+	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "one.txt", "one", "dir/", "", "dir/two.txt", "two", "dir/.hidden", "h", "dir/sub/", "", "dir/sub/three.txt", "three"))
+	step := func(source, destination, owner, mode string) buildStep {
+		return buildStep{Type: "COPY", Args: []string{source, destination, owner, mode}, FilesHash: hash}
+	}
+	api.start(t, ids, buildSpec{FromImage: "e2bdev/base", Steps: []buildStep{
+		{Type: "RUN", Args: []string{"mkdir -p there/sub; echo old > there/two.txt; echo kept > there/sub/kept"}},
+		{Type: "ENV", Args: []string{"WHERE", "there"}},
+		step("one.txt", "renamed.txt", "", ""), step("one.txt", "made/deep/", "", ""), step("one.txt", "/opt/one", "root", "0750"), step("one.txt", "there", "", ""),
+		step("dir", "$WHERE", "", ""), step("dir/*.txt", "matched", "", ""), step("./dir/sub/", "slash", "user:root", ""),
+	}})
+	result := api.wait(t, ids)
+	if result.Status != "ready" {
+		t.Fatalf("got %s %+v, want ready:\n%s", result.Status, result.Reason, strings.Join(result.Log, "\n"))
+	}
+	sb := api.create(t, "copies")
+	for command, want := range map[string]string{
+		"sudo cat renamed.txt made/deep/one.txt /opt/one there/one.txt": "oneoneoneone", "stat -c '%a %U' /opt/one": "750 root",
+		"cat there/two.txt there/sub/three.txt there/sub/kept there/.hidden": "twothreekept\nh", "ls -A matched": ".hidden\nsub\ntwo.txt", "ls slash": "three.txt",
+		"stat -c %U there/sub made made/deep there/two.txt | sort -u": "user",
+	} {
+		if output(t, sb, "id -u root") == output(t, sb, "id -u user") && strings.Contains(command, "%U") {
+			continue
+		}
+		if got := output(t, sb, command); got != want {
+			t.Errorf("%s: got %q, want %q", command, got, want)
+		}
+	}
+}
+
+// TestManySteps: a template of many steps has what all of them wrote and nothing that they
+// removed, however many layers it is.
+func TestManySteps(t *testing.T) {
+	t.Parallel()
+	api := buildsOf(sandboxtest.New(t))
+	spec := buildSpec{FromImage: "e2bdev/base"}
+	var want strings.Builder
+	for i := range 20 {
+		spec.Steps = append(spec.Steps, buildStep{Type: "RUN", Args: []string{fmt.Sprintf("mkdir -p d%d && echo %d >> all && touch d%d/f && rm -rf d%d", i, i, i, i-1)}})
+		fmt.Fprintln(&want, i)
+	}
+	api.ready(t, "many-steps", spec)
+	sb := api.create(t, "many-steps")
+	if got := output(t, sb, "cat all; ls -d d*"); got != want.String()+"d19" {
+		t.Errorf("got %q, want each step once and the last directory", got)
+	}
+	if got := output(t, sb, "echo more >> all; sudo touch /etc/mine; tail -n 1 all"); got != "more" {
+		t.Errorf("got %q, want it to be writable", got)
+	}
+}
+
+// TestKilledDuringBuild: whenever the server is killed, the build is ready or has failed after
+// a restart, and building it again leads to what it should.
+func TestKilledDuringBuild(t *testing.T) {
+	t.Parallel()
+	rounds := 2
+	if os.Getenv("SOAK") != "" {
+		rounds = 50
+	}
+	state := filepath.Join(t.TempDir(), "state")
+	spec := buildSpec{FromImage: "e2bdev/base", Force: true, ReadyCmd: "true"}
+	for i := range 5 {
+		spec.Steps = append(spec.Steps, buildStep{Type: "RUN", Args: []string{fmt.Sprintf("head -c 1000000 /dev/urandom > file%d; sha256sum file%d >> sums", i, i)}})
+	}
+	for range rounds {
+		before := startServer(t, stateVariable+"="+state)
+		api := buildAPI{url: before.url, key: string(before.key)}
+		ids := api.request(t, "job")
+		api.start(t, ids, spec)
+		select { // whatever it is doing then
+		case <-time.After(time.Duration(rand.Int64N(int64(time.Second)))):
+		case <-t.Context().Done():
+		}
+		before.kill(t)
+
+		after := startServer(t, stateVariable+"="+state)
+		api = buildAPI{url: after.url, key: string(after.key)}
+		switch left := api.wait(t, ids); {
+		case left.Status == "ready":
+		case left.Status != "error" || !strings.Contains(left.Reason.Message, "ended during the build"):
+			t.Errorf("got %s %+v, want it to be ready, or to have failed because the server ended", left.Status, left.Reason)
+		}
+		api.ready(t, "job", spec)
+		sb, err := sandbox.Create(t.Context(), append(after.options(), sandbox.WithTemplate("job"))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, sb, "sha256sum -c sums | grep -c OK"); got != "5\n" {
+			t.Errorf("got %q files that are as they were written, want 5", got)
+		}
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = sb.Close()
+		after.stop(t)
 	}
 }

@@ -28,9 +28,10 @@ const (
 	// MaxSteps bounds the steps of one build.
 	MaxSteps = 1000
 
-	stepDeadline  = time.Hour
-	readyDeadline = 10 * time.Minute
-	readyInterval = 2 * time.Second
+	stepDeadline     = time.Hour
+	readyDeadline    = 10 * time.Minute
+	minReadyInterval = 50 * time.Millisecond
+	maxReadyInterval = 2 * time.Second
 
 	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs their number.
 	maxLogs = 32 << 20
@@ -77,11 +78,13 @@ type Options struct {
 	// Machine names what layers depend on besides the steps: those of another machine
 	// are not used.
 	Machine string
-	OneID   bool   // sandboxes have only one user id
-	Limits  string // of sandboxes, for the log
-	Path    string // PATH of processes
-	Cap     int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
-	Logger  *slog.Logger
+	OneID   bool // sandboxes have only one user id
+	// Rootless: sandboxes have no root directory of their own, so nothing can be built.
+	Rootless bool
+	Limits   string // of sandboxes, for the log
+	Path     string // PATH of processes
+	Cap      int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
+	Logger   *slog.Logger
 }
 
 // Builder builds templates. It is safe for concurrent use. Close it before what it uses.
@@ -104,6 +107,7 @@ type Builder struct {
 type job struct {
 	template, id string
 	tags         []string
+	archives     []string // hashes of those that its steps copy from
 	log          *Log
 	cancel       context.CancelCauseFunc
 	failure      *templates.Failure // nil unless it failed
@@ -127,6 +131,9 @@ func (b *Builder) Uploads() *Uploads { return b.uploads }
 // Request makes a build that waits for its start. Those of the same template and tags that
 // wait for theirs are superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
+	if b.options.Rootless {
+		return templates.Template{}, templates.Build{}, fmt.Errorf("%w: building templates: its sandboxes have no root directory of their own, which isolation full gives them", errors.ErrUnsupported)
+	}
 	b.mu.Lock()
 	busy := b.activeLocked() >= MaxActive
 	b.mu.Unlock()
@@ -192,7 +199,11 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(b.ctx)
-	j := &job{template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
+	var archives []string
+	for _, step := range spec.Steps {
+		archives = append(archives, step.FilesHash)
+	}
+	j := &job{archives: archives, template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
 	b.jobs[id], b.order = j, append(b.order, j)
 	b.forgetLocked()
 	b.work.Go(func() {
@@ -202,9 +213,14 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 	return nil
 }
 
-// Refuse ends a build that waits for its start, because it cannot be started.
-func (b *Builder) Refuse(template, id string, reason error) {
+// Refuse ends a build that waits for its start, because it cannot be started. It returns
+// the reason, or why it does not wait.
+func (b *Builder) Refuse(template, id string, reason error) error {
+	if err := b.options.Templates.Begin(template, id); err != nil {
+		return err
+	}
 	b.fail(template, id, templates.Failure{Step: stepBase, Message: reason.Error()})
+	return reason
 }
 
 // forgetLocked forgets finished builds whose logs take too much memory, oldest first.

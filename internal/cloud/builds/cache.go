@@ -23,17 +23,11 @@ type Cache struct {
 	entries map[string]*cached
 }
 
-// cached is what a step led to, and when that was used last. The names of its fields, and
-// of those of [state], are part of the format.
+// cached is what a step led to, and when that was used last. The names of its fields are
+// part of the format.
 type cached struct {
-	State state
+	State templates.Content
 	Used  time.Time
-}
-
-// state is what the next step begins with.
-type state struct {
-	templates.Content
-	Home string // of Content.User; "": that of the default user
 }
 
 // OpenCache returns what a store knows of steps. It is called before layers that nobody
@@ -61,22 +55,22 @@ func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 }
 
 // get returns what a step led to. The caller holds the layers.
-func (c *Cache) get(key string) (state, bool) {
+func (c *Cache) get(key string) (templates.Content, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	entry := c.entries[key]
 	if entry == nil {
-		return state{}, false
+		return templates.Content{}, false
 	}
 	if _, err := c.layers.Hold(entry.State.Layers...); err != nil {
-		return state{}, false // the cache holds them, so this does not happen
+		return templates.Content{}, false // the cache holds them, so this does not happen
 	}
 	entry.Used = time.Now().UTC()
 	return entry.State, true
 }
 
 // put notes what a step led to.
-func (c *Cache) put(key string, s state) error {
+func (c *Cache) put(key string, s templates.Content) error {
 	entry := &cached{s, time.Now().UTC()}
 	value, err := json.Marshal(entry)
 	if err != nil {
@@ -105,13 +99,14 @@ func (c *Cache) uses() []lastUse {
 	defer c.mu.Unlock()
 	var all []lastUse
 	for key, entry := range c.entries {
-		all = append(all, lastUse{entry.Used, entry.State.Layers, func() error { return c.drop(key) }})
+		all = append(all, lastUse{key, entry.Used, entry.State.Layers, func() error { return c.drop(key) }})
 	}
 	return all
 }
 
 // lastUse is when something was used last that can be dropped.
 type lastUse struct {
+	name   string // its key or hash
 	at     time.Time
 	layers []string // that it holds
 	drop   func() error

@@ -3,7 +3,7 @@
 # $6. The directory goes.
 set -eu
 shopt -s dotglob nullglob
-cd "$1"
+cd -P "$1"
 trap 'cd / && rm -rf -- "$1"' EXIT
 mkdir files
 tar --no-same-owner --no-same-permissions -xpf archive -C files || {
@@ -20,7 +20,10 @@ while [[ $source == *[*?[]* ]]; do
 	source=$above
 done
 from=$(realpath -ms -- "files/$source")
-case $from/ in
+above=$from
+if [ "$from" != "$PWD/files" ]; then above=$(realpath -m -- "$(dirname -- "$from")"); fi
+case $from/ in "$PWD"/files/*) ;; *) above=/ ;; esac
+case $above/ in
 "$PWD"/files/*) ;;
 *)
 	echo "'$2' leads out of the archive" >&2

@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -32,10 +33,10 @@ type run struct {
 	template templates.Template
 	spec     Spec
 
-	step   string // that runs now
-	key    string // of what the steps so far led to
-	force  bool   // the steps from now on do not come from the cache
-	state  state  // whose layers it holds
+	step   string            // that runs now
+	key    string            // of what the steps so far led to
+	force  bool              // the steps from now on do not come from the cache
+	state  templates.Content // what they led to, whose layers it holds
 	inside *sandbox
 }
 
@@ -43,6 +44,7 @@ type run struct {
 type sandbox struct {
 	Sandbox
 	client *envdclient.Client
+	base   layers.Base // what it stands on
 }
 
 // wait returns when it is the build's turn, which close ends.
@@ -95,7 +97,7 @@ func (r *run) base() error {
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
-	r.state = state{Content: build.Content}
+	r.state = build.Content
 	r.key = key("base", build.ID, r.options.Machine)
 	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
 	if t.BuiltIn {
@@ -113,13 +115,10 @@ func (r *run) one(ctx context.Context, i int, step Step) error {
 	r.key = key(r.key, kind, step.Args, step.FilesHash)
 	r.force = r.force || step.Force
 	line := fmt.Sprintf("[builder %d/%d] %s %s [%s]", i+1, len(r.spec.Steps), clip.Text(kind, maxRepeated), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
-	if cached, ok := r.options.Cache.get(r.key); ok && !r.force {
+	if cached, ok := r.cached(); ok {
 		r.job.log.add(slog.LevelInfo, r.step, "CACHED "+line)
-		cached.Start, cached.Ready = r.state.Start, r.state.Ready
 		r.become(cached)
 		return nil
-	} else if ok {
-		r.options.Layers.Release(cached.Layers...)
 	}
 	r.job.log.add(slog.LevelInfo, r.step, line)
 	do, known := kinds[kind]
@@ -145,9 +144,28 @@ func (r *run) one(ctx context.Context, i int, step Step) error {
 	return nil
 }
 
+// cached returns what the step that is next led to before. The caller holds its layers.
+func (r *run) cached() (templates.Content, bool) {
+	if r.force {
+		return templates.Content{}, false
+	}
+	s, ok := r.options.Cache.get(r.key)
+	if !ok {
+		return templates.Content{}, false
+	}
+	base, err := r.options.Layers.Use(s.Layers...)
+	if err != nil { // made while sandboxes could share directories, and now they cannot
+		r.options.Layers.Release(s.Layers...)
+		return templates.Content{}, false
+	}
+	base.Release()
+	s.Start, s.Ready = r.state.Start, r.state.Ready
+	return s, true
+}
+
 // become continues with what a cached step led to, whose layers are the build's from now
 // on.
-func (r *run) become(s state) {
+func (r *run) become(s templates.Content) {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
 	r.state = s
@@ -155,15 +173,22 @@ func (r *run) become(s state) {
 
 // checkpoint saves what the step wrote as a layer on top of those so far.
 func (r *run) checkpoint(ctx context.Context) error {
-	if err := r.makeRoom(ctx); err != nil {
+	if err := r.MakeRoom(ctx, 0); err != nil { // before the disk is full
 		return err
 	}
-	top, err := r.options.Layers.Add(func(dir string) error { return r.inside.Checkpoint(ctx, dir) })
+	top, err := r.options.Layers.Add(ctx, func(dir string) error { return r.inside.Checkpoint(ctx, dir) })
+	if err != nil {
+		return fmt.Errorf("saving what the step wrote: %w", err)
+	}
+	chain, err := r.options.Layers.Chain(ctx, r.inside.base.IDs, top)
 	if err != nil {
 		return fmt.Errorf("saving what the step wrote: %w", err)
 	}
 	r.closeSandbox()
-	chain := []string{top} // which has all that the layers below it had
+	if err := r.MakeRoom(ctx, 0); err != nil {
+		r.options.Layers.Release(chain...)
+		return err
+	}
 	r.options.Layers.Release(r.state.Layers...)
 	r.state.Layers = chain
 	return nil
@@ -171,8 +196,8 @@ func (r *run) checkpoint(ctx context.Context) error {
 
 // take returns what was built, whose layers are the caller's from now on.
 func (r *run) take() templates.Content {
-	content := r.state.Content
-	r.state = state{}
+	content := r.state
+	r.state = templates.Content{}
 	return content
 }
 
@@ -180,7 +205,7 @@ func (r *run) take() templates.Content {
 func (r *run) close() {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
-	r.state = state{}
+	r.state = templates.Content{}
 }
 
 // sandbox returns the sandbox for the step, which stands on the layers so far.
@@ -197,19 +222,17 @@ func (r *run) sandbox(ctx context.Context) (*sandbox, error) {
 		ID: "i" + strings.ToLower(rand.Text())[:20], Template: lifecycle.Template{ID: r.template.ID, Alias: r.template.Name},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
-	dirs, err := r.options.Layers.Hold(r.state.Layers...)
+	base, err := r.options.Layers.Use(r.state.Layers...)
 	if err != nil {
 		return nil, err
 	}
-	defer r.options.Layers.Release(r.state.Layers...) // the state holds them
-	if len(dirs) > 0 {
-		spec.Files = dirs[0]
-	}
+	spec.Layers, spec.Files = base.Layers, base.Files
 	started, err := r.options.Launch(ctx, spec)
 	if err != nil {
+		base.Release()
 		return nil, fmt.Errorf("starting a sandbox for the step: %w", err)
 	}
-	r.inside = &sandbox{started, envdclient.New(started.Dial, token)}
+	r.inside = &sandbox{started, envdclient.New(started.Dial, token), base}
 	return r.inside, nil
 }
 
@@ -221,10 +244,11 @@ func (r *run) closeSandbox() {
 	if err := r.inside.Close(); err != nil {
 		r.options.Logger.WarnContext(r.ctx, "the sandbox of a build", "build", r.job.id, "error", err)
 	}
+	r.inside.base.Release()
 	r.inside = nil
 }
 
-// home returns the home of the current user, as processes know it.
+// user returns the current user and its home, as processes know it.
 func (r *run) user() (name, home string) {
 	name = cmp.Or(r.state.User, "user")
 	return name, cmp.Or(r.state.Home, map[string]string{"root": "/root"}[name], "/home/"+name)
@@ -296,7 +320,7 @@ func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) erro
 	r.job.log.add(slog.LevelInfo, stepFinalize, "Waiting for template to be ready: "+ready)
 	ctx, cancel := context.WithTimeoutCause(ctx, readyDeadline, fmt.Errorf("the ready command did not succeed within %v: %s", readyDeadline, clip.Text(ready, maxRepeated)))
 	defer cancel()
-	for {
+	for interval := minReadyInterval; ; interval = min(2*interval, maxReadyInterval) {
 		c := r.inTemplate(ready)
 		output := r.lines(slog.LevelDebug)
 		c.Stdout, c.Stderr = output, output
@@ -309,7 +333,7 @@ func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) erro
 			return cmp.Or(context.Cause(ctx), err)
 		}
 		select {
-		case <-time.After(readyInterval):
+		case <-time.After(interval):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

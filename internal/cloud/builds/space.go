@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // Space is what is taken of the space for layers, cached steps and archives. Layers are
@@ -60,11 +61,28 @@ func (b *Builder) used() map[string]bool {
 	return used
 }
 
-// EmptyCache forgets all steps and archives.
+// needed returns the hashes of the archives that the steps of builds copy from which are not
+// finished.
+func (b *Builder) needed() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	needed := map[string]bool{}
+	for _, j := range b.order {
+		for _, hash := range j.archives {
+			needed[hash] = needed[hash] || j.status == templates.Building
+		}
+	}
+	return needed
+}
+
+// EmptyCache forgets all steps, and all archives that no build needs which is not finished.
 func (b *Builder) EmptyCache() error {
 	var failed []error
+	needed := b.needed()
 	for _, one := range append(b.options.Cache.uses(), b.uploads.uses()...) {
-		failed = append(failed, one.drop())
+		if !needed[one.name] {
+			failed = append(failed, one.drop())
+		}
 	}
 	return errors.Join(failed...)
 }
@@ -106,9 +124,8 @@ func (b *Builder) droppable() []lastUse {
 	all := slices.DeleteFunc(b.options.Cache.uses(), func(one lastUse) bool {
 		return !slices.ContainsFunc(one.layers, func(id string) bool { return !used[id] })
 	})
-	all = append(all, b.uploads.uses()...)
+	needed := b.needed()
+	all = append(all, slices.DeleteFunc(b.uploads.uses(), func(one lastUse) bool { return needed[one.name] })...)
 	slices.SortFunc(all, func(x, y lastUse) int { return x.at.Compare(y.at) })
 	return all
 }
-
-func (b *Builder) makeRoom(ctx context.Context) error { return b.MakeRoom(ctx, 0) }

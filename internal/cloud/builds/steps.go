@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 
@@ -152,6 +153,9 @@ func (r *run) expand(text string) string {
 	})
 }
 
+// maxEnvs bounds the variables, of which sandboxes may be given more.
+const maxEnvs = 512 << 10
+
 // setEnvs runs ENV and ARG.
 func (r *run) setEnvs(_ context.Context, kind string, s Step) (bool, error) {
 	if len(s.Args) == 0 || len(s.Args)%2 != 0 {
@@ -168,8 +172,13 @@ func (r *run) setEnvs(_ context.Context, kind string, s Step) (bool, error) {
 		}
 		values[name] = r.expand(value)
 	}
-	for name, value := range values {
-		r.state.Envs[name] = value
+	maps.Copy(r.state.Envs, values)
+	size := 0
+	for name, value := range r.state.Envs {
+		size += len(name) + len(value)
+	}
+	if size > maxEnvs {
+		return false, fmt.Errorf("%s: the variables are too large: a sandbox takes %d KiB in all", kind, maxEnvs>>10)
 	}
 	return false, nil
 }

@@ -151,7 +151,7 @@ func (u *Uploads) uses() []lastUse {
 	defer u.mu.Unlock()
 	var all []lastUse
 	for hash, entry := range u.entries {
-		all = append(all, lastUse{entry.Used, nil, func() error { return u.drop(hash) }})
+		all = append(all, lastUse{hash, entry.Used, nil, func() error { return u.drop(hash) }})
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
@@ -125,8 +126,7 @@ func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("build")
 	if q.FromImage != "" {
 		if err := builds.CheckImage(q.FromImage); err != nil {
-			s.builds.Refuse(t.ID, id, err)
-			return err
+			return s.builds.Refuse(t.ID, id, err)
 		}
 	}
 	if err := s.builds.Start(t.ID, id, spec); err != nil {
@@ -290,6 +290,8 @@ func buildError(err error) *apiError {
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent template builds, %d", builds.MaxActive)}
 	case errors.Is(err, builds.ErrClosed):
 		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &apiError{Code: http.StatusInsufficientStorage, Message: "the disk is full: " + bounded(err.Error())}
 	case errors.Is(err, builds.ErrCutOff):
 		return &apiError{Code: http.StatusBadRequest, Message: bounded(err.Error())}
 	}

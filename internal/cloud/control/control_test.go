@@ -53,7 +53,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	for _, c := range change {
 		c(&o)
 	}
-	o.Layers = layers.Open(o.Store, slog.New(slog.DiscardHandler))
+	o.Layers = layers.Open(layers.Options{Store: o.Store})
 	s.registry = lifecycle.New(o)
 	all := templates.Open(templates.Options{Store: o.Store, Layers: o.Layers})
 	s.builder = newBuilder(t, o.Store, o.Layers, all)
@@ -79,14 +79,16 @@ func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.R
 	t.Helper()
 	b := builds.New(builds.Options{
 		Store: st, Templates: all, Layers: set, Cache: builds.OpenCache(st, set, slog.New(slog.DiscardHandler)),
-		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) { return nil, errors.New("no sandbox here") },
+		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) {
+			return nil, errors.New("no sandbox here")
+		},
 	})
 	t.Cleanup(b.Close)
 	return b
 }
 
 func templatesOf(st *store.Store) *templates.Registry {
-	return templates.Open(templates.Options{Store: st, Layers: layers.Open(st, slog.New(slog.DiscardHandler))})
+	return templates.Open(templates.Options{Store: st, Layers: layers.Open(layers.Options{Store: st})})
 }
 
 func (s *service) do(t *testing.T, method, path, body string) (*http.Response, string) {

@@ -67,12 +67,12 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, layer, err := s.sandboxes.Snapshot(r.Context(), id)
+	sb, chain, err := s.sandboxes.Snapshot(r.Context(), id)
 	if err != nil {
 		return inTime(err)
 	}
 	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
-		Layers: []string{layer}, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready,
+		Layers: chain, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready,
 	}})
 	if err != nil {
 		return err

@@ -20,9 +20,9 @@ const (
 // account returns one that was added to the sandbox, as packages and builds of templates
 // do; nil if there is none of that name. It is looked for each time: nobody tells when it
 // changes.
-func account(name string) *User {
+func account(name, passwd, group string) *User {
 	var user *User
-	eachLine(passwdFile, func(fields []string) bool {
+	eachLine(passwd, func(fields []string) bool {
 		if len(fields) < 7 || fields[0] != name {
 			return true
 		}
@@ -36,16 +36,16 @@ func account(name string) *User {
 	if user == nil {
 		return nil
 	}
-	user.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: groupsOf(name, user.GID)}
+	user.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: groupsOf(name, user.GID, group)}
 	return user
 }
 
 // maxGroups bounds the groups of an account.
 const maxGroups = 64
 
-func groupsOf(name string, own uint32) []uint32 {
+func groupsOf(name string, own uint32, file string) []uint32 {
 	groups := []uint32{own}
-	eachLine(groupFile, func(fields []string) bool {
+	eachLine(file, func(fields []string) bool {
 		if len(fields) < 4 || !slices.Contains(strings.Split(fields[3], ","), name) {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,8 +48,8 @@ func (u *users) named(name string) (*User, error) {
 			return &u.list[i], nil
 		}
 	}
-	if u.list[0].Credential != nil { // otherwise there is no other id
-		if user := account(name); user != nil {
+	if slices.ContainsFunc(u.list, func(user User) bool { return user.Credential != nil }) { // otherwise there is only one id
+		if user := account(name, u.passwd.file, u.group.file); user != nil {
 			return user, nil
 		}
 	}

@@ -39,7 +39,7 @@ type Client struct {
 func New(dial func(ctx context.Context, port int) (net.Conn, error), token string) *Client {
 	c := &Client{token: token, transport: &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, protocol.PortEnvd) },
-		DisableCompression: true,
+		DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
 	}}
 	c.http = &http.Client{Transport: c.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	c.processes = processconnect.NewProcessClient(c.http, base, connect.WithReadMaxBytes(maxMessage))

@@ -1,6 +1,10 @@
-// Package layers keeps files that sandboxes begin with: what snapshots and forks saved of
-// a sandbox. A layer stays for as long as somebody holds it. Who holds a layer that is to
-// outlast the server records that, and holds it again when it reads the record.
+// Package layers keeps files that sandboxes begin with: what snapshots, forks and builds
+// saved of a sandbox. A layer stays for as long as somebody holds it. Who holds a layer that
+// is to outlast the server records that, and holds it again when it reads the record.
+//
+// Where the engine lets sandboxes share directories, a layer has what one sandbox wrote
+// above those that it stood on: a sandbox stands on a chain of them. Elsewhere a layer has
+// all that the sandbox had, and each sandbox begins with a copy of one.
 package layers
 
 import (
@@ -10,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,61 +25,180 @@ import (
 // ErrGone is returned for a layer that does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
+// Sharing makes directories that sandboxes share, instead of each beginning with a copy.
+type Sharing interface {
+	// Unpack makes such a directory of one that holds saved files.
+	Unpack(ctx context.Context, dir string) error
+	// Merge makes one of several, lowest first, in an empty directory.
+	Merge(ctx context.Context, dirs []string, to string) error
+}
+
+// Options configure a [Set].
+type Options struct {
+	Store *store.Store
+	// Sharing says how sandboxes share directories; nil, or nil as its result: they begin
+	// with copies. It is asked when there is a first layer.
+	Sharing func() Sharing
+	Logger  *slog.Logger // nil: no log
+}
+
 // Set holds the layers of a store. It is safe for concurrent use.
 type Set struct {
-	store  *store.Store
-	logger *slog.Logger
+	options Options
+	sharing func() Sharing
 
-	mu     sync.Mutex
-	layers map[string]*layer
+	mu      sync.Mutex
+	layers  map[string]*layer
+	unknown bool // there may be holders that are not known
 }
 
 type layer struct {
 	dir     string
+	shared  bool
 	holders int
 }
 
 // record is what is stored of a layer besides its files.
-type record struct{ CreatedAt time.Time }
+type record struct {
+	CreatedAt time.Time
+	Shared    bool // it was unpacked
+}
 
 // Open returns the layers of a store. Nobody holds them yet: see [Set.Sweep].
-func Open(s *store.Store, logger *slog.Logger) *Set {
-	set := &Set{store: s, logger: logger, layers: map[string]*layer{}}
-	all, err := s.Records(store.Layers)
+func Open(o Options) *Set {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Sharing == nil {
+		o.Sharing = func() Sharing { return nil }
+	}
+	set := &Set{options: o, sharing: sync.OnceValue(o.Sharing), layers: map[string]*layer{}}
+	all, err := o.Store.Records(store.Layers)
 	if err != nil {
-		logger.ErrorContext(context.Background(), "layers that cannot be read are left alone", "error", err)
+		o.Logger.ErrorContext(context.Background(), "layers that cannot be read are left alone", "error", err)
 	}
 	for _, r := range all {
-		if r.Dir != "" {
-			set.layers[r.ID] = &layer{dir: r.Dir}
+		var of record
+		if r.Dir != "" && json.Unmarshal(r.Value, &of) == nil {
+			set.layers[r.ID] = &layer{dir: r.Dir, shared: of.Shared}
 		}
 	}
 	return set
 }
 
-// Add makes a layer of what save writes to an empty directory, and syncs. The caller holds
+// Add makes a layer of the files that save saves to an empty directory. The caller holds
 // it. After an error nothing of it is left.
-func (s *Set) Add(save func(dir string) error) (id string, err error) {
-	value, err := json.Marshal(record{time.Now().UTC()})
+func (s *Set) Add(ctx context.Context, save func(dir string) error) (id string, err error) {
+	return s.add(func(dir string) error {
+		err := save(dir)
+		if sharing := s.sharing(); sharing != nil && err == nil {
+			err = sharing.Unpack(ctx, dir)
+		}
+		return err
+	})
+}
+
+func (s *Set) add(fill func(dir string) error) (id string, err error) {
+	shared := s.sharing() != nil
+	value, err := json.Marshal(record{time.Now().UTC(), shared})
 	if err != nil {
 		return "", err
 	}
-	dir, err := s.store.NewDir()
+	dir, err := s.options.Store.NewDir()
 	if err != nil {
 		return "", err
 	}
-	if err := save(dir); err != nil {
-		return "", errors.Join(err, s.store.Discard(dir))
+	if err := fill(dir); err != nil {
+		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
 	id = strings.ToLower(rand.Text())
-	published, err := s.store.Put(store.Layers, id, value, dir)
+	published, err := s.options.Store.Put(store.Layers, id, value, dir)
 	if err != nil {
-		return "", errors.Join(err, s.store.Discard(dir))
+		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.layers[id] = &layer{dir: published, holders: 1}
+	s.layers[id] = &layer{dir: published, shared: shared, holders: 1}
 	return id, nil
+}
+
+// maxChain bounds how many layers a sandbox stands on: what is not found costs a look into
+// each of them.
+const maxChain = 12
+
+// Chain puts the layer top, which the caller holds, on those that the sandbox of which it
+// was saved stood on, and returns all, lowest first. If they are many, they become one.
+// The caller holds each of them once, and after an error not even top.
+func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []string, err error) {
+	dirs, err := s.Hold(below...)
+	if err != nil {
+		s.Release(top)
+		return nil, err
+	}
+	chain = append(slices.Clone(below), top)
+	if len(chain) <= maxChain {
+		return chain, nil
+	}
+	defer s.Release(chain...)
+	s.mu.Lock()
+	dirs = append(dirs, s.layers[top].dir)
+	s.mu.Unlock()
+	merged, err := s.add(func(dir string) error { return s.sharing().Merge(ctx, dirs, dir) })
+	if err != nil {
+		return nil, fmt.Errorf("layers: merge %d of them: %w", len(dirs), err)
+	}
+	return []string{merged}, nil
+}
+
+// Base is what a sandbox begins with.
+type Base struct {
+	// IDs are the layers that what is saved of the sandbox has to be put on, lowest first,
+	// and Layers their directories.
+	IDs, Layers []string
+	// Files is the directory of saved files of which it begins with a copy, and which it
+	// does not need any longer when it runs; "": none.
+	Files   string
+	Release func() // lets all of it go; idempotent
+}
+
+// Use holds layers for a sandbox that begins with them. If one of them does not exist the
+// error is [ErrGone].
+func (s *Set) Use(ids ...string) (Base, error) {
+	shared, err := s.shared(ids)
+	if err != nil {
+		return Base{}, err
+	}
+	sharing := shared == len(ids) && (shared == 0 || s.sharing() != nil)
+	if !sharing && (shared > 0 || len(ids) > 1) {
+		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it in the way in which they were made", shared, len(ids))
+	}
+	dirs, err := s.Hold(ids...)
+	if err != nil {
+		return Base{}, err
+	}
+	b := Base{Release: sync.OnceFunc(func() { s.Release(ids...) })}
+	if sharing {
+		b.IDs, b.Layers = ids, dirs
+	} else {
+		b.Files = dirs[0]
+	}
+	return b, nil
+}
+
+// shared returns how many of some layers were made to be shared.
+func (s *Set) shared(ids []string) (n int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		l := s.layers[id]
+		if l == nil {
+			return 0, fmt.Errorf("%w: %s", ErrGone, id)
+		}
+		if l.shared {
+			n++
+		}
+	}
+	return n, nil
 }
 
 // Hold keeps layers until [Set.Release], and returns their directories, which are only to
@@ -110,11 +234,22 @@ func (s *Set) Release(ids ...string) {
 	s.remove(unused)
 }
 
+// Keep makes Sweep remove nothing: there is a record of a holder that cannot be read.
+func (s *Set) Keep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unknown = true
+}
+
 // Sweep removes the layers that nobody holds: what an earlier process did not come to
 // name or to remove. It is called once, when all who recorded that they hold a layer do so
-// again; not if there is one whose record cannot be read.
+// again.
 func (s *Set) Sweep() {
 	s.mu.Lock()
+	if s.unknown {
+		s.mu.Unlock()
+		return
+	}
 	var unused []string
 	for id, l := range s.layers {
 		if l.holders == 0 {
@@ -128,8 +263,8 @@ func (s *Set) Sweep() {
 
 func (s *Set) remove(ids []string) {
 	for _, id := range ids {
-		if err := s.store.Delete(store.Layers, id); err != nil { // it is tried again at the next start
-			s.logger.ErrorContext(context.Background(), "a layer that is no longer needed cannot be removed", "layer", id, "error", err)
+		if err := s.options.Store.Delete(store.Layers, id); err != nil { // it is tried again at the next start
+			s.options.Logger.ErrorContext(context.Background(), "a layer that is no longer needed cannot be removed", "layer", id, "error", err)
 		}
 	}
 }

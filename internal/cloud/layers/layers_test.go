@@ -2,7 +2,6 @@ package layers_test
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,12 +17,12 @@ func open(t *testing.T, dir string) (*layers.Set, *store.Store) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	return layers.Open(st, slog.New(slog.DiscardHandler)), st
+	return layers.Open(layers.Options{Store: st}), st
 }
 
 func add(t *testing.T, s *layers.Set) string {
 	t.Helper()
-	id, err := s.Add(func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600) })
+	id, err := s.Add(t.Context(), func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +80,7 @@ func TestFailedSave(t *testing.T) {
 	dir := t.TempDir()
 	s, st := open(t, dir)
 	full := errors.New("no space left on device")
-	if _, err := s.Add(func(dir string) error {
+	if _, err := s.Add(t.Context(), func(dir string) error {
 		return errors.Join(os.WriteFile(filepath.Join(dir, "files"), nil, 0o600), full)
 	}); !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)

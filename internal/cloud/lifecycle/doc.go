@@ -31,9 +31,10 @@
 // # Snapshots and forks
 //
 // A snapshot copies the written files of a running sandbox to a layer. The sandbox stands
-// still for that time, and is the same afterwards. Whoever begins with the layer begins
-// with a copy of these files, so that the layer may go as soon as it has started. A fork
-// is a snapshot whose one layer all children begin with, and that goes with the call.
+// still for that time, and is the same afterwards. What it stood on and this layer are the
+// chain that others begin with. They share its files where the engine can do that, and hold
+// the layers for as long as they exist; elsewhere each begins with a copy. A fork is a
+// snapshot whose one layer all children begin with, and that goes with the last of them.
 //
 // Unlike on the service, a snapshot is nothing that its source could be resumed from: a
 // source that ends is gone, unless it was paused before. The disk of a machine would fill

@@ -119,6 +119,9 @@ func (r *Registry) discard(rec *record, e end) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
 	r.mu.Unlock()
+	if rec.base.Release != nil && (e != closed || rec.kept == nil) { // what is kept needs its layers after a restart
+		rec.base.Release()
+	}
 	if e != closed { // of what ran until now, the next server is to say so
 		r.forget(ctx, rec.ID)
 	}

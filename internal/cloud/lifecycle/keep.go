@@ -110,18 +110,26 @@ func (r *Registry) restore() {
 	all, err := r.store.Records(store.Sandboxes)
 	if err != nil {
 		log.ErrorContext(ctx, "sandboxes that cannot be read are left alone", "error", err)
+		r.layers.Keep()
 	}
 	for _, entry := range all {
 		k, memory, err := r.load(entry)
 		if err != nil {
 			log.ErrorContext(ctx, "a sandbox that cannot be read is left alone", "sandbox", entry.ID, "error", err)
+			r.layers.Keep()
+			continue
+		}
+		base, err := r.layers.Use(k.sandbox.Layers...)
+		if err != nil {
+			log.ErrorContext(ctx, "a sandbox without what it stands on is left alone", "sandbox", entry.ID, "error", err)
+			r.layers.Keep()
 			continue
 		}
 		if memory {
 			log.WarnContext(ctx, "sandbox was paused with its memory, which ended with the local cloud: it can be resumed from its files", "sandbox", entry.ID)
 		}
 		r.kept++
-		r.records[entry.ID] = &record{Sandbox: k.sandbox, kept: k}
+		r.records[entry.ID] = &record{Sandbox: k.sandbox, kept: k, base: base}
 	}
 	ran, err := r.store.Records(store.Running)
 	if err != nil {

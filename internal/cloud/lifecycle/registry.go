@@ -38,7 +38,8 @@ type Options struct {
 	// the registry.
 	Store *store.Store
 
-	// Layers keeps what sandboxes begin with; nil: those of Store.
+	// Layers keeps what sandboxes begin with; nil: those of Store, each copied. Its Sweep is
+	// for the caller, after New.
 	Layers *layers.Set
 
 	// Launch starts a sandbox. The registry closes every sandbox that Launch
@@ -84,6 +85,7 @@ type record struct {
 	placed     bool        // it is counted in Registry.places
 	frozen     *int64      // bytes that it is counted with in Registry.frozen; nil: it is not
 	kept       *kept       // files of its latest pause; nil: there are none
+	base       layers.Base // what it stands on; only set before others know of the record
 	outdated   bool        // its instance has other rules of the network than Request has
 
 	// After a pause that nobody asked for and that failed: why, and until when it is
@@ -116,7 +118,7 @@ func New(o Options) *Registry {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Layers == nil {
-		o.Layers = layers.Open(o.Store, o.Logger)
+		o.Layers = layers.Open(layers.Options{Store: o.Store, Logger: o.Logger})
 	}
 	r := &Registry{
 		options:  o,
@@ -143,24 +145,18 @@ func (r *Registry) MaxSandboxes() int { return r.options.MaxSandboxes }
 // it runs. Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a
 // [*LaunchError], [layers.ErrGone], and ctx's, after which nothing of the sandbox is left.
 func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
-	files, release, err := r.files(q.Layers)
+	base, err := r.layers.Use(q.Layers...)
 	if err != nil {
 		return Sandbox{}, err
 	}
-	defer release()
-	q.Layers = nil // which it does not need any longer when it has started
-	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed())}
-	spec, err := rec.spec(files)
-	if err != nil {
-		return Sandbox{}, &RefusedError{err.Error()}
-	}
-	if err := r.enter(rec); err != nil {
+	q.Layers = base.IDs
+	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed()), base: base}
+	if err := r.launch(ctx, rec); err != nil {
+		base.Release()
 		return Sandbox{}, err
 	}
-	rec.instance, err = r.options.Launch(ctx, spec)
-	if err != nil {
-		r.leave(rec)
-		return Sandbox{}, &LaunchError{Err: err}
+	if base.Files != "" {
+		base.Release() // it has a copy of them
 	}
 	// The client may have gone: then nobody would know of this sandbox.
 	if err := ctx.Err(); err != nil {
@@ -174,6 +170,22 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 	}
 	r.options.Logger.InfoContext(ctx, "sandbox created", "sandbox", rec.ID, "template", q.Template.Alias)
 	return r.snapshot(rec), nil
+}
+
+// launch starts the sandbox of a new record, which has a place then.
+func (r *Registry) launch(ctx context.Context, rec *record) error {
+	spec, err := rec.spec(rec.base.Files)
+	if err != nil {
+		return &RefusedError{err.Error()}
+	}
+	if err := r.enter(rec); err != nil {
+		return err
+	}
+	if rec.instance, err = r.options.Launch(ctx, spec); err != nil {
+		r.leave(rec)
+		return &LaunchError{Err: err}
+	}
+	return nil
 }
 
 // Get returns the record of a sandbox, or a [*NotFoundError].
@@ -287,7 +299,7 @@ func (r *Registry) add(rec *record) bool {
 	return true
 }
 
-// beginLifeLocked gives a sandbox that begins to run a lifetime from now.
+// beginLifeLocked sets the lifetime of a sandbox that begins to run, from now on.
 func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
 	rec.StartedAt = r.nowLocked()
 	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -42,7 +43,12 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-func serve(t *testing.T, dir string) *server {
+// shared lets sandboxes share layers.
+func shared(o *lifecycle.Options) {
+	o.Layers = layers.Open(layers.Options{Store: o.Store, Sharing: lifecycletest.Sharing, Logger: o.Logger})
+}
+
+func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server {
 	t.Helper()
 	st, err := store.Open(t.Context(), dir)
 	if err != nil {
@@ -50,7 +56,8 @@ func serve(t *testing.T, dir string) *server {
 	}
 	v := &server{store: st}
 	t.Cleanup(func() { _ = st.Close() }) // after the registry
-	v.stage = newStage(t, func(o *lifecycle.Options) { o.Store, o.Logger = st, slog.New(slog.NewTextHandler(&v.log, nil)) })
+	durable := func(o *lifecycle.Options) { o.Store, o.Logger = st, slog.New(slog.NewTextHandler(&v.log, nil)) }
+	v.stage = newStage(t, append([]func(*lifecycle.Options){durable}, change...)...)
 	return v
 }
 

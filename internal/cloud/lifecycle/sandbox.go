@@ -39,9 +39,10 @@ type Request struct {
 	Volumes                           []VolumeMount
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
-	// Layers are the ids of the layers that it begins with a copy of, lowest first, and
-	// that the caller holds until Create has returned. They are no part of the record.
-	Layers []string `json:"-"`
+	// Layers are the ids of the layers that it begins with, lowest first, and that the
+	// caller holds until Create has returned. In a record they are those that it shares,
+	// which it holds for as long as it is there.
+	Layers []string `json:",omitempty"`
 }
 
 // VolumeMount is a volume that a sandbox has, and where.
@@ -143,9 +144,10 @@ func newSandbox(q Request, id string, seed []byte) Sandbox {
 	return sb
 }
 
-// spec returns what to launch a sandbox with.
-func (sb *Sandbox) spec(files string) (Spec, error) {
-	egress := sb.Egress
+// spec returns what to launch a sandbox with, which begins with saved files unless files is
+// "".
+func (rec *record) spec(files string) (Spec, error) {
+	sb, egress := &rec.Sandbox, rec.Egress
 	if egress == nil {
 		var err error
 		if egress, err = sb.rules(); err != nil {
@@ -154,7 +156,7 @@ func (sb *Sandbox) spec(files string) (Spec, error) {
 	}
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
-		Envs: sb.Envs, Egress: egress, Files: files, Volumes: sb.Volumes,
+		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

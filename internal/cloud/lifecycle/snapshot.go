@@ -3,35 +3,50 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// Snapshot copies the files of a running sandbox, which runs on, to a layer that the
-// caller holds. It returns the sandbox as it was. Errors are a [*NotFoundError], a
-// [*StateError], a [*SaveError], [ErrClosed], and ctx's, after which nothing is left of the
-// snapshot.
-func (r *Registry) Snapshot(ctx context.Context, id string) (sb Sandbox, layer string, err error) {
+// Snapshot copies the files of a running sandbox, which runs on, to a layer. It returns the
+// sandbox as it was, and the layers that another one begins with to have these files, which
+// the caller holds. Errors are a [*NotFoundError], a [*StateError], a [*SaveError],
+// [ErrClosed], and ctx's, after which nothing is left of the snapshot.
+func (r *Registry) Snapshot(ctx context.Context, id string) (sb Sandbox, chain []string, err error) {
 	return r.checkpoint(ctx, id, onSnapshot)
 }
 
-func (r *Registry) checkpoint(ctx context.Context, id string, e event) (sb Sandbox, layer string, err error) {
+func (r *Registry) checkpoint(ctx context.Context, id string, e event) (sb Sandbox, chain []string, err error) {
 	var own *transition
+	var below layers.Base // the same layers as the sandbox's, which may end meanwhile
+	var top string
 	err = r.on(ctx, id, e, func(rec *record) (*transition, error) {
 		sb = rec.Sandbox
-		own = r.checkpointLocked(rec, &layer)
+		var err error
+		if below, err = r.layers.Use(rec.Layers...); err != nil {
+			return nil, err
+		}
+		own = r.checkpointLocked(rec, &top)
 		return own, nil
 	})
-	if own != nil { // of which only this call wants the result
-		own.cancel()
-		<-own.done
+	if own == nil {
+		return sb, nil, err
 	}
-	if err != nil && layer != "" {
-		r.layers.Release(layer)
-		layer = ""
+	own.cancel() // of which only this call wants the result
+	<-own.done
+	defer below.Release()
+	switch {
+	case top == "":
+		return sb, nil, err
+	case err != nil:
+		r.layers.Release(top)
+		return sb, nil, err
 	}
-	return sb, layer, err
+	if chain, err = r.layers.Chain(ctx, below.IDs, top); err != nil {
+		return sb, nil, &SaveError{err}
+	}
+	return sb, chain, nil
 }
 
 // checkpointLocked begins to copy the files of a running sandbox to a layer. Its id is
@@ -40,7 +55,7 @@ func (r *Registry) checkpointLocked(rec *record, layer *string) *transition {
 	id, instance := rec.ID, rec.instance
 	return r.beginLocked(rec, Snapshotting, func(ctx context.Context) (func() State, error) {
 		run := func() State { return Running }
-		kept, err := r.layers.Add(func(dir string) error { return instance.Checkpoint(ctx, dir) })
+		kept, err := r.layers.Add(ctx, func(dir string) error { return instance.Checkpoint(ctx, dir) })
 		if err != nil {
 			r.options.Logger.WarnContext(ctx, "no snapshot of a sandbox", "sandbox", id, "error", err)
 			return run, &SaveError{err}
@@ -65,13 +80,13 @@ const forkers = 4
 // the sandbox does meanwhile. Errors are those of [Registry.Snapshot]; those of one child
 // are those of [Registry.Create]. When ctx is cancelled, nothing of the fork is left.
 func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration) ([]Fork, error) {
-	sb, layer, err := r.checkpoint(ctx, id, onFork)
+	sb, chain, err := r.checkpoint(ctx, id, onFork)
 	if err != nil {
 		return nil, err
 	}
-	defer r.layers.Release(layer)
+	defer r.layers.Release(chain...)
 	q := sb.Request
-	q.Lifetime, q.Egress, q.Layers = lifetime, nil, []string{layer}
+	q.Lifetime, q.Egress, q.Layers = lifetime, nil, chain
 	forks := make([]Fork, n)
 	free := make(chan struct{}, forkers)
 	var starting sync.WaitGroup
@@ -92,18 +107,4 @@ func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Dur
 		return nil, ctx.Err()
 	}
 	return forks, nil
-}
-
-// files returns the files that a sandbox with layers begins with, until release. They are
-// copied when it is started: a sandbox that began with a layer saves all that the layer
-// had, so there is never more than one.
-func (r *Registry) files(ids []string) (dir string, release func(), err error) {
-	if len(ids) > 1 {
-		return "", nil, fmt.Errorf("lifecycle: a sandbox cannot begin with %d layers, only with one", len(ids))
-	}
-	dirs, err := r.layers.Hold(ids...)
-	if err != nil || len(ids) == 0 {
-		return "", func() {}, err
-	}
-	return dirs[0], func() { r.layers.Release(ids...) }, nil
 }

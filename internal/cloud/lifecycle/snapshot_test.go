@@ -56,7 +56,7 @@ func TestSnapshotFaults(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
 				synctest.Test(t, func(t *testing.T) {
-					v := serve(t, dir)
+					v := serve(t, dir, shared)
 					id := v.create(t)
 					release := v.hold(lifecycletest.Checkpoint)
 					ctx, leave := context.WithCancel(t.Context())
@@ -73,7 +73,11 @@ func TestSnapshotFaults(t *testing.T) {
 					if got := outcome(sb.State.String(), err); got != tt.after {
 						t.Errorf("then Get says %s, want %s", got, tt.after)
 					}
-					wantLayers(t, v, 0)
+					children := 0 // which share a layer
+					if call == "fork" && tt.want == "201" {
+						children = 1
+					}
+					wantLayers(t, v, children)
 					v.end(t)
 				})
 			})
@@ -114,16 +118,16 @@ func TestPausedChild(t *testing.T) {
 	v := serve(t, dir)
 	id := v.create(t)
 	v.fakes.Fake(id).Write("text")
-	_, layer, err := v.Snapshot(t.Context(), id)
+	_, chain, err := v.Snapshot(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	child, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: []string{layer}})
+	child, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: chain})
 	if err != nil || child.Layers != nil {
 		t.Fatalf("got %+v and error %v, want a record without layers", child, err)
 	}
-	v.layers.Release(layer)
-	if _, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: []string{layer}}); !errors.Is(err, layers.ErrGone) {
+	v.layers.Release(chain...)
+	if _, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: chain}); !errors.Is(err, layers.ErrGone) {
 		t.Errorf("from a layer that is gone: got %v, want ErrGone", err)
 	}
 	v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
@@ -136,4 +140,108 @@ func TestPausedChild(t *testing.T) {
 		t.Errorf("it was resumed with the files %q, want %q", got, "text")
 	}
 	next.end(t)
+}
+
+// Sandboxes on shared layers save only what is their own, and hold the layers, paused and
+// over a restart, until nobody needs them.
+func TestSharedLayers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir, shared)
+	from := func(v *server, chain []string) string {
+		t.Helper()
+		sb, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: chain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.ID
+	}
+	id := v.create(t)
+	var chain []string
+	const generations = 15
+	for i := range generations {
+		v.fakes.Fake(id).Write(string(rune('a' + i)))
+		_, next, err := v.Snapshot(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.layers.Release(chain...)
+		chain = next
+		if err := v.Kill(id); err != nil {
+			t.Fatal(err)
+		}
+		id = from(v, chain)
+	}
+	const all = "abcdefghijklmno"
+	if got := v.fakes.Fake(id).Files(); got != all {
+		t.Errorf("got the files %q after %d generations, want %q", got, generations, all)
+	}
+	if len(chain) >= generations { // or a lookup costs more and more
+		t.Errorf("got a chain of %d layers, want them merged", len(chain))
+	}
+	v.fakes.Fake(id).Write("own")
+	v.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
+	v.layers.Release(chain...)
+	wantLayers(t, v, len(chain))
+	v.end(t)
+
+	v = serve(t, dir, shared)
+	wantLayers(t, v, len(chain))
+	if _, _, err := v.Connect(t.Context(), id, day); err != nil {
+		t.Fatal(err)
+	}
+	if got := v.fakes.Fake(id).Files(); got != all+"own" {
+		t.Errorf("it was resumed with the files %q, want %q", got, all+"own")
+	}
+	forks, err := v.Fork(t.Context(), id, 3, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Kill(id); err != nil {
+		t.Fatal(err)
+	}
+	wantLayers(t, v, len(chain)+1)
+	for _, fork := range forks {
+		if fork.Err != nil {
+			t.Fatal(fork.Err)
+		}
+		if got := v.fakes.Fake(fork.Sandbox.ID).Files(); got != all+"own" {
+			t.Errorf("a child has the files %q, want %q", got, all+"own")
+		}
+		if err := v.Kill(fork.Sandbox.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantLayers(t, v, 0)
+	v.end(t)
+}
+
+// What stands on layers that the machine no longer lets sandboxes share is left alone, and
+// so are the layers.
+func TestNoLongerShared(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir, shared)
+	id := v.create(t)
+	_, chain, err := v.Snapshot(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: chain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
+	v.end(t)
+	v = serve(t, dir)
+	if _, err := v.Get(child.ID); err == nil {
+		t.Error("found a sandbox that cannot be resumed")
+	}
+	wantLayers(t, v, 1)
+	v.end(t)
+	v = serve(t, dir, shared)
+	if _, _, err := v.Connect(t.Context(), child.ID, day); err != nil {
+		t.Errorf("with shared layers again: %v", err)
+	}
+	v.end(t)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,9 +48,12 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	for _, c := range change {
 		c(&o)
 	}
-	s.layers = layers.Open(o.Store, slog.New(slog.DiscardHandler))
-	o.Layers = s.layers
+	if o.Layers == nil {
+		o.Layers = layers.Open(layers.Options{Store: o.Store})
+	}
+	s.layers = o.Layers
 	s.Registry = lifecycle.New(o)
+	s.layers.Sweep()
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -143,7 +145,7 @@ var calls = map[string]func(context.Context, *stage, string) string{
 	"snapshot": func(ctx context.Context, s *stage, id string) string {
 		_, layer, err := s.Snapshot(ctx, id)
 		if err == nil {
-			s.layers.Release(layer)
+			s.layers.Release(layer...)
 		}
 		return outcome("201", err)
 	},
@@ -226,7 +228,7 @@ func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 		release = s.hold(lifecycletest.Checkpoint)
 		go func() {
 			if _, layer, err := s.Snapshot(t.Context(), id); err == nil {
-				s.layers.Release(layer)
+				s.layers.Release(layer...)
 			}
 		}()
 	case "killing":

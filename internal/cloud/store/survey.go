@@ -17,11 +17,12 @@ type Kept struct {
 	ID    string
 	Saved time.Time // when its files were
 	Bytes int64     // on the disk, as far as this user can look into them
+	Dir   string    // its directory
 }
 
 // Survey lists the directories of a table's records in a state directory, whether or not
-// a process has it open, ordered by id. Where one has, some may be about to be removed. A directory that does
-// not exist keeps nothing.
+// a process has it open, ordered by id. Where one has, some may be about to be removed. A
+// directory that does not exist keeps nothing.
 func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	names, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,11 +39,12 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 		if err != nil || check(table, id) != nil || of != string(table) {
 			continue // removed since, or not of the table
 		}
-		bytes, err := size(ctx, filepath.Join(dir, published, name.Name()))
+		at := filepath.Join(dir, published, name.Name())
+		bytes, err := size(ctx, at)
 		if err != nil {
 			return nil, err
 		}
-		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes}
+		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes, Dir: at}
 		if last := len(all) - 1; last >= 0 && all[last].ID == id { // it is replaced just now
 			one.Bytes += all[last].Bytes
 			all = all[:last]

@@ -41,9 +41,8 @@ type Spawned struct {
 	Last  time.Time
 }
 
-// Open returns the templates of a store, and removes the layers that none of them has. It
-// is called before sandboxes are made. What cannot be read is left alone, and then all
-// layers stay: another version may be able to read it.
+// Open returns the templates of a store, which hold their layers. What cannot be read is
+// left alone, and then all layers stay: another version may be able to read it.
 func Open(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -73,8 +72,8 @@ func Open(o Options) *Registry {
 	for _, t := range builtIn() { // after the others, so that none of them can take its place
 		r.templates[t.ID] = &t
 	}
-	if complete {
-		o.Layers.Sweep()
+	if !complete {
+		o.Layers.Keep()
 	}
 	return r
 }

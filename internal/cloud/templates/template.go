@@ -49,8 +49,8 @@ type Content struct {
 	Layers []string          // ids of the layers that they begin with, lowest first
 	Envs   map[string]string // unless they are given others
 	// User and Workdir are who processes run as and where, unless they are asked for
-	// otherwise; "": the defaults of envd.
-	User, Workdir string
+	// otherwise; "": the defaults of envd. Home is that of User; "": /root or one in /home.
+	User, Home, Workdir string
 	// Start is a command that each of them runs, and Ready one that succeeds when what
 	// Start runs can be used; "": none.
 	Start, Ready string

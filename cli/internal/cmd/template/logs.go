@@ -94,7 +94,7 @@ func writeStatus(f *cmdutil.Factory, v statusView) error {
 
 func newCmdLogs(f *cmdutil.Factory) *cobra.Command {
 	var follow bool
-	cmd := clientCommand(f, &cobra.Command{
+	cmd := f.Connected(&cobra.Command{
 		Use:     "logs <template> [build]",
 		Aliases: []string{"log"},
 		Short:   "Print the log of a build of a template",
@@ -104,7 +104,8 @@ prints one object a line.`,
 		Example: `  e2bctl template logs web
   e2bctl template logs -f web`,
 		Args: buildArguments,
-	}, func(ctx context.Context, client *api.Client, args []string) error {
+	}, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		client := conn.API()
 		templateID, buildID, err := findBuild(ctx, client.Templates, args)
 		if err != nil {
 			return err

@@ -23,28 +23,9 @@ func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
 
 // command returns a command that makes calls about templates.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, templates *api.TemplateService, args []string) error) *cobra.Command {
-	return clientCommand(f, cmd, func(ctx context.Context, client *api.Client, args []string) error {
-		return run(ctx, client.Templates, args)
+	return f.Connected(cmd, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		return run(ctx, conn.API().Templates, args)
 	})
-}
-
-// clientCommand is command for what needs the whole client.
-func clientCommand(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, client *api.Client, args []string) error) *cobra.Command {
-	var isLocal bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		return run(cmd.Context(), conn.API(), args)
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
 }
 
 // newCmdMigrate returns a hidden command for what the official CLI has and this one

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
@@ -55,6 +56,7 @@ type Fake struct {
 	paused bool
 	memory int64
 	files  string
+	below  string // those of its layers
 }
 
 func (f *Fake) hook(ctx context.Context, op Operation) error {
@@ -75,12 +77,14 @@ func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 		return nil, f.fail
 	}
 	fake := &Fake{id: spec.ID, hooks: f, done: make(chan struct{})}
+	var err error
+	if fake.below, err = read(spec.Layers...); err != nil {
+		return nil, fmt.Errorf("layers of %q: %w", spec.ID, err)
+	}
 	if spec.Files != "" {
-		files, err := os.ReadFile(filepath.Join(spec.Files, filesName))
-		if err != nil {
+		if fake.files, err = read(spec.Files); err != nil {
 			return nil, fmt.Errorf("files of %q: %w", spec.ID, err)
 		}
-		fake.files = string(files)
 	}
 	if f.made == nil {
 		f.specs, f.made = map[string]lifecycle.Spec{}, map[string]*Fake{}
@@ -191,18 +195,54 @@ func (f *Fake) Paused() bool {
 // filesName is the file in which a fake's files are saved.
 const filesName = "files"
 
-// Write gives the fake other files.
+// Write replaces the files of the fake.
 func (f *Fake) Write(files string) {
 	f.mu.Lock()
 	f.files = files
 	f.mu.Unlock()
 }
 
-// Files returns what was written last, or what the fake began with.
+// Files returns what was written last, or what the fake began with, behind the files of its
+// layers.
 func (f *Fake) Files() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.files
+	return f.below + f.files
+}
+
+// saveTo writes the fake's own files.
+func (f *Fake) saveTo(dir string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.files), 0o600)
+}
+
+// read returns the files that were saved to directories, one after the other.
+func read(dirs ...string) (string, error) {
+	var all []byte
+	for _, dir := range dirs {
+		files, err := os.ReadFile(filepath.Join(dir, filesName))
+		if err != nil {
+			return "", err
+		}
+		all = append(all, files...)
+	}
+	return string(all), nil
+}
+
+// Sharing lets fakes share what they save, as layers.Options.Sharing requires.
+func Sharing() layers.Sharing { return sharing{} }
+
+type sharing struct{}
+
+func (sharing) Unpack(context.Context, string) error { return nil }
+
+func (sharing) Merge(_ context.Context, dirs []string, to string) error {
+	all, err := read(dirs...)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(to, filesName), []byte(all), 0o600)
 }
 
 // Save writes the fake's files.
@@ -213,7 +253,7 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	if err := f.hook(ctx, Save); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.Files()), 0o600)
+	return f.saveTo(dir)
 }
 
 // Checkpoint writes the fake's files.
@@ -224,7 +264,7 @@ func (f *Fake) Checkpoint(ctx context.Context, dir string) error {
 	if f.Ended() {
 		return f.err
 	}
-	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.Files()), 0o600)
+	return f.saveTo(dir)
 }
 
 // Memory returns what was given to [Fake.Use].

@@ -1,0 +1,25 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"errors"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+)
+
+// sharing returns what makes directories that sandboxes share; nil if the machine does not
+// allow that where the store is.
+func (c *Cloud) sharing() layers.Sharing {
+	ctx := context.Background()
+	dir, err := c.store.NewDir()
+	if err == nil {
+		err = errors.Join(c.engine.CheckLayers(ctx, dir), c.store.Discard(dir))
+	}
+	if err != nil {
+		c.options.Logger.InfoContext(ctx, "each sandbox begins with a copy of the files of its snapshot or template", "reason", err)
+		return nil
+	}
+	return c.engine
+}
