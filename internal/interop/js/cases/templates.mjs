@@ -90,6 +90,27 @@ test('a template with every step', async () => {
   })
 })
 
+test('a template with packages and a repository', async () => {
+  // What installs packages is replaced by what says how it was called.
+  const tools = `mkdir -p /srv/tools && cd /srv/tools && for tool in pip npm bun apt-get; do
+printf '#!/bin/sh\\necho %s "$@" as $(whoami) >> /tmp/called\\n' $tool > $tool && chmod +x $tool; done
+echo 'PATH=/srv/tools:$PATH' > /etc/profile.d/zz-tools.sh && touch /tmp/called && chmod 666 /tmp/called`
+  const repository = 'git init -q -b main r && cd r && echo text > file && git add . && git -c user.name=a -c user.email=a@b.c commit -qm first'
+  const name = unique('packages')
+  const template = Template()
+    .fromImage('e2bdev/base:latest')
+    .runCmd(tools, { user: 'root' })
+    .pipInstall(['one', 'two'])
+    .npmInstall('three', { g: true })
+    .bunInstall('four')
+    .aptInstall('five')
+    .runCmd(repository)
+    .gitClone('file:///home/user/r', 'cloned', { branch: 'main' })
+  await Template.build(template, name)
+  const called = 'pip install one two as root\nnpm install -g three as root\nbun install four as user\napt-get update as root\napt-get install -y five as root\n'
+  assert.equal(await prints(name, 'cat /tmp/called cloned/file'), called + 'text\n')
+})
+
 test('a template without a cache', async () => {
   const name = unique('anew')
   const log = []

@@ -99,6 +99,36 @@ async def a_template_with_every_step(_):
 
 
 @case
+async def a_template_with_packages_and_a_repository(_):
+    # What installs packages is replaced by what says how it was called.
+    tools = r"""mkdir -p /srv/tools && cd /srv/tools && for tool in pip npm bun apt-get; do
+printf '#!/bin/sh\necho %s "$@" as $(whoami) >> /tmp/called\n' $tool > $tool && chmod +x $tool; done
+echo 'PATH=/srv/tools:$PATH' > /etc/profile.d/zz-tools.sh && touch /tmp/called && chmod 666 /tmp/called"""
+    repository = (
+        "git init -q -b main r && cd r && echo text > file && git add ."
+        " && git -c user.name=a -c user.email=a@b.c commit -qm first"
+    )
+    name = unique("packages")
+    template = (
+        Template()
+        .from_image("e2bdev/base:latest")
+        .run_cmd(tools, user="root")
+        .pip_install(["one", "two"])
+        .npm_install("three", g=True)
+        .bun_install("four")
+        .apt_install("five")
+        .run_cmd(repository)
+        .git_clone("file:///home/user/r", "cloned", branch="main")
+    )
+    await Template.build(template, name)
+    called = (
+        "pip install one two as root\nnpm install -g three as root\nbun install four as user\n"
+        "apt-get update as root\napt-get install -y five as root\n"
+    )
+    same(await prints(name, "cat /tmp/called cloned/file"), called + "text\n")
+
+
+@case
 async def a_template_without_a_cache(_):
     name, log = unique("anew"), []
 
