@@ -65,9 +65,11 @@ var withoutParams = map[string]string{
 	"api.SnapshotService.Delete":     "as SandboxService.Kill",
 	"api.TemplateService.AssignTags": "the API has these fields",
 	"api.TemplateService.Delete":     "as SandboxService.Kill",
+	"api.TemplateService.FileUpload": "the API has no field",
 	"api.TemplateService.RemoveTags": "the API has these fields",
 	"api.TemplateService.Resolve":    "the API has no field",
 	"api.TemplateService.Tags":       "the API has no field",
+	"api.TemplateService.Upload":     "everything is in what FileUpload returned",
 	"sandbox.Client.DeleteSnapshot":  "names one snapshot",
 	"api.VolumeService.Create":       "the API has one field",
 	"api.VolumeService.Delete":       "the API has no field",
@@ -156,16 +158,17 @@ var lists = map[string]string{
 
 // sameNames lists names of types that several packages have, and why.
 var sameNames = map[string]string{
-	"Client":     "each makes the calls of its package; that of sandbox has one of api",
-	"Cloud":      "that of sandboxtest has the one of local",
-	"Fork":       "that of sandbox has a handle where that of api has an answer",
-	"ForkParams": "a lifetime that is not given is the handle's in sandbox",
-	"Network":    "one thing: that of api is its form in the API",
-	"Option":     "an option of the package",
-	"Params":     "those of the one thing that the package is for",
-	"Trace":      "each has the hooks of its package",
-	"Sandbox":    "one thing: that of api is what the API says about it",
-	"Volume":     "one thing: that of api is what the API says about it",
+	"Client":         "each makes the calls of its package; that of sandbox has one of api",
+	"Cloud":          "that of sandboxtest has the one of local",
+	"Fork":           "that of sandbox has a handle where that of api has an answer",
+	"ForkParams":     "a lifetime that is not given is the handle's in sandbox",
+	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
+	"Network":        "one thing: that of api is its form in the API",
+	"Option":         "an option of the package",
+	"Sandbox":        "one thing: that of api is what the API says about it",
+	"Volume":         "one thing: that of api is what the API says about it",
+	"Params":         "those of the one thing that the package is for",
+	"Trace":          "each has the hooks of its package",
 }
 
 // TestSurface holds the exported API to rules.

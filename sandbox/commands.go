@@ -118,7 +118,7 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 
 // Connect returns a handle to a running process, started by this program or
 // another; ctx bounds only the connecting. Its output begins now: nothing earlier
-// is repeated. A process that ended at most 30 seconds ago gives its result, without
+// is repeated. Of a process that ended at most 30 seconds ago there is the result, without
 // output; later, and where the daemon is older than 0.6.12, there is no such process,
 // and the error is an api.ErrNotFound. For a process with a terminal use [PTY.Connect].
 func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *CommandConnectParams) (*Command, error) {

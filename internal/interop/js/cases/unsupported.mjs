@@ -9,6 +9,6 @@ test('metrics', async (sandbox) => {
   await refused('metrics', sandbox.getMetrics())
 })
 
-test('building templates', async () => {
-  await refused('building templates', Template.build(Template().fromBaseImage(), 'mine', { cpuCount: 1, memoryMB: 512 }))
+test('building templates from other images', async () => {
+  await refused("the image 'debian:stable'", Template.build(Template().fromDebianImage(), 'mine', { cpuCount: 1, memoryMB: 512 }))
 })
