@@ -59,7 +59,7 @@ func newExporter(address, headers string, logger *slog.Logger) (*exporter, error
 // failed.
 func (e *exporter) stop(err error) {
 	if err != nil {
-		e.logger.Warn("spans were not sent in time", "collector", e.name, "error", err)
+		e.logger.WarnContext(e.life, "spans were not sent in time", "collector", e.name, "error", err)
 	}
 	e.cancel()
 	e.transport.CloseIdleConnections()

