@@ -122,6 +122,9 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, as)
+	if err == nil {
+		err = s.awaitMounter(ctx)
+	}
 	if err == nil && as == wire.RoleEnvd {
 		err = s.open(ctx)
 	}

@@ -93,9 +93,9 @@
 //
 // While a sandbox is warm, a process in it can still replace its file system, the mounter:
 // it builds another one on the same tmpfs and makes that the root of all processes. It has
-// all capabilities in the sandbox, so nobody inside may trace it, and it is told to end
-// before envd is told whose the sandbox is. A sandbox with a single id has none, because
-// what it could mount is only reachable from the host's root.
+// all capabilities in the sandbox, and has ended before the sandbox is anybody's. A
+// sandbox with a single id has none, because what it could mount is only reachable from
+// the host's root.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server treats envd as hijacked: once envd runs, the

@@ -176,7 +176,7 @@ func (r *Room) readLayers(dirs []string, forUse bool) (manifests []layer.Manifes
 		var m layer.Manifest
 		err := checkClean(dir)
 		if err == nil {
-			m, err = layer.Read(dir)
+			m, err = r.manifests.read(dir)
 		}
 		if err == nil && m.Layout != r.layout() {
 			err = fmt.Errorf("%w: with %s, and here there are sandboxes with %s", saved.ErrLayout, m.Layout, r.layout())

@@ -25,7 +25,9 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 	if err != nil {
 		return s.abandon(err)
 	}
-	s.dismissMounter()
+	if s.mounter != nil {
+		s.mounter.End()
+	}
 	return s.begin(ctx, o, wire.RoleEnvd)
 }
 
@@ -66,9 +68,14 @@ func (s *Sandbox) refit(ctx context.Context) error {
 	return nil
 }
 
-// dismissMounter ends the process that could replace the file system.
-func (s *Sandbox) dismissMounter() {
-	if s.mounter != nil {
-		s.mounter.Close()
+// awaitMounter waits until the process that can replace the file system has ended, which it
+// was told to or does by itself. It could do anything in the sandbox.
+func (s *Sandbox) awaitMounter(ctx context.Context) error {
+	if s.mounter == nil {
+		return nil
 	}
+	if err := s.mounter.AwaitEnd(ctx); err != nil {
+		return s.explain(ctx, "end the mounter", err)
+	}
+	return nil
 }

@@ -54,7 +54,7 @@ func TestRefit(t *testing.T) {
 		if cold.number <= next {
 			t.Errorf("%s: the warm sandbox was used for other limits", name)
 		}
-		until(t, "the mounter has ended", func() bool { return sh(t, warm, "ps ax | grep -c [e]2bctl").Output == "1\n" })
+		wantOutput(t, warm, "root", "ps axo stat=,args= | grep -v ^Z | grep -c '[e]2bctl'", "1")
 		for _, user := range []string{"user", "root"} {
 			want, got := call(t, cold, "/run", testRequest{User: user, Command: look}), call(t, warm, "/run", testRequest{User: user, Command: look})
 			if diff := cmp.Diff(want, got); diff != "" || !strings.Contains(got.Output, "mine\n") {

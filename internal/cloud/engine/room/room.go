@@ -93,6 +93,7 @@ type Room struct {
 	counted    counter.Maxima // what this user may have, to be divided
 	private    private        // what is not shown of the trees
 	mappings   mappings
+	manifests  manifests
 	warm       warmPool
 	flows      flowBudget
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine

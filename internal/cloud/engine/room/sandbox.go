@@ -190,7 +190,9 @@ func (s *Sandbox) end() error {
 	}
 	s.room.killProcess(s)
 	<-s.exited
-	s.dismissMounter()
+	if s.mounter != nil {
+		s.mounter.Close()
+	}
 	if s.envd != nil {
 		s.envd.Close()
 	}

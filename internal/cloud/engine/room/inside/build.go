@@ -63,7 +63,11 @@ func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	return construct(spec, p, files)
+	b, err := construct(spec, p, files)
+	if err != nil {
+		return nil, err
+	}
+	return b, leaveOldRoot()
 }
 
 // parts are what a file system is built of. None of them is attached anywhere.
@@ -113,7 +117,7 @@ func (p *parts) close() {
 }
 
 // construct makes the file system in the working directory, which files is open for, and
-// moves this process into it.
+// moves this process into it. The old root is still mounted above it.
 func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
 	b = &built{files: files, restored: make(map[string]bool)}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
@@ -208,11 +212,15 @@ func enter() error {
 	if err := os.Chdir("root"); err != nil {
 		return err
 	}
-	// Both arguments are the same directory: the old root ends up on top and is
-	// unmounted.
+	// Both arguments are the same directory: the old root ends up on top.
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
+	return nil
+}
+
+// leaveOldRoot unmounts the root that was there before enter.
+func leaveOldRoot() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("detach the old root: %w", err)
 	}

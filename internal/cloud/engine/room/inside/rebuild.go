@@ -48,7 +48,10 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err != nil {
 		return err
 	}
-	return c.Send(wire.Message{Kind: wire.KindReady, Notes: b.notes, Trees: b.lost}, b.files)
+	if err := c.Send(wire.Message{Kind: wire.KindReady, Notes: b.notes, Trees: b.lost}, b.files); err != nil {
+		return err
+	}
+	return leaveOldRoot() // while envd starts
 }
 
 func rebuild(spec *wire.InitSpec, before *os.File, mounts []*os.File) (*built, error) {

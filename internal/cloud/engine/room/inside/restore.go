@@ -128,19 +128,13 @@ var madeAnew = []string{"resolv.conf", "hostname", "hosts"}
 // mendSkeleton makes what this start needs in a root that was restored, or has layers. The
 // rest is what it was when it was saved, with what was changed and removed.
 func (b *built) mendSkeleton(spec *wire.InitSpec) error {
-	for _, d := range []struct {
-		path string
-		mode fs.FileMode
-	}{
-		{"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky}, {"/proc", 0o555}, {"/sys", 0o555},
-		{"/etc", 0o755}, {"/run", 0o755}, {"/tmp", 0o777 | fs.ModeSticky},
-	} {
-		if err := b.makeReal(d.path, d.mode); err != nil {
+	if len(spec.Layers) == 0 { // otherwise makeMissing was faster
+		if err := makeMissing("root"); err != nil {
 			return err
 		}
 	}
-	for name, target := range deviceLinks {
-		if err := os.Symlink(target, "root"+name); err != nil {
+	for path, mode := range map[string]fs.FileMode{"/etc": 0o755, "/run": 0o755, "/tmp": 0o777 | fs.ModeSticky} {
+		if err := b.makeReal(path, mode); err != nil {
 			return err
 		}
 	}
@@ -160,6 +154,24 @@ func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 			return err
 		}
 		if err := writeAnew("root/etc", name, []byte(texts["/etc/"+name].text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeMissing makes in root what is never saved.
+func makeMissing(root string) error {
+	for _, d := range []struct {
+		path string
+		mode fs.FileMode
+	}{{"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky}, {"/proc", 0o555}, {"/sys", 0o555}} {
+		if err := os.Mkdir(root+d.path, d.mode); err != nil {
+			return err
+		}
+	}
+	for name, target := range deviceLinks {
+		if err := os.Symlink(target, root+name); err != nil {
 			return err
 		}
 	}

@@ -47,9 +47,14 @@ func openLayers(layers []wire.Layer, mounts []*os.File) (opened, rest []*os.File
 // attachLayers attaches the layers in the staging directory, and notes the trees that only
 // they have.
 func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
+	if len(mounts) > 0 {
+		if err := os.Mkdir("layers", 0o755); err != nil {
+			return err
+		}
+	}
 	for i, mount := range mounts {
 		dir := layerDirectory(i)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
 		if err := unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
@@ -106,6 +111,9 @@ func (b *built) mountRoot(spec *wire.InitSpec) error {
 		if err := makeUpper(rootUpper, lower[0]); err != nil {
 			return err
 		}
+	}
+	if err := makeMissing(rootUpper); err != nil {
+		return err
 	}
 	return mountOverlay("root", lower, rootUpper, rootWork)
 }

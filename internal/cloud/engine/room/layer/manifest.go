@@ -34,9 +34,12 @@ type Manifest struct {
 	Trees []string `json:"trees"`
 }
 
+// Name returns the path of the manifest of the layer in dir.
+func Name(dir string) string { return filepath.Join(dir, manifestName) }
+
 // Read reads what is in the layer in dir.
 func Read(dir string) (m Manifest, err error) {
-	name := filepath.Join(dir, manifestName)
+	name := Name(dir)
 	data, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, fmt.Errorf("%w: %w", ErrDamaged, err)
@@ -73,7 +76,7 @@ func (m Manifest) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, manifestName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(Name(dir), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
