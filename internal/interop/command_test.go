@@ -196,6 +196,7 @@ func driveCommand(t *testing.T, o official) {
 		})
 	}
 	o.drivePause(t)
+	o.driveTemplates(t)
 	t.Run("kill", func(t *testing.T) {
 		o.must(t, "sandbox", "kill", id)
 		if got := o.run(t, nil, "sandbox", "exec", id, "true"); got.status == 0 {

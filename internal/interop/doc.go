@@ -22,5 +22,7 @@
 //
 // The cases in defaultcases make every call with the values that an SDK chooses
 // itself. The test in fields_test.go hears what is sent then, and fails where
-// the cloud leaves out a part of it that it does not know.
+// the cloud leaves out a part of it that it does not know. The test in
+// builder_test.go has all builders define the templates of js/definitions.mjs and
+// python/definitions.py, and compares what they send with what ours does.
 package interop

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -171,8 +172,8 @@ func jsMethods(t *testing.T) []string {
 func TestMethodsOfGo(t *testing.T) {
 	t.Parallel()
 	declared := map[string]bool{}
-	for _, name := range []string{"api", "sandbox"} {
-		declarations(t, filepath.Join("..", "..", name), name, declared)
+	for _, directory := range []string{"api", "sandbox", "sandbox/template"} {
+		declarations(t, filepath.Join("..", "..", directory), filepath.Base(directory), declared)
 	}
 	for _, row := range methodTable(t) {
 		for _, name := range row.golang {
@@ -237,8 +238,20 @@ func TestMethodsOfCloud(t *testing.T) {
 		}
 	}
 	cloud := sandboxtest.New(t)
+	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
 	id := cloud.Create(t).ID()
 	for request, answers := range refused {
+		if strings.Contains(request, "{build}") {
+			build, err := client.Templates.Create(t.Context(), "refused", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request = strings.NewReplacer("{template}", build.TemplateID, "{build}", build.BuildID).Replace(request)
+		}
 		method, path, _ := strings.Cut(strings.ReplaceAll(request, "{sandbox}", id), " ")
 		path, body, _ := strings.Cut(path, " ")
 		r, err := http.NewRequestWithContext(t.Context(), method, cloud.URL()+path, strings.NewReader(body))

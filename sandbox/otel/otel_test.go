@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -48,7 +47,7 @@ func (w *wire) header(request string) string {
 // traced is a sandbox whose calls are recorded, within a span of the test's own.
 type traced struct {
 	*sandbox.Sandbox
-	ctx      context.Context
+	ctx      context.Context //nolint:containedctx // of the calls within root
 	exporter *tracetest.InMemoryExporter
 	provider *sdktrace.TracerProvider
 	root     trace.Span
@@ -100,7 +99,7 @@ func header(span trace.SpanContext) string {
 func attributes(span tracetest.SpanStub) map[string]string {
 	all := map[string]string{}
 	for _, a := range span.Attributes {
-		all[string(a.Key)] = attribute.Value.Emit(a.Value)
+		all[string(a.Key)] = a.Value.String()
 	}
 	return all
 }

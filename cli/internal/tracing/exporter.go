@@ -29,7 +29,7 @@ type exporter struct {
 	client    *http.Client
 	logger    *slog.Logger
 	life      context.Context //nolint:containedctx // of requests that End does not wait for
-	stop      context.CancelFunc
+	cancel    context.CancelFunc
 }
 
 func newExporter(address, headers string, logger *slog.Logger) (*exporter, error) {
@@ -51,19 +51,24 @@ func newExporter(address, headers string, logger *slog.Logger) (*exporter, error
 		// A redirect would carry the headers to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	var cancel context.CancelFunc
-	e.life, cancel = context.WithCancel(context.Background())
-	e.stop = func() {
-		cancel()
-		e.transport.CloseIdleConnections()
-	}
+	e.life, e.cancel = context.WithCancel(context.Background())
 	return e, nil
+}
+
+// stop ends what is still being sent, after an attempt to send it all that may have
+// failed.
+func (e *exporter) stop(err error) {
+	if err != nil {
+		e.logger.Warn("spans were not sent in time", "collector", e.name, "error", err)
+	}
+	e.cancel()
+	e.transport.CloseIdleConnections()
 }
 
 // ExportSpans sends spans once. What the collector does not take is lost, and only the
 // log of -v says so: a command does not fail or print anything because of it.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if err := e.send(ctx, spans); err != nil {
+	if err := e.send(ctx, spans); err != nil && e.life.Err() == nil { // else End has said it
 		e.logger.WarnContext(ctx, "spans were not sent", "spans", len(spans), "collector", e.name, "error", err)
 	}
 	return nil

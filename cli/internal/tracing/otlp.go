@@ -112,7 +112,7 @@ func keyValues(attributes []attribute.KeyValue) []keyValue {
 		case attribute.FLOAT64:
 			one.Value.Double = new(a.Value.AsFloat64())
 		default: // lists, of which there are none, as text
-			one.Value.String = new(a.Value.Emit())
+			one.Value.String = new(a.Value.String())
 		}
 		all = append(all, one)
 	}

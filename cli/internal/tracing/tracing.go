@@ -91,6 +91,5 @@ func (t *Tracing) End(status int) {
 	t.root.End()
 	ctx, cancel := context.WithTimeout(context.Background(), endGrace)
 	defer cancel()
-	_ = t.provider.Shutdown(ctx) // that it took too long, or the exporter has said why
-	t.exporter.stop()
+	t.exporter.stop(t.provider.Shutdown(ctx))
 }
