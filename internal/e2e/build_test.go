@@ -322,6 +322,16 @@ func TestBuildUsers(t *testing.T) {
 	if got := output(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
 		t.Errorf("a file with a relative name: got %q, want it in the home of the user", got)
 	}
+	output(t, sb, "sudo sed -i /^alice:/d /etc/passwd")
+	if status := api.call(t, "POST", "/sandboxes/"+sb.ID()+"/pause", map[string]any{"memory": false}, nil); status != http.StatusNoContent {
+		t.Fatalf("pause: got %d, want 204", status)
+	}
+	if status := api.call(t, "POST", "/v2/sandboxes/"+sb.ID()+"/connect", struct{}{}, nil); status != http.StatusCreated {
+		t.Fatalf("connect: got %d, want 201", status)
+	}
+	if got := output(t, sb, "id -un"); got != "user" {
+		t.Errorf("after its account was removed: got %q, want user", got)
+	}
 }
 
 // TestStartCommand: what a template starts runs in each sandbox of it, however that began.

@@ -241,11 +241,11 @@ func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build
 	if build.CPUs > 0 || build.MemoryMB > 0 {
 		j.log.add(slog.LevelInfo, "", "Resources that are asked for are recorded; sandboxes of this local cloud have "+b.options.Limits)
 	}
-	run := &run{Builder: b, job: j, template: t, spec: spec}
-	defer run.close()
-	err := run.wait(ctx)
+	r := &run{Builder: b, job: j, template: t, spec: spec}
+	defer r.close()
+	err := r.wait(ctx)
 	if err == nil {
-		err = run.all(ctx)
+		err = r.all(ctx)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -254,12 +254,12 @@ func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build
 	if err == nil {
 		// The last line is there before the build is ready: clients stop reading then.
 		j.log.add(slog.LevelInfo, "", fmt.Sprintf("Build finished, took %v", took))
-		err = b.options.Templates.Finish(j.template, j.id, run.take())
+		err = b.options.Templates.Finish(j.template, j.id, r.take())
 	}
 	var failure *templates.Failure
 	if err != nil {
-		failure = &templates.Failure{Step: run.step, Message: clip.Text(err.Error(), maxLine), Log: j.log.tail(run.step)}
-		j.log.add(slog.LevelError, run.step, fmt.Sprintf("Build failed: %v", err))
+		failure = &templates.Failure{Step: r.step, Message: clip.Text(err.Error(), maxLine), Log: j.log.tail(r.step)}
+		j.log.add(slog.LevelError, r.step, fmt.Sprintf("Build failed: %v", err))
 		b.fail(j.template, j.id, *failure)
 	}
 	b.options.Logger.InfoContext(ctx, "template built", "template", t.Name, "build", j.id, "took", took, "error", err)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -292,6 +293,8 @@ func buildError(err error) *apiError {
 		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return &apiError{Code: http.StatusInsufficientStorage, Message: "the disk is full: " + bounded(err.Error())}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &apiError{Code: http.StatusRequestTimeout, Message: "the archive did not come"}
 	case errors.Is(err, builds.ErrCutOff):
 		return &apiError{Code: http.StatusBadRequest, Message: bounded(err.Error())}
 	}

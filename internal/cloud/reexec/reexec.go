@@ -52,11 +52,19 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		workdir = homes[defaultUser]
 	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
-	daemon, err := envd.New(envd.Options{
+	options := envd.Options{
 		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), DefaultWorkdir: workdir, Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger,
-	})
+	}
+	daemon, err := envd.New(options)
+	if err != nil && config.User != "" {
+		// Its account was removed. The sandbox starts all the same: it may have been paused,
+		// and nobody could get at its files otherwise.
+		logger.Warn("the default user is gone", "user", config.User, "error", err)
+		options.DefaultUser = defaultUser
+		daemon, err = envd.New(options)
+	}
 	if err != nil {
 		return err
 	}
