@@ -28,6 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
@@ -70,6 +71,7 @@ type Cloud struct {
 	engine    engine.Engine
 	store     *store.Store
 	volumes   *volumes.Registry
+	telemetry *telemetry.Registry
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -98,7 +100,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	o.Limits = o.Limits.WithDefaults()
-	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
+	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = orAbsent(pyenv.Find(ctx)); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
@@ -132,7 +134,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = append(undo, listener.Close)
 	c.engine, err = open(ctx, room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
+		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: c.logger("engine"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -152,16 +154,16 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
 	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	kept.Sweep()
 	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes,
-		Store: c.store, Rate: o.Rate, Logger: o.Logger,
+		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -189,6 +191,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.serving.Wait()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
+	c.telemetry.Close()
 	return errors.Join(err, c.engine.Close(), c.store.Close(), os.RemoveAll(dir))
 }
 

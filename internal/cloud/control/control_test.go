@@ -26,6 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
@@ -39,6 +40,7 @@ type service struct {
 	*Service
 	registry *lifecycle.Registry
 	fakes    *lifecycletest.Fakes
+	kept     *telemetry.Registry
 	log      requestlog.Log
 	url      string
 }
@@ -46,14 +48,17 @@ type service struct {
 func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	t.Helper()
 	s := &service{fakes: &lifecycletest.Fakes{}}
-	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
+	s.kept = telemetry.New(telemetry.Options{CPUs: 2})
+	t.Cleanup(s.kept.Close)
+	o := lifecycle.Options{Launch: s.fakes.Launch, Ended: s.kept.End, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {
 		c(&o)
 	}
 	o.Layers = layers.Open(layers.Options{Store: o.Store})
 	s.registry = lifecycle.New(o)
 	s.Service = New(Options{
-		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
+		Telemetry: s.kept,
+		Key:       testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
 		Templates: templates.Open(templates.Options{Store: o.Store, Layers: o.Layers}),
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
@@ -195,7 +200,6 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
 		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
 		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
-		{"GET", "/sandboxes/" + id + "/metrics", ``, 501, "not supported by this local cloud: metrics of sandboxes"},
 		{"POST", "/v3/templates", `{"name":"a"}`, 501, "not supported by this local cloud: building templates"},
 		{"DELETE", "/templates/team%2Fname%3Atag", ``, 404, "template 'team/name:tag' not found"},
 		{"GET", "/templates/aliases/nope", ``, 404, "template 'nope' not found"},

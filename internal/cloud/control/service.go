@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -40,7 +41,8 @@ type Options struct {
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
 	Volumes     *volumes.Registry
-	Store       *store.Store // the caller closes it after the last request
+	Telemetry   *telemetry.Registry // nil: nothing has logs or metrics
+	Store       *store.Store        // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
 }
@@ -51,6 +53,7 @@ type Service struct {
 	sandboxes *lifecycle.Registry
 	templates *templates.Registry
 	volumes   *volumes.Registry
+	telemetry *telemetry.Registry
 	keys      *keyring
 	mux       *http.ServeMux
 	contents  *http.ServeMux // of volumes
@@ -62,8 +65,11 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Telemetry == nil {
+		o.Telemetry = telemetry.New(telemetry.Options{})
+	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, volumes: o.Volumes, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
 	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }
