@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"math"
@@ -51,7 +52,7 @@ func levelName(level slog.Level) string {
 }
 
 // logs answers with the log of a sandbox that exists, or that ended not long ago.
-func (s *Service) logs(answer func(w http.ResponseWriter, id string, query url.Values) error) handler {
+func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id string, query url.Values) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		query, err := parseQuery(r.URL.RawQuery)
 		if err != nil {
@@ -66,14 +67,14 @@ func (s *Service) logs(answer func(w http.ResponseWriter, id string, query url.V
 				return err
 			}
 		}
-		return answer(w, id, query)
+		return answer(w, r, id, query)
 	}
 }
 
 // logs1 answers the first generation, oldest entries first. Its clients ask for what is
 // newer than the latest entry that they have, by the millisecond, so a page has all entries
 // of its last millisecond, which is over.
-func (s *Service) logs1(w http.ResponseWriter, id string, query url.Values) error {
+func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query url.Values) error {
 	from, err := millisecond(query, "start")
 	if err != nil {
 		return err
@@ -83,8 +84,13 @@ func (s *Service) logs1(w http.ResponseWriter, id string, query url.Values) erro
 		return err
 	}
 	limit = min(limit, maxEntries)
-	time.Sleep(time.Until(time.Now().Truncate(time.Millisecond).Add(time.Millisecond)))
-	entries, _ := s.telemetry.Logs(id, telemetry.Query{From: from, Until: time.Now().Truncate(time.Millisecond), Level: slog.LevelDebug, Limit: limit, Whole: true})
+	next := time.Now().Truncate(time.Millisecond).Add(time.Millisecond)
+	select {
+	case <-time.After(time.Until(next)):
+	case <-r.Context().Done():
+		return context.Cause(r.Context())
+	}
+	entries, _ := s.telemetry.Logs(id, telemetry.Query{From: from, Until: next, Level: slog.LevelDebug, Limit: limit, Whole: true})
 	lines, all := make([]logLine, len(entries)), make([]logEntry, len(entries))
 	for i, e := range entries {
 		all[i] = entryOf(e)
@@ -109,7 +115,7 @@ func line(e logEntry) string {
 }
 
 // logs2 answers the second generation.
-func (s *Service) logs2(w http.ResponseWriter, id string, query url.Values) error {
+func (s *Service) logs2(w http.ResponseWriter, _ *http.Request, id string, query url.Values) error {
 	q, err := parseLogQuery(query)
 	if err != nil {
 		return err

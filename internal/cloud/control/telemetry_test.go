@@ -53,7 +53,7 @@ func TestLogs(t *testing.T) {
 	s.kept.Open(id)
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
 		s.kept.Add(id, telemetry.Entry{Level: level, Logger: "lifecycle", Message: "a " + level.String(), Fields: []telemetry.Field{{Name: "n", Value: "1"}, {Name: "level", Value: "mine"}}})
-		time.Sleep(2 * time.Millisecond) // the cursor counts in milliseconds
+		<-time.After(2 * time.Millisecond) // the cursor counts in milliseconds
 	}
 
 	first := ask[firstLogs](t, s, "/sandboxes/"+id+"/logs")
@@ -116,7 +116,7 @@ func TestFollowedLogs(t *testing.T) {
 		for i := range many {
 			s.kept.Add(id, telemetry.Entry{Level: slog.LevelInfo, Message: fmt.Sprint(i)})
 			if i%7 == 0 {
-				time.Sleep(100 * time.Microsecond)
+				<-time.After(100 * time.Microsecond)
 			}
 		}
 	}()

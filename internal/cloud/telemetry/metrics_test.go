@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 		}
 		r.Open("a")
 		r.Run("a", measure)
-		time.Sleep(2*interval + time.Second)
+		<-time.After(2*interval + time.Second)
 		got := r.Metrics("a", longFrom, longUntil)
 		if len(got) != 3 || got[0].CPUPercent != 0 || got[1].CPUPercent != 50 || got[2].CPUPercent != 50 {
 			t.Fatalf("got %v, want 3 samples, of 0, 50 and 50 percent", got)
@@ -42,12 +42,12 @@ func TestMetrics(t *testing.T) {
 		}
 		r.Rest("a")
 		before := asked
-		time.Sleep(10 * interval)
+		<-time.After(10 * interval)
 		if last, ok := r.Latest("a"); asked != before || !ok || time.Since(last.Time) < 10*interval {
 			t.Errorf("while it is paused it was measured %d times, and its latest sample is %v old, want none and an old one", asked-before, time.Since(last.Time))
 		}
 		r.Run("a", measure)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		if got := r.Metrics("a", longFrom, longUntil); len(got) != 4 || got[3].CPUPercent != 0 {
 			t.Errorf("got %v after the pause, want 4 samples", got)
 		}

@@ -48,7 +48,7 @@ func TestQuery(t *testing.T) {
 		begun := time.Now()
 		for i, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
 			r.Add("a", Entry{Level: level, Logger: "l", Message: fmt.Sprintf("Message %d", i)})
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		for name, tt := range map[string]struct {
 			q    Query
@@ -150,11 +150,11 @@ func TestEnd(t *testing.T) {
 		if got := r.Metrics("a", time.Time{}, time.Now()); len(got) > 0 {
 			t.Errorf("got %v of an ended sandbox, want none", got)
 		}
-		time.Sleep(kept - time.Second)
+		<-time.After(kept - time.Second)
 		if got := messages(t, r, "a", Query{}); len(got) != 1 {
 			t.Errorf("got %q shortly before the hour was over, want what was said", got)
 		}
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		if _, ok := r.Logs("a", Query{}); ok {
 			t.Error("there is a log when the hour is over")
 		}
@@ -216,7 +216,7 @@ func TestFlood(t *testing.T) {
 		if got := len(messages(t, r, "a", Query{})); got != burst+1 {
 			t.Errorf("got %d entries, want %d", got, burst+1)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		r.Inside("a", []byte(`{"level":"INFO","msg":"after"}`))
 		last := messages(t, r, "a", Query{Backward: true, Limit: 2})
 		if want := fmt.Sprintf("%d entries from inside", many-burst); last[0] != "after" || !strings.HasPrefix(last[1], want) {
@@ -229,13 +229,14 @@ func TestLogger(t *testing.T) {
 	r := New(Options{})
 	defer r.Close()
 	r.Open("a")
+	ctx := t.Context()
 	var written bytes.Buffer
 	l := r.Logger(slog.New(slog.NewTextHandler(&written, &slog.HandlerOptions{Level: slog.LevelWarn})), "lifecycle")
-	l.Info("kept", "sandbox", "a", "n", 1, slog.Group("g", "m", 2))
-	l.With("sandbox", "a", "x", "y").WithGroup("g").Warn("both", "z", time.Second)
-	l.Debug("too little", "sandbox", "a")
-	l.Info("nobody's")
-	l.Info("unknown", "sandbox", "b")
+	l.InfoContext(ctx, "kept", "sandbox", "a", "n", 1, slog.Group("g", "m", 2))
+	l.With("sandbox", "a", "x", "y").WithGroup("g").WarnContext(ctx, "both", "z", time.Second)
+	l.DebugContext(ctx, "too little", "sandbox", "a")
+	l.InfoContext(ctx, "nobody's")
+	l.InfoContext(ctx, "unknown", "sandbox", "b")
 	got, _ := r.Logs("a", Query{Level: slog.LevelDebug})
 	for i := range got {
 		got[i].Time = time.Time{}
@@ -250,7 +251,7 @@ func TestLogger(t *testing.T) {
 	if text := written.String(); !strings.Contains(text, "msg=both sandbox=a x=y g.z=1s") || strings.Contains(text, "kept") {
 		t.Errorf("the next handler has %q, want only the warning", text)
 	}
-	r.Logger(nil, "l").Info("without another", "sandbox", "a")
+	r.Logger(nil, "l").InfoContext(ctx, "without another", "sandbox", "a")
 	if got, _ := r.Logs("a", Query{Search: "without another"}); len(got) != 1 {
 		t.Errorf("got %v, want the entry", got)
 	}

@@ -19,7 +19,10 @@ import (
 // Usage returns what the sandbox uses. Control groups count it where there are any that
 // do; elsewhere its processes are added up, without their files in memory. Without
 // namespaces the disk is that of the host.
-func (s *Sandbox) Usage() (engine.Usage, bool) {
+func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
+
+// usage is Usage with what a group counts, if it is not nil.
+func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
 	if s.reason.Load() != nil {
 		return engine.Usage{}, false
 	}
@@ -30,9 +33,9 @@ func (s *Sandbox) Usage() (engine.Usage, bool) {
 	}
 	usage.DiskTotal = disk.Blocks * uint64(disk.Bsize)
 	usage.Disk = usage.DiskTotal - min(usage.DiskTotal, disk.Bavail*uint64(disk.Bsize))
-	memory, counted := s.countedMemory()
+	memory, counted := countedMemory(group)
 	usage.Memory, usage.Cache = memory.Used(), memory.Cache
-	processor, timed := s.group.ProcessorTime()
+	processor, timed := group.ProcessorTime()
 	usage.CPU = processor
 	if counted && timed {
 		return usage, true
@@ -65,10 +68,9 @@ func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
 	return disk, failed == nil && err == nil
 }
 
-// countedMemory returns the memory that a control group counts, and false if there is
-// none.
-func (s *Sandbox) countedMemory() (cgroup.Memory, bool) {
-	f, err := s.group.OpenMemoryUse()
+// countedMemory returns the memory that a group counts, and false if none does.
+func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
+	f, err := group.OpenMemoryUse()
 	if f == nil || err != nil {
 		return cgroup.Memory{}, false
 	}

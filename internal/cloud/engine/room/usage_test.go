@@ -22,6 +22,11 @@ func TestUsage(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{})
+			// What the processes add up to is measured here although there may be groups.
+			processes, ok := s.usage(nil)
+			if !ok || processes.Memory == 0 {
+				t.Errorf("got %+v, %t of its processes, want memory", processes, ok)
+			}
 			before, ok := s.Usage()
 			if !ok || before.Memory == 0 || before.Disk > before.DiskTotal || before.DiskTotal == 0 {
 				t.Fatalf("got %+v, %t, want memory and a disk", before, ok)
@@ -30,6 +35,10 @@ func TestUsage(t *testing.T) {
 			until(t, "it has used the processor", func() bool {
 				now, ok := s.Usage()
 				return ok && now.CPU > before.CPU+100*time.Millisecond
+			})
+			until(t, "its processes have used the processor", func() bool {
+				now, ok := s.usage(nil)
+				return ok && now.CPU > processes.CPU+100*time.Millisecond
 			})
 			if level == engine.Full {
 				sh(t, s, "head -c 8M /dev/zero >/tmp/file")
