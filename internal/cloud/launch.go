@@ -25,11 +25,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox and makes its ports reachable.
+// launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
+	r, err := c.open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.begin(ctx, spec); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// open starts a sandbox and makes its ports reachable.
+func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, error) {
 	config, err := json.Marshal(c.config(spec))
 	if err != nil {
 		return nil, err
@@ -38,13 +52,12 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
 	}
 	c.python.NoteUse() // a cloud may run for months
-	c.telemetry.Open(spec.ID)
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
 	shared, release, err := c.hold(spec.Volumes)
 	if err != nil {
-		return nil, err
+		return nil, volumeError(err)
 	}
 	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
 		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared,
@@ -52,10 +65,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	})
 	if err != nil {
 		release()
-		if errors.Is(err, engine.ErrNoVolumes) {
-			err = &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: volumeMounts: %v", err)}
-		}
-		return nil, err
+		return nil, volumeError(err)
 	}
 	c.router.Add(edge.Sandbox{
 		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
@@ -77,14 +87,23 @@ func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, re
 		}
 	})
 	for _, m := range mounts {
-		dir, one, err := c.volumes.Hold(m.ID)
+		mount, one, err := c.volumes.Hold(m.ID)
 		if err != nil {
 			release()
 			return nil, nil, fmt.Errorf("the volume %s: %w", m.Name, err)
 		}
-		held, shared = append(held, one), append(shared, engine.Volume{Dir: dir, Path: m.Path})
+		held, shared = append(held, one), append(shared, engine.Volume{Dir: mount.Dir, Path: m.Path, Clone: mount.Clone})
 	}
 	return shared, release, nil
+}
+
+// volumeError says which field of the request names a volume that a sandbox cannot have
+// on this machine. It returns any other error as it is.
+func volumeError(err error) error {
+	if errors.Is(err, engine.ErrNoVolumes) || errors.Is(err, volumes.ErrNoSize) {
+		return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: volumeMounts: %v", err)}
+	}
+	return err
 }
 
 // wake resumes a sandbox because a request for it came.
@@ -134,7 +153,7 @@ func (c *Cloud) system() map[string]string {
 
 func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 	return guest.Config{
-		SandboxID: spec.ID, TemplateID: spec.Template.ID, AccessToken: spec.AccessToken,
+		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: interpreter(c.python), Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),

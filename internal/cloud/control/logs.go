@@ -20,8 +20,8 @@ const (
 	maxSearch = 256
 )
 
-// logEntry is an entry of a log.
-type logEntry struct {
+// sandboxEntry is an entry of the log of a sandbox as clients see it.
+type sandboxEntry struct {
 	Timestamp time.Time         `json:"timestamp"`
 	Message   string            `json:"message"`
 	Level     string            `json:"level"`
@@ -49,6 +49,19 @@ func levelName(level slog.Level) string {
 		return "info"
 	}
 	return "debug"
+}
+
+// leastLevel reads the least level that is asked for, which is the lowest one if none is.
+func leastLevel(query url.Values) (slog.Level, error) {
+	name := query.Get("level")
+	if name == "" {
+		return slog.LevelDebug, nil
+	}
+	level, known := levels[name]
+	if !known {
+		return level, invalid("level must be debug, info, warn or error")
+	}
+	return level, nil
 }
 
 // logs answers with the log of a sandbox that exists, or that ended not long ago.
@@ -91,7 +104,7 @@ func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query
 		return context.Cause(r.Context())
 	}
 	entries, _ := s.telemetry.Logs(id, telemetry.Query{From: from, Until: next, Level: slog.LevelDebug, Limit: limit, Whole: true})
-	lines, all := make([]logLine, len(entries)), make([]logEntry, len(entries))
+	lines, all := make([]logLine, len(entries)), make([]sandboxEntry, len(entries))
 	for i, e := range entries {
 		all[i] = entryOf(e)
 		lines[i] = logLine{all[i].Timestamp, line(all[i])}
@@ -101,7 +114,7 @@ func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query
 }
 
 // line returns an entry as an object of JSON with its fields beside the others.
-func line(e logEntry) string {
+func line(e sandboxEntry) string {
 	object := map[string]string{}
 	for name, value := range e.Fields {
 		object[name] = value
@@ -121,7 +134,7 @@ func (s *Service) logs2(w http.ResponseWriter, _ *http.Request, id string, query
 		return err
 	}
 	entries, _ := s.telemetry.Logs(id, q)
-	all := make([]logEntry, len(entries))
+	all := make([]sandboxEntry, len(entries))
 	for i, e := range entries {
 		all[i] = entryOf(e)
 	}
@@ -145,13 +158,8 @@ func parseLogQuery(query url.Values) (q telemetry.Query, err error) {
 	if q.Limit, err = entryLimit(query.Get("limit"), maxEntries); err != nil {
 		return q, err
 	}
-	q.Level = slog.LevelDebug
-	if name := query.Get("level"); name != "" {
-		level, known := levels[name]
-		if !known {
-			return q, invalid("level must be debug, info, warn or error")
-		}
-		q.Level = level
+	if q.Level, err = leastLevel(query); err != nil {
+		return q, err
 	}
 	if q.Search = query.Get("search"); len([]rune(q.Search)) > maxSearch {
 		return q, invalid("search must have at most %d characters", maxSearch)
@@ -159,13 +167,13 @@ func parseLogQuery(query url.Values) (q telemetry.Query, err error) {
 	return q, nil
 }
 
-func entryOf(e telemetry.Entry) logEntry {
+func entryOf(e telemetry.Entry) sandboxEntry {
 	fields := map[string]string{}
 	for _, f := range e.Fields {
 		fields[f.Name] = f.Value
 	}
 	fields["logger"] = e.Logger
-	return logEntry{Timestamp: e.Time.UTC(), Message: e.Message, Level: levelName(e.Level), Fields: fields}
+	return sandboxEntry{Timestamp: e.Time.UTC(), Message: e.Message, Level: levelName(e.Level), Fields: fields}
 }
 
 // millisecond reads a time of the query in milliseconds; zero if it is not there.

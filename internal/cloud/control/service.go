@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -40,6 +41,7 @@ type Options struct {
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
+	Builds      *builds.Builder // of Templates
 	Volumes     *volumes.Registry
 	Telemetry   *telemetry.Registry // nil: nothing has logs or metrics
 	Store       *store.Store        // the caller closes it after the last request
@@ -52,6 +54,7 @@ type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
 	templates *templates.Registry
+	builds    *builds.Builder
 	volumes   *volumes.Registry
 	telemetry *telemetry.Registry
 	keys      *keyring
@@ -69,7 +72,7 @@ func New(o Options) *Service {
 		o.Telemetry = telemetry.New(telemetry.Options{})
 	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
 	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }
@@ -83,6 +86,12 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // which has tokens of its own
 		s.contents.ServeHTTP(w, r)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, pathUploads) { // whose addresses are signed
+		if err := s.upload(w, r); err != nil {
+			s.fail(w, r, err)
+		}
 		return
 	}
 	key, err := s.authenticate(r)

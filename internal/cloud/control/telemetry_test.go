@@ -30,10 +30,10 @@ func ask[T any](t *testing.T, s *service, path string) (got T) {
 
 type firstLogs struct {
 	Logs       []struct{ Timestamp, Line string }
-	LogEntries []logEntry
+	LogEntries []sandboxEntry
 }
 
-type secondLogs struct{ Logs []logEntry }
+type secondLogs struct{ Logs []sandboxEntry }
 
 func (l secondLogs) messages() string {
 	all := make([]string, len(l.Logs))
@@ -68,7 +68,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("line (-want +got):\n%s", diff)
 	}
 	third := first.LogEntries[2]
-	if diff := cmp.Diff(logEntry{third.Timestamp, "a WARN", "warn", map[string]string{"logger": "lifecycle", "n": "1", "level": "mine"}}, third); diff != "" {
+	if diff := cmp.Diff(sandboxEntry{third.Timestamp, "a WARN", "warn", map[string]string{"logger": "lifecycle", "n": "1", "level": "mine"}}, third); diff != "" {
 		t.Errorf("entry (-want +got):\n%s", diff)
 	}
 	at := third.Timestamp.UnixMilli()

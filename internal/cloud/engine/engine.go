@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
 	"time"
 )
 
@@ -110,4 +111,8 @@ type SandboxOptions struct {
 type Volume struct {
 	Dir  string // of the host, absolute
 	Path string // in the sandbox: absolute, and not the root
+	// Clone returns a mount of Dir that is attached nowhere, where only the caller can make
+	// one. Such a volume is only for sandboxes that have many ids. nil: Dir is a directory
+	// as any other.
+	Clone func() (*os.File, error)
 }

@@ -306,7 +306,7 @@ func (r *Registry) add(rec *record) bool {
 	return true
 }
 
-// beginLifeLocked gives a sandbox that begins to run a lifetime from now.
+// beginLifeLocked sets the lifetime of a sandbox that begins to run, from now on.
 func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
 	rec.StartedAt = r.nowLocked()
 	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))

@@ -3,6 +3,7 @@
 package reexec
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,9 +49,13 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	for _, u := range g.Users {
 		homes[u.Name] = u.Home
 	}
+	workdir := config.Workdir
+	if workdir == "" && config.User == "" { // the workdir of the built-in templates, whoever a process runs as
+		workdir = homes[defaultUser]
+	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	daemon, err := envd.New(envd.Options{
-		Users: g.Users, DefaultUser: defaultUser, DefaultWorkdir: homes[defaultUser], Token: config.AccessToken,
+		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), DefaultWorkdir: workdir, Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
 	})
