@@ -37,6 +37,8 @@ var commands = []struct {
 	{[]string{"resume"}, sandbox.NewCmdResume},
 	{[]string{"fork"}, sandbox.NewCmdFork},
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
+	{[]string{"logs"}, sandbox.NewCmdLogs},
+	{[]string{"metrics", "stats"}, sandbox.NewCmdMetrics},
 	{[]string{"code"}, code.NewCmdCode},
 	{[]string{"snapshot"}, snapshot.NewCmdSnapshot},
 	{[]string{"template", "tpl"}, template.NewCmdTemplate},

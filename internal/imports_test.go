@@ -106,7 +106,7 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/templates" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/tlsdoor internal/cloud/volumes internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/builds": "internal/clip internal/cloud/envdclient internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
@@ -114,7 +114,7 @@ var imports = map[string]string{
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/store internal/cloud/templates internal/cloud/volumes internal/protocol",
+		" internal/cloud/requestlog internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
@@ -147,7 +147,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/hello",
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
-	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty" +
+	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
@@ -164,13 +164,14 @@ var imports = map[string]string{
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
-	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
+	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/shortage":   "",
 	"internal/cloud/store":      "",
 	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
+	"internal/cloud/telemetry":  "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",
 }

@@ -60,6 +60,7 @@ var withoutParams = map[string]string{
 	"api.TeamService.List":           "the API has no field",
 	"api.SandboxService.Get":         "the API has no field",
 	"api.SandboxService.Kill":        "as Get",
+	"api.SandboxService.MetricsOf":   "the API has one field",
 	"api.SandboxService.Refresh":     "the API has one field",
 	"api.SandboxService.SetLifetime": "the API has one field",
 	"api.SnapshotService.Delete":     "as SandboxService.Kill",

@@ -29,6 +29,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
@@ -73,6 +74,7 @@ type Cloud struct {
 	engine    engine.Engine
 	store     *store.Store
 	volumes   *volumes.Registry
+	telemetry *telemetry.Registry
 	builds    *builds.Builder
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
@@ -102,7 +104,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	o.Limits = o.Limits.WithDefaults()
-	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
+	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = orAbsent(pyenv.Find(ctx)); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
@@ -136,7 +138,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = append(undo, listener.Close)
 	c.engine, err = open(ctx, room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
+		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: c.logger("engine"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -162,7 +164,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	cache := builds.OpenCache(c.store, kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	kept.Sweep()
 	report := c.engine.Report()
@@ -175,9 +177,9 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes,
-		Store: c.store, Rate: o.Rate, Logger: o.Logger,
+		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -206,6 +208,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.builds.Close()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
+	c.telemetry.Close()
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,
 	// whatever modes it has, before the engine removes the directory of the instance.
 	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engine.Close(), os.RemoveAll(dir))

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"net"
@@ -30,6 +31,7 @@ import (
 
 // launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
 	r, err := c.open(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -59,6 +61,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 	}
 	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
 		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared,
+		Tell: func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 	})
 	if err != nil {
 		release()
@@ -71,6 +74,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 			return conn, edgeError(err)
 		},
 	})
+	c.telemetry.Run(spec.ID, sandbox.Usage)
 	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, release: release}, nil
 }
 
@@ -120,9 +124,13 @@ func (c *Cloud) wake(ctx context.Context, id string) error {
 
 // tellDenial logs that a sandbox was denied a connection.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
-	c.options.Logger.InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
+	c.logger("network").InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
+
+// logger returns a logger whose entries about a sandbox also go to that sandbox's log, as
+// name's.
+func (c *Cloud) logger(name string) *slog.Logger { return c.telemetry.Logger(c.options.Logger, name) }
 
 // warmConfig returns the configuration of the process that kernels are forked
 // from, nil if there is no Python for it.
@@ -185,10 +193,11 @@ type reachable struct {
 
 func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
+	r.cloud.telemetry.Rest(r.id)
 	err := r.Sandbox.Close()
 	r.release()
 	if n := r.denials.Count(); n > 0 {
-		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
+		r.cloud.logger("network").InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}
 	return err
 }
@@ -196,8 +205,9 @@ func (r *reachable) Close() error {
 // Pause ends the connections into the sandbox and stops it.
 func (r *reachable) Pause(ctx context.Context) error {
 	r.cloud.router.Pause(r.id)
+	r.cloud.telemetry.Rest(r.id)
 	if err := r.Freeze(ctx); err != nil {
-		r.cloud.router.Resume(r.id)
+		r.run()
 		return err
 	}
 	return nil
@@ -208,8 +218,14 @@ func (r *reachable) Resume(ctx context.Context) error {
 	if err := r.Thaw(ctx); err != nil {
 		return err
 	}
-	r.cloud.router.Resume(r.id)
+	r.run()
 	return nil
+}
+
+// run lets the sandbox be reached and measured.
+func (r *reachable) run() {
+	r.cloud.router.Resume(r.id)
+	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
 // Checkpoint saves the files of the sandbox, which stops for that time; connections into

@@ -47,7 +47,7 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 		clients["command-"+generation] = func(t *testing.T, cloud []string) {
 			o := officialCommand(t, generation, cloud)
 			id := o.create(t)
-			for _, arguments := range [][]string{{"list"}, {"info", id}, {"pause", id}, {"resume", id}, {"exec", id, "true"}, {"kill", id}} {
+			for _, arguments := range [][]string{{"list"}, {"info", id}, {"logs", id}, {"metrics", id}, {"pause", id}, {"resume", id}, {"exec", id, "true"}, {"kill", id}} {
 				o.must(t, slices.Concat([]string{"sandbox"}, arguments)...)
 			}
 			name, _ := o.createTemplate(t)

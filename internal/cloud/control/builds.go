@@ -3,7 +3,6 @@ package control
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -149,12 +148,10 @@ type logEntry struct {
 func logEntries(lines []templates.Entry) []logEntry {
 	answer := make([]logEntry, len(lines))
 	for i, line := range lines {
-		answer[i] = logEntry{line.At, line.Message, levelNames[line.Level], line.Step}
+		answer[i] = logEntry{line.At, line.Message, levelName(line.Level), line.Step}
 	}
 	return answer
 }
-
-var levelNames = map[slog.Level]string{slog.LevelDebug: "debug", slog.LevelInfo: "info", slog.LevelWarn: "warn", slog.LevelError: "error"}
 
 // failureAnswer says why a build failed.
 type failureAnswer struct {
@@ -211,16 +208,14 @@ func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
 	if source := query.Get("source"); source != "" && source != "temporary" && source != "persistent" {
 		return invalid("source must be temporary or persistent")
 	}
-	if query.Get("cursor") != "" {
-		ms, err := strconv.ParseInt(query.Get("cursor"), 10, 64)
-		if err != nil || ms < 0 {
-			return invalid("cursor must be a time in milliseconds")
-		}
-		if selection.Backward {
-			selection.Until = time.UnixMilli(ms)
-		} else {
-			selection.From = time.UnixMilli(ms)
-		}
+	cursor, err := millisecond(query, "cursor")
+	if err != nil {
+		return err
+	}
+	if selection.Backward {
+		selection.Until = cursor
+	} else {
+		selection.From = cursor
 	}
 	writeJSON(w, http.StatusOK, struct {
 		Logs []logEntry `json:"logs"`
@@ -246,17 +241,8 @@ func (s *Service) findBuild(r *http.Request) (builds.Status, url.Values, error) 
 
 // selectLines reads which lines of a log are asked for.
 func selectLines(query url.Values) (selection builds.Select, err error) {
-	selection.Level = slog.LevelDebug
-	if name := query.Get("level"); name != "" {
-		known := false
-		for level, n := range levelNames {
-			if n == name {
-				selection.Level, known = level, true
-			}
-		}
-		if !known {
-			return selection, invalid("level must be debug, info, warn or error")
-		}
+	if selection.Level, err = leastLevel(query); err != nil {
+		return selection, err
 	}
 	selection.Limit, err = wholeNumber(query, "limit", maxPage)
 	if err == nil && selection.Limit > maxPage {

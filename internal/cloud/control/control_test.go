@@ -28,6 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
@@ -41,6 +42,7 @@ type service struct {
 	*Service
 	registry *lifecycle.Registry
 	fakes    *lifecycletest.Fakes
+	kept     *telemetry.Registry
 	builder  *builds.Builder
 	log      requestlog.Log
 	url      string
@@ -49,7 +51,9 @@ type service struct {
 func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	t.Helper()
 	s := &service{fakes: &lifecycletest.Fakes{}}
-	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
+	s.kept = telemetry.New(telemetry.Options{CPUs: 2})
+	t.Cleanup(s.kept.Close)
+	o := lifecycle.Options{Launch: s.fakes.Launch, Ended: s.kept.End, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {
 		c(&o)
 	}
@@ -58,7 +62,8 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	all := templates.Open(templates.Options{Store: o.Store, Layers: o.Layers})
 	s.builder = newBuilder(t, o.Store, o.Layers, all)
 	s.Service = New(Options{
-		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
+		Telemetry: s.kept,
+		Key:       testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
 		Templates: all, Builds: s.builder,
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
@@ -213,7 +218,6 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
 		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
 		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
-		{"GET", "/sandboxes/" + id + "/metrics", ``, 501, "not supported by this local cloud: metrics of sandboxes"},
 		{"POST", "/v3/templates", `{}`, 400, "validation error: name is missing"},
 		{"DELETE", "/templates/team%2Fname%3Atag", ``, 404, "template 'team/name:tag' not found"},
 		{"GET", "/templates/aliases/nope", ``, 404, "template 'nope' not found"},

@@ -62,9 +62,18 @@
 // service: a path that exists is 409 without force, and so is deleting a volume that a
 // sandbox has, running or paused.
 //
+// # Metrics and logs
+//
+// A sandbox that runs is measured every 5 seconds, and once more for whoever asks when there
+// is no sample as young; what was measured lasts as long as the sandbox. GET
+// /sandboxes/metrics leaves out sandboxes that it does not know. Logs stay for an hour after
+// the end of the sandbox, without which they would be 404, and end with the server. Of the
+// first generation's parameters, a limit above 1000 means 1000. Lists may be shorter than
+// asked for, and then go on: an answer has some MiB at most.
+//
 // # What it does not
 //
-// Metrics and logs and secrets are answered with 501. Fields of a create request that are known but not supported (mcp,
+// Secrets and the metrics of teams are answered with 501. Fields of a create request that are known but not supported (mcp,
 // iam, and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in
 // the request log.

@@ -29,10 +29,10 @@ func (s *Service) routes() *http.ServeMux {
 		"/sandboxes/{id}/fork":              {"POST": s.fork},
 		"/sandboxes/{id}/snapshots":         {"POST": s.snapshot},
 		"/sandboxes/{id}/network":           {"PUT": s.setNetwork},
-		"/sandboxes/{id}/metrics":           {"GET": s.unservedSandbox("metrics of sandboxes")},
-		"/sandboxes/{id}/logs":              {"GET": s.unservedSandbox("logs of sandboxes")},
-		"/v2/sandboxes/{id}/logs":           {"GET": s.unservedSandbox("logs of sandboxes")},
-		"/sandboxes/metrics":                {"GET": unserved("metrics of sandboxes")},
+		"/sandboxes/{id}/metrics":           {"GET": s.metrics},
+		"/sandboxes/{id}/logs":              {"GET": s.logs(s.logs1)},
+		"/v2/sandboxes/{id}/logs":           {"GET": s.logs(s.logs2)},
+		"/sandboxes/metrics":                {"GET": s.metricsOf},
 		"/snapshots":                        {"GET": s.listSnapshots},
 		pathTeams:                           {"GET": s.teams},
 		pathKeys:                            {"GET": s.listKeys, "POST": s.createKey},
@@ -92,17 +92,6 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 func unserved(what string) handler {
 	return func(http.ResponseWriter, *http.Request) error {
 		return errorf(http.StatusNotImplemented, "not supported by this local cloud: %s", what)
-	}
-}
-
-// unservedSandbox is unserved for what belongs to a sandbox. That a sandbox does not
-// exist comes first: clients take a 404 as an answer, and a 501 as a failure.
-func (s *Service) unservedSandbox(what string) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := s.find(r); err != nil {
-			return err
-		}
-		return unserved(what)(w, r)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -42,7 +43,8 @@ type Options struct {
 	Templates   *templates.Registry
 	Builds      *builds.Builder // of Templates
 	Volumes     *volumes.Registry
-	Store       *store.Store // the caller closes it after the last request
+	Telemetry   *telemetry.Registry // nil: nothing has logs or metrics
+	Store       *store.Store        // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
 }
@@ -54,6 +56,7 @@ type Service struct {
 	templates *templates.Registry
 	builds    *builds.Builder
 	volumes   *volumes.Registry
+	telemetry *telemetry.Registry
 	keys      *keyring
 	mux       *http.ServeMux
 	contents  *http.ServeMux // of volumes
@@ -65,8 +68,11 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Telemetry == nil {
+		o.Telemetry = telemetry.New(telemetry.Options{})
+	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
 	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }

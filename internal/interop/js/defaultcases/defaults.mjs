@@ -8,6 +8,7 @@ test('calls of a sandbox', async () => {
   const sandbox = await Sandbox.create()
   try {
     await sandbox.getInfo()
+    await sandbox.getMetrics()
     await Sandbox.list().nextItems()
     await Sandbox.list({ query: { metadata } }).nextItems()
     await sandbox.setTimeout(60_000)

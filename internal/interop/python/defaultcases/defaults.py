@@ -11,6 +11,7 @@ async def calls_of_a_sandbox(_):
     sandbox = await Core.create()
     try:
         await sandbox.get_info()
+        await sandbox.get_metrics()
         await Core.list().next_items()
         await Core.list(query=SandboxQuery(metadata=METADATA)).next_items()
         await sandbox.set_timeout(60)

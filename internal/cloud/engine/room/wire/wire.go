@@ -39,6 +39,7 @@ const (
 	KindEgressed Kind = "egressed" // server to envd, with the stream
 	KindRefused  Kind = "refused"  // server to envd, instead of what it asked for
 	KindTerminal Kind = "terminal" // envd to server; back, with both ends
+	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
 	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
 )
 
