@@ -60,6 +60,7 @@ var imports = map[string]string{
 	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/prepared":                 "api sandbox sandbox/local sandbox/template",
 	"examples/preview":                  "sandbox sandbox/local",
 	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
 	"examples/quickstart/wheels":        "",
