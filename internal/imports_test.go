@@ -63,6 +63,7 @@ var imports = map[string]string{
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
 	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
+	"examples/prepared":                 "api sandbox sandbox/local sandbox/template",
 	"examples/preview":                  "sandbox sandbox/local",
 	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
 	"examples/quickstart/wheels":        "",

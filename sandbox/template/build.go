@@ -228,8 +228,31 @@ func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID
 		return false, err
 	}
 	defer func() { err = errors.Join(err, archive.Close()) }()
-	// The transport closes what it sends, and this file is removed when it is closed.
-	return true, client.Templates.Upload(ctx, to, io.LimitReader(archive, archive.size), archive.size)
+	for attempt := 1; ; attempt++ {
+		// Not the file itself: the transport closes what it sends.
+		err = client.Templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
+		if err == nil || attempt == maxUploads || !errors.Is(err, api.ErrRetryable) {
+			return true, err
+		}
+		if err := pause(ctx, time.Duration(attempt)*time.Second); err != nil {
+			return false, err
+		}
+	}
+}
+
+// maxUploads is how often an archive is sent to a storage that fails.
+const maxUploads = 3
+
+// pause waits, and fails with its cause when ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // describe returns what a step does, in one line.

@@ -29,6 +29,7 @@ type fake struct {
 	lines  int              // of the log
 	has    map[string]bool  // hashes
 	fail   map[string]int   // statuses of calls, by the method and the route
+	away   map[string]int   // calls that are answered with 503 before they are served
 
 	mu       sync.Mutex
 	asked    []string
@@ -55,6 +56,11 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	} {
 		routes.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
 			f.asked = append(f.asked, strings.Split(route, "/{")[0])
+			if f.away[route] > 0 {
+				f.away[route]--
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
 			if status := f.fail[route]; status != 0 {
 				w.WriteHeader(status)
 				_, _ = io.WriteString(w, `{"code":400,"message":"no"}`)
@@ -247,6 +253,33 @@ func TestWaitOfAnotherProgram(t *testing.T) {
 	err := Wait(t.Context(), f.client(t), &Built{TemplateID: "other", BuildID: "b"}, nil)
 	if want := `template: build b of "other" failed: its status is "cancelled"`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A storage and a service that are away for a while do not end a build.
+func TestBuildSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	const status, upload = "GET /templates/t/builds/b/status", "PUT /upload/{hash}"
+	dir := tree(t, map[string]string{"a": "a"})
+	d := FromBase().Copy("a", "/a", nil)
+	for _, test := range []struct {
+		away map[string]int
+		want error
+	}{
+		{map[string]int{upload: 2, status: 20}, nil},
+		{map[string]int{upload: 3}, api.ErrUnavailable},
+		{map[string]int{status: 1000}, api.ErrUnavailable},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{states: []api.BuildState{{Status: api.BuildReady}}, away: test.away}
+			began := time.Now()
+			if _, err := Build(t.Context(), f.client(t), "a", d, &BuildParams{Dir: dir}); !errors.Is(err, test.want) {
+				t.Errorf("away %v: got %v, want %v", test.away, err, test.want)
+			}
+			if passed := time.Since(began); passed > 2*time.Minute {
+				t.Errorf("away %v: it took %v, want two minutes at most", test.away, passed)
+			}
+		})
 	}
 }
 

@@ -18,6 +18,8 @@ const (
 	// and less often, up to slowest, while it has not.
 	fastest = 200 * time.Millisecond
 	slowest = 2 * time.Second
+	// outage is how long the service may be away meanwhile: the build goes on.
+	outage = time.Minute
 	// keptLines is how many lines a BuildError has.
 	keptLines = 20
 )
@@ -37,7 +39,7 @@ func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) 
 	}
 	state, err := w.untilEnd(ctx)
 	switch {
-	case ctx.Err() != nil && err != nil:
+	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("template: stopped waiting for build %s of template %s, which goes on: %w", built.BuildID, built.TemplateID, context.Cause(ctx))
 	case err != nil:
 		return fmt.Errorf("template: wait for build %s of template %s: %w", built.BuildID, built.TemplateID, err)
@@ -59,24 +61,23 @@ type waiting struct {
 
 // untilEnd returns the last state of the build, when all of its log has been read.
 func (w *waiting) untilEnd(ctx context.Context) (*api.BuildState, error) {
-	pause := fastest
+	interval, answered := fastest, time.Now()
 	for {
 		state, err := w.ask(ctx)
-		if err != nil {
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case ctx.Err() != nil || !errors.Is(err, api.ErrRetryable) || time.Since(answered) > outage:
 			return nil, err
 		}
-		if state.Status != api.BuildWaiting && state.Status != api.BuildBuilding {
+		if err == nil && state.Status != api.BuildWaiting && state.Status != api.BuildBuilding {
 			return state, w.drain(ctx, state)
 		}
-		if pause = min(pause*3/2, slowest); len(state.Logs) > 0 {
-			pause = fastest
+		if interval = min(interval*3/2, slowest); err == nil && len(state.Logs) > 0 {
+			interval = fastest
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
+		if err := pause(ctx, interval); err != nil {
+			return nil, err
 		}
 	}
 }
