@@ -63,7 +63,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	if err != nil && config.User != "" {
 		// Its account was removed. The sandbox starts all the same: it may have been paused,
 		// and nobody could get at its files otherwise.
-		logger.Warn("the default user is gone", "user", config.User, "error", err)
+		logger.WarnContext(ctx, "the default user is gone", "user", config.User, "error", err)
 		options.DefaultUser = defaultUser
 		daemon, err = envd.New(options)
 	}
