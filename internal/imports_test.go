@@ -34,6 +34,7 @@ var imports = map[string]string{
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog",
+	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
@@ -49,8 +50,9 @@ var imports = map[string]string{
 	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
-	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
+	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
@@ -60,6 +62,7 @@ var imports = map[string]string{
 	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
 	"examples/prepared":                 "api sandbox sandbox/local sandbox/template",
 	"examples/preview":                  "sandbox sandbox/local",
 	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
@@ -242,6 +245,43 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 	for _, client := range []string{"api", "sandbox", "sandbox/template", "state"} {
 		reach(client, nil)
+	}
+}
+
+// tracing are the packages that know OpenTelemetry; all others have hooks.
+var tracing = []string{"cli/internal/tracing", "examples/observability", "sandbox/otel"}
+
+// TestOnlyTracingImportsOTel checks that a program that traces nothing links nothing
+// of OpenTelemetry.
+func TestOnlyTracingImportsOTel(t *testing.T) {
+	t.Parallel()
+	statSources(t)
+	var found []string
+	for _, p := range list(t, "linux") {
+		if slices.ContainsFunc(p.Imports, func(path string) bool { return strings.HasPrefix(path, "go.opentelemetry.io/") }) {
+			found = append(found, relative(p.ImportPath))
+		}
+	}
+	if slices.Sort(found); !slices.Equal(found, tracing) {
+		t.Errorf("%v import OpenTelemetry, want %v", found, tracing)
+	}
+	var reach func(name string)
+	reached := map[string]bool{}
+	reach = func(name string) {
+		if !reached[name] {
+			reached[name] = true
+			for _, imported := range strings.Fields(imports[name]) {
+				reach(imported)
+			}
+		}
+	}
+	for _, core := range []string{"api", "sandbox", "sandbox/agent", "sandbox/local", "sandbox/sandboxtest", "state"} {
+		reach(core)
+	}
+	for _, name := range tracing {
+		if reached[name] {
+			t.Errorf("the core links %s, want only hooks there", name)
+		}
 	}
 }
 

@@ -130,6 +130,8 @@ var channels = map[string]string{
 var foreign = map[string]string{
 	"sandbox.WithInterceptors":      "connectrpc.com/connect",
 	"sandbox.Sandbox.DialWebsocket": "github.com/gorilla/websocket",
+	"otel.WithTracing":              "go.opentelemetry.io/otel/trace",
+	"otel.AgentTrace":               "go.opentelemetry.io/otel/trace",
 }
 
 // anything lists where a value of any type is meant. Package state, whose subject
@@ -165,6 +167,8 @@ var sameNames = map[string]string{
 	"Option":         "an option of the package",
 	"Sandbox":        "one thing: that of api is what the API says about it",
 	"Volume":         "one thing: that of api is what the API says about it",
+	"Params":         "those of the one thing that the package is for",
+	"Trace":          "each has the hooks of its package",
 }
 
 // TestSurface holds the exported API to rules.

@@ -122,6 +122,12 @@ func (u *volumeUpload) addDir(ctx context.Context, name, to string, entry fs.Dir
 	if err != nil {
 		return u.volume.failed("mkdir", to, err)
 	}
+	if made.Mode&0o700 != 0o700 { // it was there, and is closed
+		if err := u.volume.SetAttributes(ctx, to, &VolumeAttributesParams{Mode: &open}); err != nil {
+			return err
+		}
+		made.Mode = open
+	}
 	if name != "." && made.Mode&0o777 != mode {
 		u.modes = append(u.modes, dirMode{to, mode})
 	}

@@ -206,7 +206,9 @@ func (c *Cloud) shutDown(dir string) error {
 	c.builds.Close()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.engine.Close(), c.volumes.Close(), c.store.Close(), os.RemoveAll(dir))
+	// A store that ends with the instance removes what sandboxes left in volumes and layers,
+	// whatever modes it has, before the engine removes the directory of the instance.
+	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engine.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https

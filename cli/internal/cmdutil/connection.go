@@ -212,6 +212,7 @@ func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 // ClientOptions returns the options that the global flags set.
 func (f *Factory) ClientOptions() []sandbox.Option {
 	options := []sandbox.Option{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
+	options = append(options, f.tracing.Options()...)
 	if f.flags.apiURL != "" {
 		options = append(options, sandbox.WithAPIURL(f.flags.apiURL))
 	}

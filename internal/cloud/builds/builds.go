@@ -93,8 +93,6 @@ type Builder struct {
 	uploads *Uploads
 	turn    chan struct{} // of maxRunning
 	work    sync.WaitGroup
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
 
 	mu     sync.Mutex
 	jobs   map[string]*job
@@ -120,9 +118,7 @@ func New(o Options) *Builder {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Cap = cmp.Or(o.Cap, DefaultCap)
-	b := &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
-	b.ctx, b.cancel = context.WithCancelCause(context.Background())
-	return b
+	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
 }
 
 // Uploads returns the archives that steps copy files from.
@@ -160,7 +156,7 @@ func overlap(a, b []string) bool {
 func (b *Builder) fail(template, id string, f templates.Failure) {
 	err := b.options.Templates.Fail(template, id, f)
 	if _, refused := errors.AsType[*templates.Error](err); err != nil && !refused {
-		b.options.Logger.ErrorContext(b.ctx, "that a build failed cannot be stored", "template", template, "build", id, "error", err)
+		b.options.Logger.ErrorContext(context.Background(), "that a build failed cannot be stored", "template", template, "build", id, "error", err)
 	}
 }
 
@@ -198,7 +194,7 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 			other.cancel(errSuperseded)
 		}
 	}
-	ctx, cancel := context.WithCancelCause(b.ctx)
+	ctx, cancel := context.WithCancelCause(context.Background())
 	var archives []string
 	for _, step := range spec.Steps {
 		archives = append(archives, step.FilesHash)
@@ -318,7 +314,9 @@ func (b *Builder) Drop(template string) {
 func (b *Builder) Close() {
 	b.mu.Lock()
 	b.closed = true
+	for _, j := range b.order {
+		j.cancel(errEnded)
+	}
 	b.mu.Unlock()
-	b.cancel(errEnded)
 	b.work.Wait()
 }

@@ -242,7 +242,7 @@ func (r *run) closeSandbox() {
 	}
 	r.inside.client.Close()
 	if err := r.inside.Close(); err != nil {
-		r.options.Logger.WarnContext(r.ctx, "the sandbox of a build", "build", r.job.id, "error", err)
+		r.options.Logger.WarnContext(context.Background(), "the sandbox of a build", "build", r.job.id, "error", err)
 	}
 	r.inside.base.Release()
 	r.inside = nil

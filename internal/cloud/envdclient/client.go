@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -87,7 +86,7 @@ func (c *Client) Run(ctx context.Context, command Command) error {
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
+	defer func() { _ = stream.Close() }() // what matters was received
 	for stream.Receive() {
 		switch event := stream.Msg().GetEvent().GetEvent().(type) {
 		case *process.ProcessEvent_Data:
@@ -109,19 +108,22 @@ func (c *Client) Run(ctx context.Context, command Command) error {
 
 // Start starts a command that runs on when Start returns.
 func (c *Client) Start(ctx context.Context, command Command) error {
-	ctx, cancel := context.WithCancel(withoutDeadline(ctx)) // which envd would hold the command to
-	defer cancel()
-	stream, err := c.start(ctx, command)
+	// Without the deadline of ctx, which envd would hold the command to.
+	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	stream, err := c.start(lasting, command)
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
+	defer func() { _ = stream.Close() }() // what matters was received
 	for stream.Receive() {
 		if stream.Msg().GetEvent().GetStart() != nil {
 			return nil
 		}
 	}
-	return failure(ctx, stream.Err(), "it did not start")
+	return failure(lasting, stream.Err(), "it did not start")
 }
 
 func (c *Client) start(ctx context.Context, command Command) (*connect.ServerStreamForClient[process.StartResponse], error) {
@@ -173,13 +175,6 @@ func failure(ctx context.Context, err error, otherwise string) error {
 	}
 	return err
 }
-
-// withoutDeadline returns a context that ends with ctx and has no deadline of its own.
-func withoutDeadline(ctx context.Context) context.Context { return noDeadline{ctx} }
-
-type noDeadline struct{ context.Context }
-
-func (noDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // WriteFile writes a file of size bytes, which belongs to a user from then on.
 func (c *Client) WriteFile(ctx context.Context, path, user string, content io.Reader, size int64) error {

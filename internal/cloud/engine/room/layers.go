@@ -109,12 +109,15 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 	if err := r.haveLayers(); err != nil {
 		return err
 	}
+	if len(layers) == 0 {
+		return errors.New("there are none")
+	}
+	if err := checkClean(dir); err != nil {
+		return err
+	}
 	manifests, err := r.readLayers(layers, false)
 	if err != nil {
 		return err
-	}
-	if len(layers) == 0 {
-		return errors.New("there are none")
 	}
 	m := layer.Manifest{Layout: r.layout(), Whole: manifests[0].Whole, Trees: []string{""}}
 	for _, l := range manifests {
@@ -126,7 +129,7 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 	}
 	top := commonParent(append([]string{dir}, layers...))
 	below := func(parts ...string) string {
-		path, _ := filepath.Rel(top, filepath.Join(parts...)) // both are absolute, or the check of the first one failed
+		path, _ := filepath.Rel(top, filepath.Join(parts...)) // both are absolute
 		return path
 	}
 	spec := wire.LayersSpec{}
@@ -159,14 +162,22 @@ func commonParent(paths []string) string {
 	return parent
 }
 
+func checkClean(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+		return fmt.Errorf("%q is not a clean absolute path", dir)
+	}
+	return nil
+}
+
 // readLayers reads what is in layers, and whether they belong together if a sandbox is to
 // have them.
 func (r *Room) readLayers(dirs []string, forUse bool) (manifests []layer.Manifest, err error) {
 	for i, dir := range dirs {
-		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
-			return nil, fmt.Errorf("layer %q: not a clean absolute path", dir)
+		var m layer.Manifest
+		err := checkClean(dir)
+		if err == nil {
+			m, err = layer.Read(dir)
 		}
-		m, err := layer.Read(dir)
 		if err == nil && m.Layout != r.layout() {
 			err = fmt.Errorf("%w: with %s, and here there are sandboxes with %s", saved.ErrLayout, m.Layout, r.layout())
 		}
@@ -217,6 +228,9 @@ func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, 
 // sandbox and a mount of dir in which these are 0 and up, so that it has no rights over
 // any other file of the host.
 func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, files ...*os.File) (wire.Message, error) {
+	if err := checkClean(dir); err != nil {
+		return wire.Message{}, err
+	}
 	slot, err := r.takeSlot()
 	if err != nil {
 		return wire.Message{}, err

@@ -44,7 +44,7 @@ func BenchmarkLayers(b *testing.B) {
 			if err := s.Close(); err != nil {
 				b.Fatal(err)
 			}
-			time.Sleep(100 * time.Millisecond) // in which the next one becomes warm
+			readyWarm(b, r)
 			b.StartTimer()
 		}
 	}
@@ -52,5 +52,40 @@ func BenchmarkLayers(b *testing.B) {
 	b.Run("cold", func(b *testing.B) { start(b, engine.SandboxOptions{Limits: engine.Limits{Processes: 500}}) })
 	for _, n := range []int{1, 12, 20} {
 		b.Run(fmt.Sprintf("%d layers", n), func(b *testing.B) { start(b, engine.SandboxOptions{Layers: layers[:n]}) })
+	}
+}
+
+// BenchmarkUnpack measures how long a layer takes to be made of saved files.
+func BenchmarkUnpack(b *testing.B) {
+	for name, command := range map[string]string{
+		"one of 100 MB":   "head -c 100M /dev/urandom > $TMPDIR/big",
+		"10000 of 100 MB": "python3 -c 'import os\nfor i in range(10000): open(\"/tmp/%d\" % i, \"wb\").write(os.urandom(10000))'",
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := newRoomOn(b, engine.Full)
+			s := newSandbox(b, r, engine.SandboxOptions{})
+			if got := sh(b, s, command); got.Status != 0 {
+				b.Fatalf("%+v", got)
+			}
+			freeze(b, s)
+			var merged time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				dir := layerDir(b)
+				if err := s.Save(b.Context(), dir); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if err := r.Unpack(b.Context(), dir); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				began := time.Now()
+				mergeOf(b, r, dir)
+				merged += time.Since(began)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(merged.Milliseconds())/float64(b.N), "merge-ms")
+		})
 	}
 }

@@ -53,20 +53,14 @@ func newLayeredRoom(t testing.TB) (r *Room, tree string) {
 	return r, tree
 }
 
-// layerDir makes a directory for a layer, on a disk and not where each test has its own
-// tree. What is in it may lock out its owner.
+// layerDir makes a directory for a layer. What is in it may lock out its owner, and be
+// deeper than paths may be long.
 func layerDir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "layer-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
 	t.Cleanup(func() {
 		if out, err := exec.Command("chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
 		}
 	})
 	return dir
@@ -262,7 +256,7 @@ func TestLayersRefused(t *testing.T) {
 		want   string
 	}{
 		"missing":            {[]string{first, "/nowhere/layer"}, "", "/nowhere/layer"},
-		"relative":           {[]string{"layer"}, "", "not a clean absolute path"},
+		"relative":           {[]string{"layer"}, "", "is not a clean absolute path"},
 		"not a layer":        {[]string{files}, "", layer.ErrDamaged.Error()},
 		"in another order":   {[]string{second, first}, "", "not on the layers that it was made on"},
 		"without the first":  {[]string{second}, "", "not on the layers that it was made on"},
@@ -286,6 +280,13 @@ func TestLayersRefused(t *testing.T) {
 	}
 	if err := r.Merge(t.Context(), []string{first, "/nowhere/layer"}, layerDir(t)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("merged with one that is missing: got %v, want %v", err, os.ErrNotExist)
+	}
+	for what, err := range map[string]error{
+		"unpack": r.Unpack(t.Context(), "relative"), "merge": r.Merge(t.Context(), []string{first}, "relative"), "try": r.CheckLayers(t.Context(), "relative"), "merge nothing": r.Merge(t.Context(), nil, layerDir(t)),
+	} {
+		if err == nil {
+			t.Errorf("%s: got no error", what)
+		}
 	}
 	none := newRoomOn(t, engine.None)
 	_, start := none.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Layers: []string{first}})
@@ -359,9 +360,11 @@ func TestUnpackFails(t *testing.T) {
 	if err := r.Unpack(ended, put(layerDir(t), text)); !errors.Is(err, stopped) {
 		t.Errorf("with an ended context: got %v, want %v", err, stopped)
 	}
-	if len(r.slots) != 1 {
-		t.Errorf("got %d slots in use, want that of the sandbox", len(r.slots))
+	readyWarm(t, r)
+	if r.mu.Lock(); len(r.slots) != 2 {
+		t.Errorf("got %d slots in use, want those of the sandbox and of the warm one", len(r.slots))
 	}
+	r.mu.Unlock()
 	if !r.ranged() {
 		return // this user cannot make a small disk
 	}

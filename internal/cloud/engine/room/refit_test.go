@@ -32,7 +32,7 @@ func TestRefit(t *testing.T) {
 	above := newSandbox(t, r, engine.SandboxOptions{ID: "above", Layers: layers})
 	wantOutput(t, above, "user", "echo more >> file", "")
 	const look = "hostname; getent hosts $(hostname) | wc -l; df -m --output=size / /dev/shm | tail -2; " +
-		"grep MemTotal /proc/meminfo; cat /proc/sys/user/max_user_namespaces; nproc; ls -A / /dev /tmp; find /sys; awk '{print $5, $6}' /proc/self/mountinfo; cat ~user/file; echo more > /tmp/x"
+		"grep MemTotal /proc/meminfo; cat /proc/sys/user/max_user_namespaces; nproc; ls -A / /dev /tmp; find /sys | sort; awk '{print $5, $6}' /proc/self/mountinfo; cat ~user/file; echo more > /tmp/x"
 	for name, o := range map[string]engine.SandboxOptions{
 		"layers":                {Layers: layers},
 		"saved files":           {Files: saveTo(t, s)},

@@ -3,7 +3,6 @@
 package inside
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,7 +136,7 @@ func mergeTree(dir *os.File, spec wire.MergeSpec) error {
 		return err
 	}
 	defer to.Close()
-	return layer.Merge(context.Background(), to, from, spec.Below)
+	return layer.Merge(to, from, spec.Below)
 }
 
 // tryLayers makes two layers in dir, and looks at them through an overlay as a sandbox

@@ -16,7 +16,7 @@ import (
 )
 
 // startMounter starts the process that can replace the file system of a warm sandbox, until
-// somebody gets it. The second stage, which has no rights any more, is its parent.
+// somebody gets it. Its parent is what becomes the second stage.
 func startMounter(fd3 *os.File) error {
 	defer fd3.Close()
 	fd, err := unix.FcntlInt(hello.BinaryFD, unix.F_DUPFD_CLOEXEC, 0)

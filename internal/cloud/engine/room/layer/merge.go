@@ -3,7 +3,6 @@
 package layer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,26 +16,21 @@ import (
 // highest first. Files are not copied: they get one more name each, which requires that
 // all are on one mount. below says that there is something else below all of them, which
 // what is removed or replaced in them is about.
-func Merge(ctx context.Context, to *os.File, from []*os.File, below bool) error {
-	return merger{ctx}.directory(to, from, below, "/", 0)
+func Merge(to *os.File, from []*os.File, below bool) error {
+	return mergeDirectory(to, from, below, "/", 0)
 }
-
-type merger struct{ ctx context.Context }
 
 // maxDepth bounds how deep directories are, which costs descriptors in every layer.
 const maxDepth = 4000
 
-// directory fills to, and gives it the attributes of the highest directory.
-func (m merger) directory(to *os.File, from []*os.File, below bool, in string, depth int) error {
+// mergeDirectory fills to, and gives it the attributes of the highest directory.
+func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%.1000q: it is more than %d directories deep", in, maxDepth)
 	}
 	whiteouts, seen := false, make(map[string]bool)
 	for i, dir := range from {
 		for {
-			if err := context.Cause(m.ctx); err != nil {
-				return err
-			}
 			names, err := dir.Readdirnames(1000)
 			for _, name := range names {
 				if seen[name] {
@@ -45,7 +39,7 @@ func (m merger) directory(to *os.File, from []*os.File, below bool, in string, d
 				if len(from) > 1 {
 					seen[name] = true
 				}
-				whiteout, err := m.entry(to, name, from[i:], below, path.Join(in, name), depth)
+				whiteout, err := mergeEntry(to, name, from[i:], below, path.Join(in, name), depth)
 				if err != nil {
 					return err
 				}
@@ -69,15 +63,15 @@ func (m merger) directory(to *os.File, from []*os.File, below bool, in string, d
 	return nil
 }
 
-// entry makes what is called name in the first of the directories from, together with
+// mergeEntry makes what is called name in the first of the directories from, together with
 // what is below it, and reports whether it made a whiteout.
-func (m merger) entry(to *os.File, name string, from []*os.File, below bool, in string, depth int) (whiteout bool, err error) {
+func mergeEntry(to *os.File, name string, from []*os.File, below bool, in string, depth int) (whiteout bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(from[0].Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return false, fmt.Errorf("%.1000q: %w", in, err)
 	}
 	if stat.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return false, m.subdirectory(to, name, from, below, in, depth)
+		return false, mergeSubdirectory(to, name, from, below, in, depth)
 	}
 	if whiteout = isWhiteout(&stat); whiteout && !below {
 		return false, nil // there is nothing that it hides
@@ -88,7 +82,7 @@ func (m merger) entry(to *os.File, name string, from []*os.File, below bool, in 
 	return whiteout, nil
 }
 
-func (m merger) subdirectory(to *os.File, name string, from []*os.File, below bool, in string, depth int) error {
+func mergeSubdirectory(to *os.File, name string, from []*os.File, below bool, in string, depth int) error {
 	dirs, hides, err := together(name, from)
 	defer func() {
 		for _, d := range dirs {
@@ -103,7 +97,7 @@ func (m merger) subdirectory(to *os.File, name string, from []*os.File, below bo
 		return fmt.Errorf("%.1000q: %w", in, err)
 	}
 	defer sub.Close()
-	return m.directory(sub, dirs, below && !hides, in, depth+1)
+	return mergeDirectory(sub, dirs, below && !hides, in, depth+1)
 }
 
 func makeIn(dir *os.File, name string, opaque bool) (sub *os.File, err error) {
