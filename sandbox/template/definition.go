@@ -113,10 +113,11 @@ type CopyParams struct {
 }
 
 // Copy copies files and directories of this machine. The source is a path or a pattern
-// in BuildParams.Dir, with "*", "?", "[a-z]", "{a,b}" and "**"; what .dockerignore and
-// BuildParams.Ignore name is left out. A target that ends in "/", and any for a pattern, is
-// the directory to put it in; what is in a directory goes into the target, not the directory
-// itself. Targets begin at the current directory.
+// in BuildParams.Dir, with "*", "?", "[a-z]" and "**"; what .dockerignore and
+// BuildParams.Ignore name is left out. A file becomes the target, or goes into it if that
+// ends in "/". What is in a directory, and what a pattern matches, goes into the target with
+// its path in that directory, or in the one before the pattern's first such character.
+// Targets begin at the current directory.
 func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 	params := CopyParams{}
 	if p != nil {

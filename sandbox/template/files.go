@@ -117,17 +117,23 @@ func (s *source) find(pattern string) ([]file, error) {
 	return files, nil
 }
 
-// match returns the names that a pattern stands for. A name that is there stands for
-// itself, whatever characters it has.
+// match returns the names that a path or a pattern stands for. Services take what has one
+// of these characters for a pattern, so it cannot be a name.
 func (s *source) match(pattern string) ([]string, error) {
 	_, err := s.root.Lstat(pattern)
-	if err == nil {
-		return []string{pattern}, nil
+	if strings.ContainsAny(pattern, "*?[") {
+		// Braces are none to services.
+		braces := strings.NewReplacer("{", `\{`, "}", `\}`)
+		matches, failed := doublestar.Glob(s.fsys, braces.Replace(pattern), doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
+		if failed == nil && len(matches) == 0 && err == nil {
+			return nil, errors.New("it is read as a pattern, which matches nothing; copy the directory that it is in")
+		}
+		return matches, failed
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return doublestar.Glob(s.fsys, pattern, doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
+	return []string{pattern}, err
 }
 
 func depth(name string) int {

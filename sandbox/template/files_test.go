@@ -68,7 +68,7 @@ func TestFind(t *testing.T) {
 	dir := tree(t, map[string]string{
 		"a.txt": "a", "b.txt": "b", ".env": "secret", "link": "-> a.txt", "nowhere": "-> missing", "outside": "-> /etc",
 		"app/main.py": "m", "app/.dot": "d", "app/deep/er/x.py": "x", "app/deep/y.txt": "y", "app-data": "sorts before what is in app",
-		"app/up": "-> ..", "[id]/page": "p", "node_modules/m/index.js": "j", "node_modules/keep/k.js": "k",
+		"app/up": "-> ..", "[id]/page": "p", "{x}y": "", "node_modules/m/index.js": "j", "node_modules/keep/k.js": "k",
 	})
 	app := []string{"app", "app/.dot", "app/deep", "app/deep/er", "app/deep/er/x.py", "app/deep/y.txt", "app/main.py", "app/up"}
 	tests := []struct {
@@ -85,10 +85,12 @@ func TestFind(t *testing.T) {
 		{pattern: "*.txt", want: []string{"a.txt", "b.txt"}},
 		{pattern: "?.txt", ignore: []string{"b.*"}, want: []string{"a.txt"}},
 		{pattern: "[!a].txt", want: []string{"b.txt"}},
-		{pattern: "{a,b}.txt", want: []string{"a.txt", "b.txt"}},
+		{pattern: "{a,b}.txt", wantErr: "file does not exist"},
+		{pattern: "{x}*", want: []string{"{x}y"}},
 		{pattern: "app*", want: []string{"app", "app-data", "app/.dot", "app/deep", "app/deep/er", "app/deep/er/x.py", "app/deep/y.txt", "app/main.py", "app/up"}},
 		{pattern: "**/*.py", want: []string{"app/deep/er/x.py", "app/main.py"}},
-		{pattern: "[id]", want: []string{"[id]", "[id]/page"}},
+		{pattern: "[id]", wantErr: "it is read as a pattern, which matches nothing"},
+		{pattern: "[[]id]", want: []string{"[id]", "[id]/page"}},
 		{pattern: "link", want: []string{"link"}},
 		{pattern: "nowhere", want: []string{"nowhere"}},
 		{pattern: "out*", want: []string{"outside"}},
@@ -122,7 +124,7 @@ func TestFind(t *testing.T) {
 		})
 	}
 	all, err := open(t, dir).find(".")
-	if err != nil || all[0].name != "." || len(all) != 23 {
+	if err != nil || all[0].name != "." || len(all) != 24 {
 		t.Errorf("everything: got %d files %v and error %v", len(all), namesOf(all), err)
 	}
 }
