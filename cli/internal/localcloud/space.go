@@ -100,7 +100,7 @@ func EmptyCache(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = closeState(s, err) }()
 	for _, table := range []store.Table{store.Cache, store.Uploads} {
 		if err := deleteAll(s, table, func(string) bool { return false }); err != nil {
 			return err

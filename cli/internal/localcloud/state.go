@@ -68,7 +68,7 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 		state.InUse = conflict.InUse
 		state.Space, err = surveySpace(ctx, dir)
 	} else if err == nil {
-		defer func() { err = errors.Join(err, s.Close()) }()
+		defer func() { err = closeState(s, err) }()
 		state.Notes = s.Notes()
 		state.Space, err = spaceOf(ctx, s)
 	}
@@ -102,7 +102,7 @@ func RemoveKept(ctx context.Context, dir, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+	defer func() { err = closeState(s, err) }()
 	files, err := store.Survey(ctx, dir, store.Sandboxes) // also of records that cannot be read
 	if err != nil {
 		return err
@@ -116,6 +116,13 @@ func RemoveKept(ctx context.Context, dir, id string) (err error) {
 func openState(ctx context.Context, dir string) (*store.Store, error) {
 	s, err := store.Open(ctx, dir)
 	return s, Conflict(err)
+}
+
+// closeState closes what openState returned when what was removed there is gone from the
+// disk: that may be why it was removed. It adds to err.
+func closeState(s *store.Store, err error) error {
+	s.Wait()
+	return errors.Join(err, s.Close())
 }
 
 // Conflict makes a *ConflictError of the error that a state directory is in use, and

@@ -29,8 +29,9 @@ func add(t *testing.T, s *layers.Set) string {
 	return id
 }
 
-func left(t *testing.T, dir string) int {
+func left(t *testing.T, st *store.Store, dir string) int {
 	t.Helper()
+	st.Wait()
 	var all []string
 	for _, parent := range []string{"files", "new", "trash"} {
 		names, err := filepath.Glob(filepath.Join(dir, parent, "*"))
@@ -46,7 +47,7 @@ func left(t *testing.T, dir string) int {
 func TestHolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, _ := open(t, dir)
+	s, st := open(t, dir)
 	a, b := add(t, s), add(t, s)
 	dirs, err := s.Hold(a, b)
 	if err != nil || len(dirs) != 2 {
@@ -66,7 +67,7 @@ func TestHolders(t *testing.T) {
 		t.Errorf("got %v for one that nobody held any longer, want ErrGone", err)
 	}
 	s.Release(b) // the failed Hold held neither
-	if n := left(t, dir); n != 0 {
+	if n := left(t, st, dir); n != 0 {
 		t.Errorf("%d directories are left, want none", n)
 	}
 	if dirs, err := s.Hold(); err != nil || dirs != nil {
@@ -85,8 +86,8 @@ func TestFailedSave(t *testing.T) {
 	}); !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
 	}
-	if all, err := st.Records(store.Layers); len(all) != 0 || err != nil || left(t, dir) != 0 {
-		t.Errorf("got %v and error %v, and %d directories, want nothing", all, err, left(t, dir))
+	if all, err := st.Records(store.Layers); len(all) != 0 || err != nil || left(t, st, dir) != 0 {
+		t.Errorf("got %v and error %v, and %d directories, want nothing", all, err, left(t, st, dir))
 	}
 }
 
@@ -99,7 +100,7 @@ func TestSweep(t *testing.T) {
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s, _ = open(t, dir)
+	s, st = open(t, dir)
 	if _, err := s.Hold(named); err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +108,11 @@ func TestSweep(t *testing.T) {
 	if _, err := s.Hold(lost); !errors.Is(err, layers.ErrGone) {
 		t.Errorf("got %v for a layer that nobody named, want ErrGone", err)
 	}
-	if n := left(t, dir); n != 1 {
+	if n := left(t, st, dir); n != 1 {
 		t.Errorf("%d directories are left, want 1", n)
 	}
 	s.Release(named)
-	if n := left(t, dir); n != 0 {
+	if n := left(t, st, dir); n != 0 {
 		t.Errorf("%d directories are left, want none", n)
 	}
 }

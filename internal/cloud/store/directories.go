@@ -119,6 +119,27 @@ func (s *Store) dispose(dir string) error {
 	return s.remove(dir)
 }
 
+// drop moves a directory that no record names to trash, and removes it in the background.
+// What is left is removed when the store is opened the next time.
+func (s *Store) drop(dir string) {
+	s.removing.RLock()
+	defer s.removing.RUnlock()
+	if s.release == nil {
+		return
+	}
+	moved, err := s.discard(dir)
+	if err != nil {
+		return
+	}
+	s.background.Go(func() {
+		s.emptying.Lock()
+		defer s.emptying.Unlock()
+		if !s.closing.Load() {
+			_ = s.dispose(moved)
+		}
+	})
+}
+
 // sweep removes what an earlier process left behind: what no record names.
 func (s *Store) sweep(ctx context.Context) error {
 	named := map[string]bool{}

@@ -94,6 +94,7 @@ func beKilled(arguments string) error {
 		if err := step.do(s); err != nil {
 			return err
 		}
+		s.Wait()
 		fmt.Fprintln(os.Stdout, "done")
 	}
 	fmt.Fprintln(os.Stdout, writes.Load())

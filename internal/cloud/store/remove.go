@@ -23,7 +23,7 @@ func (s *Store) remove(dir string) error {
 		return err
 	}
 	var failed []error
-	for waiting := []string{moved}; len(waiting) > 0; {
+	for waiting := []string{moved}; len(waiting) > 0 && !s.leaves(); {
 		last := len(waiting) - 1
 		next := waiting[last]
 		inside, err := s.empty(next)
@@ -38,10 +38,15 @@ func (s *Store) remove(dir string) error {
 	return errors.Join(failed...)
 }
 
+var errLeft = errors.New("the rest is left for the next start")
+
+// leaves reports whether what is left in trash is for the next start.
+func (s *Store) leaves() bool { return s.durable && s.closing.Load() }
+
 // removeAll removes everything that a store that is not durable has made.
 func (s *Store) removeAll() error {
 	var failed []error
-	for _, parent := range []string{published, staging} {
+	for _, parent := range []string{published, staging, trash} {
 		names, err := os.ReadDir(s.path(parent))
 		failed = append(failed, ignore(err, fs.ErrNotExist))
 		for _, name := range names {
@@ -74,7 +79,7 @@ func (s *Store) empty(dir string) (moved []string, err error) {
 	if err != nil || !info.IsDir() {
 		return nil, err
 	}
-	for {
+	for !s.leaves() {
 		file, err := os.Open(dir)
 		if err != nil {
 			return moved, err
@@ -104,6 +109,7 @@ func (s *Store) empty(dir string) (moved []string, err error) {
 			return moved, errors.Join(failed...)
 		}
 	}
+	return moved, errLeft
 }
 
 func ignore(err, expected error) error {

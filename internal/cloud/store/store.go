@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -54,7 +55,10 @@ type Store struct {
 	measuring sync.Mutex
 	sizes     map[string]int64 // of directories, none of which changes
 
-	removing sync.RWMutex // held for reading by what removes directories
+	removing   sync.RWMutex   // held for reading by what removes directories
+	background sync.WaitGroup // what removes directories
+	emptying   sync.Mutex     // held by the one that does so
+	closing    atomic.Bool    // it is to leave the rest to the next start
 }
 
 // records keeps the encoded records of the tables.
@@ -131,15 +135,15 @@ func (s *Store) Notes() []string { return slices.Clone(s.notes) }
 // Put stores a record and returns the path of its directory from now on. dir is one that
 // NewDir returned, which is renamed, the one that the record has already, or "". When the
 // error is nil the record is on the disk, together with what is in dir if that was
-// synced, and the record's former directory is gone if it was another one. After an
-// error everything is as it was.
+// synced, and the record's former directory goes if it was another one, see [Store.Wait].
+// After an error everything is as it was.
 func (s *Store) Put(table Table, id string, value []byte, dir string) (string, error) {
 	former, to, err := s.put(table, id, value, dir)
 	if err != nil {
 		return "", fmt.Errorf("storing %s in %s of %s: %w", id, table, s.dir, explain(err))
 	}
 	if former != "" && former != to {
-		_ = s.dispose(former) // or at the next start
+		s.drop(former)
 	}
 	return to, nil
 }
@@ -181,7 +185,7 @@ func (s *Store) Note(table Table, id string, value []byte) {
 	}
 }
 
-// Delete removes a record and its directory. A record that does not exist is no error,
+// Delete removes a record. Its directory goes after that, see [Store.Wait]. A record that does not exist is no error,
 // and one that cannot be read is removed, too.
 func (s *Store) Delete(table Table, id string) error {
 	dir, err := s.delete(table, id)
@@ -192,7 +196,7 @@ func (s *Store) Delete(table Table, id string) error {
 		return fmt.Errorf("deleting %s in %s of %s: %w", id, table, s.dir, explain(err))
 	}
 	if dir != "" {
-		_ = s.dispose(dir) // or at the next start
+		s.drop(dir)
 	}
 	return nil
 }
@@ -247,8 +251,15 @@ func (s *Store) Records(table Table) ([]Record, error) {
 	return all, err
 }
 
-// Close closes the store. It is idempotent.
+// Wait returns when the directories of records that are gone have been removed. That takes
+// seconds for those of many files on some disks, so that nobody waits for it who need not.
+func (s *Store) Wait() { s.background.Wait() }
+
+// Close closes the store. Directories that are not removed yet, are when it is opened the
+// next time. It is idempotent.
 func (s *Store) Close() error {
+	s.closing.Store(true)
+	defer s.background.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removing.Lock()

@@ -91,6 +91,7 @@ func wantRecords(t *testing.T, s *Store, table Table, want ...Record) {
 // wantFiles checks which directories there are for records, unfinished and in trash.
 func wantFiles(t *testing.T, s *Store, want ...string) {
 	t.Helper()
+	s.Wait()
 	got := []string{}
 	for _, parent := range []string{published, staging, trash} {
 		names, err := filepath.Glob(filepath.Join(s.path(parent), "*"))
