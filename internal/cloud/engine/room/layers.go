@@ -89,11 +89,11 @@ func (r *Room) unpack(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(from.Name()); err != nil {
+	m.Trees = ready.Trees
+	if err := m.Write(dir); err != nil {
 		return err
 	}
-	m.Trees = ready.Trees
-	return m.Write(dir)
+	return os.Remove(from.Name()) // last: to sync after it would wait until its blocks are discarded
 }
 
 // Merge makes one layer of several, lowest first, in dir, which is empty and on the same
