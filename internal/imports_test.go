@@ -33,17 +33,18 @@ var imports = map[string]string{
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
-		" internal/cloud/requestlog",
+		" internal/cloud/requestlog internal/cloud/secrets",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
-		" cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
+		" cli/internal/cmd/secret cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
+	"cli/internal/cmd/secret":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/template": "api cli/internal/cmdutil",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
@@ -102,13 +103,13 @@ var imports = map[string]string{
 
 	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/store internal/cloud/templates" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/templates" +
 		" internal/cloud/tlsdoor internal/cloud/volumes internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/store internal/cloud/templates internal/cloud/volumes internal/protocol",
+		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
@@ -159,6 +160,7 @@ var imports = map[string]string{
 	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
+	"internal/cloud/secrets":    "internal/cloud/store",
 	"internal/cloud/shortage":   "",
 	"internal/cloud/store":      "",
 	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",

@@ -66,6 +66,8 @@ var withoutParams = map[string]string{
 	"api.TemplateService.Resolve":    "the API has no field",
 	"api.TemplateService.Tags":       "the API has no field",
 	"sandbox.Client.DeleteSnapshot":  "names one snapshot",
+	"api.SecretService.Delete":       "the API has no field",
+	"api.SecretService.Get":          "the API has no field",
 	"api.VolumeService.Create":       "the API has one field",
 	"api.VolumeService.Delete":       "the API has no field",
 	"api.VolumeService.Get":          "the API has no field",

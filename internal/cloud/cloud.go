@@ -27,6 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
@@ -47,6 +48,7 @@ type Options struct {
 	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
 	Domain       string            // name that leads to this machine, without port; "": localhost
 	Authority    string            // private directory that keeps the certificate authority; "": one that ends with the cloud
+	SecretsKey   string            // what secrets are sealed with, as secrets.EnvKey; "": kept in a file of this user's, where State is kept
 	State        string            // directory that keeps what outlives the process; "": nothing does
 	Key          string            // API key; "": a new one, or that of State
 	Dir          string            // private directory that holds the instances; "": one of this user's
@@ -70,6 +72,7 @@ type Cloud struct {
 	engine    engine.Engine
 	store     *store.Store
 	volumes   *volumes.Registry
+	secrets   *secrets.Registry
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -156,9 +159,10 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	})
 	kept.Sweep()
 	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1})
+	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes, Secrets: c.secrets,
 		Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})

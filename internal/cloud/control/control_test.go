@@ -25,6 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
@@ -56,6 +57,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
 		Templates: templates.Open(templates.Options{Store: o.Store, Layers: o.Layers}),
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
+		Secrets:   secrets.New(secrets.Options{Store: o.Store, Key: secrets.NewKey()}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
 	})
 	server := httptest.NewServer(s.log.Handler(s.Service))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
@@ -40,6 +41,7 @@ type Options struct {
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
 	Volumes     *volumes.Registry
+	Secrets     *secrets.Registry
 	Store       *store.Store // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log

@@ -39,6 +39,10 @@ var migrations = []func(*bolt.Tx) error{
 		}
 		return nil
 	},
+	func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte(Secrets))
+		return err
+	},
 }
 
 // migrate brings the database to the version of the schema that the last step makes, and

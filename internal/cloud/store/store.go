@@ -23,9 +23,10 @@ const (
 	Layers    Table = "layers"    // files that sandboxes begin with
 	Templates Table = "templates" // what names layers
 	Volumes   Table = "volumes"   // volumes; the directory has the files
+	Secrets   Table = "secrets"   // secrets, whose values are sealed
 )
 
-var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Secrets}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")
