@@ -5,6 +5,7 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -60,6 +61,7 @@ type Options struct {
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
 	ProxyNames   bool              // see network.Dialer
+	Roots        *x509.CertPool    // that hosts with header rules are verified with; nil: those of the machine
 	Logger       *slog.Logger      // nil: no log
 }
 

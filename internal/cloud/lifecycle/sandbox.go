@@ -37,6 +37,9 @@ type Request struct {
 	// its memory. AutoResume: requests resume it while its memory is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
+	// Headers: it can have rules for headers, which takes a certificate authority that it is
+	// started with.
+	Headers bool `json:",omitempty"`
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
 	// Layers are the ids of the layers that it begins with, lowest first, and that the
@@ -54,13 +57,18 @@ func (q *Request) rules() (*network.Rules, error) {
 	if q.Network != nil {
 		allow, deny = q.Network.AllowOut, q.Network.DenyOut
 	}
-	return network.ParseRules(q.Internet == nil || *q.Internet, allow, deny)
+	rules, err := network.ParseRules(q.Internet == nil || *q.Internet, allow, deny)
+	if err != nil || q.Network == nil {
+		return rules, err
+	}
+	return rules.WithHeaders(q.Network.Headers)
 }
 
 // Network is what was requested for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
-	AllowPublicTraffic *bool // nil: true
+	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
+	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
 	HTTPSPorts         []int
 }
@@ -102,6 +110,7 @@ type Spec struct {
 	Layers       []string          // directories of files that it shares, lowest first
 	Files        string            // directory of saved files that it begins with, above Layers; "": none
 	Volumes      []VolumeMount
+	Headers      bool // Egress may have headers, now or later
 }
 
 // An Instance is a running sandbox.
@@ -157,6 +166,7 @@ func (rec *record) spec(files string) (Spec, error) {
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
 		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes,
+		Headers: sb.Headers,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

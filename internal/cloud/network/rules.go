@@ -23,11 +23,13 @@ type Rules struct {
 	names []string // "example.com", "*.example.com" or "*"
 	deny  []netip.Prefix
 	off   bool // internet access as a whole was turned off
+
+	headers headerRules
 }
 
 // RuleError describes an invalid rule.
 type RuleError struct {
-	List   string // "allowOut" or "denyOut"
+	List   string // "allowOut", "denyOut" or "rules"
 	Entry  string
 	Reason string
 }

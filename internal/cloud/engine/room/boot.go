@@ -57,7 +57,10 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Volumes) > 0 && r.level != engine.Full {
 		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Files: o.Files, Volumes: o.Volumes})
+	if len(o.Authority) > 0 && r.level != engine.Full {
+		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoAuthority, r.level)
+	}
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Files: o.Files, Volumes: o.Volumes, Authority: o.Authority})
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +68,9 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 }
 
 // warmFor returns the warm sandbox if it can become what o describes. It has no files
-// but those that every sandbox begins with, and no volumes.
+// but those that every sandbox begins with, no volumes and no authority.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
-	if o.Files != "" || len(o.Volumes) > 0 {
+	if o.Files != "" || len(o.Volumes) > 0 || len(o.Authority) > 0 {
 		return nil, nil
 	}
 	return r.takeWarm(ctx, limits)
@@ -309,6 +312,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 		Memory:     s.limits.MemoryBytes,
 		Processors: s.cpus,
 		EgressPath: s.room.egressPath,
+		Authority:  s.options.Authority,
 
 		Counters: s.room.counted.InSandbox(),
 	}

@@ -150,7 +150,15 @@ func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return nil, fmt.Errorf("detach the host's root: %w", err)
 	}
-	return b, os.Chdir("/")
+	if err := os.Chdir("/"); err != nil {
+		return nil, err
+	}
+	if len(spec.Authority) > 0 {
+		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
+			return nil, fmt.Errorf("show the certificate authority: %w", err)
+		}
+	}
+	return b, nil
 }
 
 // exists reports whether path exists, following links.

@@ -43,6 +43,8 @@ type InitSpec struct {
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
+	// Authority is a certificate, as PEM, that programs are to trust.
+	Authority []byte `json:"authority,omitempty"`
 }
 
 // VolumeAttributes are those of the mount of a volume: what one sandbox makes there gives
