@@ -30,6 +30,9 @@ type Network struct {
 	AllowOut []string
 	// DenyOut are addresses and networks.
 	DenyOut []string
+	// DNSServers are IPv4 addresses of name servers, at most 10, that may be reached if
+	// AllowOut has names. Names that may be reached resolve without them.
+	DNSServers []string
 	// DenyPrivate adds the private networks to DenyOut.
 	DenyPrivate bool
 	// Headers are put into the HTTPS requests to hosts on port 443, in place of those that
@@ -46,7 +49,7 @@ type Network struct {
 func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
 
 func (n Network) wire() api.Network {
-	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut)}
+	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers)}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
 	}

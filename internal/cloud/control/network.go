@@ -18,6 +18,7 @@ import (
 type egressRequest struct {
 	AllowOut    []string                 `json:"allowOut,omitempty"`
 	DenyOut     []string                 `json:"denyOut,omitempty"`
+	DNSServers  []string                 `json:"dns_servers,omitempty"`
 	EgressProxy json.RawMessage          `json:"egressProxy,omitempty"`
 	Rules       map[string][]networkRule `json:"rules,omitempty"`
 }
@@ -57,18 +58,20 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 			return nil, invalid("%srules has %d rules for %q: a host has one", prefix, len(rules), bounded(host))
 		}
 	}
-	headers := q.headers()
-	if len(headers) < len(q.Rules) {
+	asked := q.asked()
+	if len(asked.Headers) < len(q.Rules) {
 		return nil, invalid("%srules has a host twice: upper and lower case are the same", prefix)
 	}
-	rules, err := network.ParseRules(internet == nil || *internet, q.AllowOut, q.DenyOut)
-	if err == nil {
-		rules, err = rules.WithHeaders(headers)
-	}
+	rules, err := asked.Rules(internet)
 	if e, ok := errors.AsType[*network.RuleError](err); ok {
 		return nil, invalid("%s%s has %q: %s", prefix, e.List, bounded(e.Entry), e.Reason)
 	}
 	return rules, err
+}
+
+// asked returns the request in the form in which it is recorded.
+func (q *egressRequest) asked() *lifecycle.Network {
+	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers()}
 }
 
 // headers returns the headers for requests to each host, by the host's name.
@@ -152,10 +155,9 @@ func (n *networkRequest) asked() *lifecycle.Network {
 	if n == nil {
 		return nil
 	}
-	return &lifecycle.Network{
-		AllowOut: n.AllowOut, DenyOut: n.DenyOut, Headers: n.headers(),
-		AllowPublicTraffic: n.AllowPublicTraffic, MaskHost: n.MaskRequestHost, HTTPSPorts: n.HTTPSPorts,
-	}
+	asked := n.egressRequest.asked()
+	asked.AllowPublicTraffic, asked.MaskHost, asked.HTTPSPorts = n.AllowPublicTraffic, n.MaskRequestHost, n.HTTPSPorts
+	return asked
 }
 
 // networkAnswer returns the answer's description of the network that was requested;
@@ -165,7 +167,7 @@ func networkAnswer(n *lifecycle.Network) *networkRequest {
 		return nil
 	}
 	return &networkRequest{
-		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, Rules: rulesAnswer(n.Headers)},
+		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, Rules: rulesAnswer(n.Headers)},
 		AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskHost, HTTPSPorts: n.HTTPSPorts,
 	}
 }
@@ -197,8 +199,7 @@ func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	asked := lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, Headers: q.headers()}
-	if err := s.sandboxes.SetEgress(id, asked, rules); err != nil {
+	if err := s.sandboxes.SetEgress(id, *q.asked(), rules); err != nil {
 		return err
 	}
 	noContent(w)

@@ -427,7 +427,7 @@ func TestStreams(t *testing.T) {
 		}
 	})
 	client := h.client("h1")
-	res, err := client.Get("https://api.test/") //nolint:noctx // it ends with the test
+	res, err := client.Get("https://api.test/")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -244,7 +244,8 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 		if rec.Network != nil {
 			changed = *rec.Network
 		}
-		changed.AllowOut, changed.DenyOut, changed.Headers = asked.AllowOut, asked.DenyOut, asked.Headers
+		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
+		changed.NameServers, changed.Headers = asked.NameServers, asked.Headers
 		rec.Network, rec.Egress = &changed, nil
 		// As in the service, internet access of this request holds until a resume.
 		later, err := rec.rules()

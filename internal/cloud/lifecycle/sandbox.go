@@ -52,25 +52,33 @@ type Request struct {
 type VolumeMount struct{ ID, Name, Path string }
 
 // rules returns the rules that result from Internet and Network.
-func (q *Request) rules() (*network.Rules, error) {
-	var allow, deny []string
-	if q.Network != nil {
-		allow, deny = q.Network.AllowOut, q.Network.DenyOut
-	}
-	rules, err := network.ParseRules(q.Internet == nil || *q.Internet, allow, deny)
-	if err != nil || q.Network == nil {
-		return rules, err
-	}
-	return rules.WithHeaders(q.Network.Headers)
-}
+func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Internet) }
 
 // Network is what was requested for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
+	NameServers        []string                     `json:",omitempty"` // reachable, too, if AllowOut has names
 	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
 	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
 	HTTPSPorts         []int
+}
+
+// Rules returns the rules that result from what was requested, and from the internet access
+// that was; nil: none was. n may be nil. An invalid rule is a [*network.RuleError].
+func (n *Network) Rules(internet *bool) (*network.Rules, error) {
+	if n == nil {
+		n = &Network{}
+	}
+	allow, err := network.AllowNameServers(n.AllowOut, n.NameServers)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := network.ParseRules(internet == nil || *internet, allow, n.DenyOut)
+	if err != nil {
+		return nil, err
+	}
+	return rules.WithHeaders(n.Headers)
 }
 
 // Private reports whether ports require the traffic token. n may be nil.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -215,7 +216,8 @@ func TestIDsGrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := a.CreatedAt; newID(at.Add(2e6)) <= a.ID || newID(at.Add(2e6)) == newID(at.Add(2e6)) {
+	later := a.CreatedAt.Add(2 * time.Millisecond)
+	if one, other := newID(later), newID(later); one <= a.ID || one == other {
 		t.Error("ids do not grow with time, or repeat")
 	}
 }
