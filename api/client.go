@@ -63,6 +63,7 @@ type Client struct {
 	key                       Key
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
+	headers                   func(ctx context.Context, h http.Header)
 	volumeURL                 string // "": derived
 
 	// legacy is set once the service has shown that it only has the first
@@ -88,7 +89,7 @@ func NewClient(opts ...Option) (*Client, error) {
 	if s.key.value == "" {
 		return nil, ErrNoAPIKey
 	}
-	c := &Client{key: Key(s.key.value), domain: s.domain.value, sandboxURL: s.sandboxURL.value, logger: s.logger, retries: s.retries, transport: s.transport, sources: s.sources()}
+	c := &Client{key: Key(s.key.value), domain: s.domain.value, sandboxURL: s.sandboxURL.value, logger: s.logger, retries: s.retries, transport: s.transport, sources: s.sources(), headers: s.headers}
 	if err := c.key.validate(); err != nil {
 		return nil, err
 	}
@@ -119,6 +120,9 @@ func NewClient(opts ...Option) (*Client, error) {
 		}
 		c.volumeURL = u.String()
 	}
+	if c.headers == nil {
+		c.headers = func(context.Context, http.Header) {}
+	}
 	c.agent = strings.TrimSpace(s.userAgent + " e2bctl-go/" + version())
 	if c.transport == nil {
 		c.owned = newTransport()
@@ -131,8 +135,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		Transport: bounded{c.transport},
 		// A redirect would carry the key to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true).
-		SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
+	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true)
 	c.Sandboxes, c.Snapshots, c.Templates = &SandboxService{c}, &SnapshotService{c}, &TemplateService{c}
 	c.Teams, c.Keys, c.Volumes, c.Secrets = &TeamService{c}, &KeyService{c}, &VolumeService{c}, &SecretService{c}
 	return c, nil
@@ -243,7 +246,9 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 
 // attempt sends the request once.
 func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (answer, error) {
-	request := c.resty.R().SetContext(ctx).SetHeader(protocol.HeaderAPIKey, string(c.key)).SetQueryParamsFromValues(r.query)
+	request := c.resty.R().SetContext(ctx).SetQueryParamsFromValues(r.query)
+	c.headers(ctx, request.Header)
+	request.SetHeader(protocol.HeaderAPIKey, string(c.key)).SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
 	if body != nil {
 		request.SetHeader("Content-Type", "application/json").SetBody(body)
 	}

@@ -23,6 +23,7 @@ type settings struct {
 	logger                           *slog.Logger
 	retries                          int
 	userAgent                        string
+	headers                          func(ctx context.Context, h http.Header)
 	env                              bool
 	envFile                          string
 	envFileNamed                     bool
@@ -136,6 +137,18 @@ func WithUserAgent(product string) Option {
 			}
 		}
 		s.userAgent = product
+		return nil
+	}
+}
+
+// WithHeaders sets a function that adds headers to each request, such as those of a
+// trace. The headers that the client sets itself take precedence.
+func WithHeaders(add func(ctx context.Context, h http.Header)) Option {
+	return func(s *settings) error {
+		if add == nil {
+			return errors.New("api: WithHeaders: the function is nil")
+		}
+		s.headers = add
 		return nil
 	}
 }

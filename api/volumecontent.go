@@ -219,6 +219,7 @@ func (c *VolumeContent) send(ctx context.Context, method, route, path string, qu
 	if err != nil {
 		return nil, fmt.Errorf("api: %s %s: %w", method, at, err)
 	}
+	c.client.headers(ctx, request.Header)
 	request.Header.Set("Authorization", "Bearer "+string(c.volume.Token))
 	request.Header.Set("User-Agent", c.client.agent)
 	switch method {

@@ -10,8 +10,8 @@ import (
 type Volume struct {
 	ID   string `json:"volumeID"`
 	Name string `json:"name"`
-	// Token gives access to the files of the volume for some days; Get returns it
-	// anew. List does not.
+	// Token authorizes access to the files of the volume for some days; Get returns a
+	// new one. List returns none.
 	Token Key `json:"token"`
 	// Domain is where the service has the files; often empty.
 	Domain string `json:"domain"`

@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
@@ -54,11 +56,24 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	root := newCmdRoot(f, args)
 	// Any failure before a command has started is a mistake in the command line.
 	var started bool
-	markStarted(root, &started)
+	onStart(root, func(cmd *cobra.Command) {
+		started = true
+		if isTraced(cmd) {
+			cmd.SetContext(f.Trace(cmd.Context(), cmd.CommandPath()))
+		}
+	})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !started {
 		err = &cmdutil.UsageError{Err: err, Command: cmd.CommandPath()}
 	}
-	return report(ctx, f, cmd, err)
+	status := report(ctx, f, cmd, err)
+	f.EndTrace(status)
+	return status
+}
+
+// isTraced reports whether a command does something with sandboxes or the service: the
+// span of a local cloud would last as long as the cloud.
+func isTraced(cmd *cobra.Command) bool {
+	return cmd.Name() != "version" && cmd.Parent() != nil && cmd.Parent().Name() != "local"
 }

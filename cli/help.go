@@ -30,10 +30,16 @@ const environmentHelp = `Settings come from these places; the first one that has
   XDG_STATE_HOME    where a local cloud keeps its certificates, its key and paused
                     sandboxes; else ~/.local/state
   HTTPS_PROXY, HTTP_PROXY, NO_PROXY   as in other programs
+  OTEL_EXPORTER_OTLP_ENDPOINT
+                    a collector for OpenTelemetry's spans of the command, such as
+                    http://localhost:4318: OTLP as JSON over HTTP. Others that count:
+                    OTEL_EXPORTER_OTLP_HEADERS, OTEL_RESOURCE_ATTRIBUTES,
+                    OTEL_TRACES_SAMPLER, OTEL_SDK_DISABLED, TRACEPARENT
 
 An address from ./.env together with a key from the environment is refused: a
 checked-out file must not send your key elsewhere. Put both in one place.
-Sandboxes get none of these variables unless you pass them with -e.
+Sandboxes get none of these variables unless you pass them with -e; commands that
+are traced get TRACEPARENT.
 `
 
 const outputHelp = `stdout carries the result and nothing else: an ID, a table, the output of the

@@ -61,8 +61,10 @@ func insteadOf(group, verb string) string {
 		return "use e2bctl fork"
 	case "snapshot", "snap":
 		return "use e2bctl snapshot"
-	case "logs", "lg", "metrics", "mt":
-		return "use the official CLI (e2b sandbox " + verb + ") or the SDK"
+	case "logs", "lg":
+		return "use e2bctl logs"
+	case "metrics", "mt":
+		return "use e2bctl metrics"
 	}
-	return "its commands stand at the top: e2bctl create, exec, fork, info, kill, ls, pause, resume, snapshot"
+	return "its commands stand at the top: e2bctl create, exec, fork, info, kill, logs, ls, metrics, pause, resume, snapshot"
 }

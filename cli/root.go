@@ -38,6 +38,8 @@ var commands = []struct {
 	{[]string{"resume"}, sandbox.NewCmdResume},
 	{[]string{"fork"}, sandbox.NewCmdFork},
 	{[]string{"kill", "rm"}, sandbox.NewCmdKill},
+	{[]string{"logs"}, sandbox.NewCmdLogs},
+	{[]string{"metrics", "stats"}, sandbox.NewCmdMetrics},
 	{[]string{"code"}, code.NewCmdCode},
 	{[]string{"snapshot"}, snapshot.NewCmdSnapshot},
 	{[]string{"template", "tpl"}, template.NewCmdTemplate},
@@ -90,16 +92,16 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	return root
 }
 
-// markStarted makes every command record that its command line was understood:
-// flags, their groups and arguments are all checked before RunE.
-func markStarted(cmd *cobra.Command, started *bool) {
+// onStart has every command call begin once its command line was understood: flags,
+// their groups and arguments are all checked before RunE.
+func onStart(cmd *cobra.Command, begin func(*cobra.Command)) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			*started = true
+			begin(cmd)
 			return run(cmd, args)
 		}
 	}
 	for _, child := range cmd.Commands() {
-		markStarted(child, started)
+		onStart(child, begin)
 	}
 }

@@ -34,23 +34,26 @@ var imports = map[string]string{
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog internal/cloud/secrets",
+	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
+	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/local cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/secret cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
-	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local",
+	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/volumes",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
-	"cli/internal/cmd/template": "api cli/internal/cmdutil",
+	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
-	"cli/internal/cmdutil":      "api cli/internal/localcloud sandbox sandbox/local",
-	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/privatedir",
+	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
+	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
+	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 
 	"examples/build":                    "sandbox sandbox/local",
@@ -61,6 +64,8 @@ var imports = map[string]string{
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/keyless":                  "api sandbox sandbox/local",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
+	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
+	"examples/prepared":                 "api sandbox sandbox/local sandbox/template",
 	"examples/preview":                  "sandbox sandbox/local",
 	"examples/quickstart":               "sandbox sandbox/agent sandbox/local state",
 	"examples/quickstart/wheels":        "",
@@ -71,7 +76,7 @@ var imports = map[string]string{
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "api sandbox sandbox/agent sandbox/local state internal/cloud/child internal/cloud/control internal/cloud/kernel/python" +
+	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/kernel/python" +
 		" internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
@@ -102,22 +107,24 @@ var imports = map[string]string{
 	"internal/runhost":                          "internal/jupyter internal/kernelconn",
 	"internal/shell":                            "",
 
-	"internal/cloud": "internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/headers internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/templates" +
-		" internal/cloud/tlsdoor internal/cloud/volumes internal/privatedir" +
+	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
+		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/headers internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
+		" internal/cloud/tlsdoor internal/cloud/volumes internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
+	"internal/cloud/builds": "internal/clip internal/cloud/envdclient internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
-	"internal/cloud/control": "internal/clip internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/templates internal/cloud/volumes internal/protocol",
+	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":         "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":       "",
 	"internal/cloud/engine/guest": "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
-		" internal/cloud/engine/room/orphan internal/cloud/engine/room/place" +
+		" internal/cloud/engine/room/layer internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
 		" internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
@@ -129,12 +136,13 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
-		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/orphan" +
-		" internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
+		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/layer" +
+		" internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
 		" internal/cloud/kernel/python internal/cloud/pty internal/protocol internal/shell",
 	"internal/cloud/engine/room/instance": "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
 	"internal/cloud/engine/room/landlock": "",
+	"internal/cloud/engine/room/layer":    "",
 	"internal/cloud/engine/room/orphan":   "",
 	"internal/cloud/engine/room/place":    "",
 	"internal/cloud/engine/room/saved":    "",
@@ -142,10 +150,11 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/hello",
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
-	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty" +
+	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol",
-	"internal/cloud/headers": "internal/cloud/network",
+	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
+	"internal/cloud/headers":    "internal/cloud/network",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
@@ -159,7 +168,7 @@ var imports = map[string]string{
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
-	"internal/cloud/reexec": "internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
+	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/secrets":    "internal/cloud/store",
@@ -167,6 +176,7 @@ var imports = map[string]string{
 	"internal/cloud/store":      "",
 	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
+	"internal/cloud/telemetry":  "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",
 }
@@ -238,8 +248,45 @@ func TestClientLinksNoCloud(t *testing.T) {
 			reach(imported, path)
 		}
 	}
-	for _, client := range []string{"api", "sandbox", "state"} {
+	for _, client := range []string{"api", "sandbox", "sandbox/template", "state"} {
 		reach(client, nil)
+	}
+}
+
+// tracing are the packages that know OpenTelemetry; all others have hooks.
+var tracing = []string{"cli/internal/tracing", "examples/observability", "sandbox/otel"}
+
+// TestOnlyTracingImportsOTel checks that a program that traces nothing links nothing
+// of OpenTelemetry.
+func TestOnlyTracingImportsOTel(t *testing.T) {
+	t.Parallel()
+	statSources(t)
+	var found []string
+	for _, p := range list(t, "linux") {
+		if slices.ContainsFunc(p.Imports, func(path string) bool { return strings.HasPrefix(path, "go.opentelemetry.io/") }) {
+			found = append(found, relative(p.ImportPath))
+		}
+	}
+	if slices.Sort(found); !slices.Equal(found, tracing) {
+		t.Errorf("%v import OpenTelemetry, want %v", found, tracing)
+	}
+	var reach func(name string)
+	reached := map[string]bool{}
+	reach = func(name string) {
+		if !reached[name] {
+			reached[name] = true
+			for _, imported := range strings.Fields(imports[name]) {
+				reach(imported)
+			}
+		}
+	}
+	for _, core := range []string{"api", "sandbox", "sandbox/agent", "sandbox/local", "sandbox/sandboxtest", "state"} {
+		reach(core)
+	}
+	for _, name := range tracing {
+		if reached[name] {
+			t.Errorf("the core links %s, want only hooks there", name)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ var withoutContext = map[string]string{
 	"sandbox.Sandbox.Close":         "must work when every context has ended; bounded by itself",
 	"sandbox.Sandbox.Detach":        "as Close",
 	"sandbox.Client.API":            "a part of the client",
+	"sandbox.Client.NewPool":        "asks nobody: sandboxes are made in the background",
 	"sandbox.Client.Close":          "as Sandbox.Close",
 	"sandbox.Command.PID":           "known since the start",
 	"sandbox.Command.Tag":           "as Command.PID",
@@ -42,6 +43,8 @@ var withoutContext = map[string]string{
 	"sandbox.Files.DownloadURL":     "computed",
 	"sandbox.Files.UploadURL":       "computed",
 	"sandbox.Watcher.Close":         "as Sandbox.Close",
+	"sandbox.Pool.Close":            "as Sandbox.Close",
+	"sandbox.Pool.Stats":            "counted here",
 	"agent.Run.Close":               "as Sandbox.Close",
 	"agent.Run.ID":                  "known since the beginning",
 	"agent.Run.Metrics":             "counted here",
@@ -57,14 +60,17 @@ var withoutParams = map[string]string{
 	"api.TeamService.List":           "the API has no field",
 	"api.SandboxService.Get":         "the API has no field",
 	"api.SandboxService.Kill":        "as Get",
+	"api.SandboxService.MetricsOf":   "the API has one field",
 	"api.SandboxService.Refresh":     "the API has one field",
 	"api.SandboxService.SetLifetime": "the API has one field",
 	"api.SnapshotService.Delete":     "as SandboxService.Kill",
 	"api.TemplateService.AssignTags": "the API has these fields",
 	"api.TemplateService.Delete":     "as SandboxService.Kill",
+	"api.TemplateService.FileUpload": "the API has no field",
 	"api.TemplateService.RemoveTags": "the API has these fields",
 	"api.TemplateService.Resolve":    "the API has no field",
 	"api.TemplateService.Tags":       "the API has no field",
+	"api.TemplateService.Upload":     "everything is in what FileUpload returned",
 	"sandbox.Client.DeleteSnapshot":  "names one snapshot",
 	"api.SecretService.Delete":       "the API has no field",
 	"api.SecretService.Get":          "the API has no field",
@@ -107,6 +113,7 @@ var withoutParams = map[string]string{
 	"sandbox.Terminal.Wait":          "as Command.Wait",
 	"sandbox.Watcher.Events":         "as Command.Events",
 	"sandbox.Files.FS":               "an fs.FS, whose methods have no params",
+	"sandbox.Pool.Get":               "everything is in the params of NewPool",
 	"agent.Run.Changed":              "everything is in the params of Begin",
 	"agent.Run.Delete":               "as Changed",
 	"agent.Run.Exec":                 "as Changed",
@@ -126,6 +133,8 @@ var channels = map[string]string{
 var foreign = map[string]string{
 	"sandbox.WithInterceptors":      "connectrpc.com/connect",
 	"sandbox.Sandbox.DialWebsocket": "github.com/gorilla/websocket",
+	"otel.WithTracing":              "go.opentelemetry.io/otel/trace",
+	"otel.AgentTrace":               "go.opentelemetry.io/otel/trace",
 }
 
 // anything lists where a value of any type is meant. Package state, whose subject
@@ -152,14 +161,17 @@ var lists = map[string]string{
 
 // sameNames lists names of types that several packages have, and why.
 var sameNames = map[string]string{
-	"Client":     "each makes the calls of its package; that of sandbox has one of api",
-	"Cloud":      "that of sandboxtest has the one of local",
-	"Fork":       "that of sandbox has a handle where that of api has an answer",
-	"ForkParams": "a lifetime that is not given is the handle's in sandbox",
-	"Network":    "one thing: that of api is its form in the API",
-	"Option":     "an option of the package",
-	"Sandbox":    "one thing: that of api is what the API says about it",
-	"Volume":     "one thing: that of api is what the API says about it",
+	"Client":         "each makes the calls of its package; that of sandbox has one of api",
+	"Cloud":          "that of sandboxtest has the one of local",
+	"Fork":           "that of sandbox has a handle where that of api has an answer",
+	"ForkParams":     "a lifetime that is not given is the handle's in sandbox",
+	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
+	"Network":        "one thing: that of api is its form in the API",
+	"Option":         "an option of the package",
+	"Sandbox":        "one thing: that of api is what the API says about it",
+	"Volume":         "one thing: that of api is what the API says about it",
+	"Params":         "those of the one thing that the package is for",
+	"Trace":          "each has the hooks of its package",
 }
 
 // TestSurface holds the exported API to rules.

@@ -90,6 +90,7 @@ func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response,
 	if p.sb.dying.Load() {
 		return nil, ErrClosed
 	}
+	p.sb.client.trace.headers(r.Context(), r.Header)
 	p.header(r.Header)
 	answered, begun := p.sb.asleep.asking(), time.Now()
 	response, err := p.answer(httpwait.Do(p.sb.client.http.Do, r, limits))

@@ -34,6 +34,7 @@ type Client struct {
 	api          *api.Client
 	http         *http.Client
 	interceptors []connect.Interceptor
+	trace        Trace
 	defaults     sandboxConfig
 
 	mu      sync.Mutex
@@ -63,6 +64,7 @@ func NewClient(opts ...Option) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		interceptors: c.interceptors,
+		trace:        c.trace,
 		defaults:     c.sandboxConfig,
 		hurry:        make(chan struct{}),
 	}
@@ -81,6 +83,13 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, traced := tracing(ctx, c.trace.Create, cfg.template)
+	sb, err := c.create(ctx, cfg)
+	traced(sb, err)
+	return sb, err
+}
+
+func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error) {
 	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) (*api.Sandbox, error) {
 		return c.api.Sandboxes.Create(ctx, cfg.createParams())
 	}, func(sb *api.Sandbox) []*api.Sandbox { return []*api.Sandbox{sb} })
@@ -113,6 +122,13 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 	if err != nil {
 		return nil, err
 	}
+	ctx, traced := tracing(ctx, c.trace.Connect, id)
+	sb, err := c.connect(ctx, id, cfg)
+	traced(sb, err)
+	return sb, err
+}
+
+func (c *Client) connect(ctx context.Context, id string, cfg sandboxConfig) (*Sandbox, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
 	}

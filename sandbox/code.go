@@ -153,9 +153,17 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 		return nil, err
 	}
 	defer end()
-	c := newCollector(&params)
+	ctx, traced := tracingIn(ctx, sb.client.trace.Code, sb, code)
+	execution, err := sb.collectCode(ctx, code, &params, event)
+	traced(execution, err)
+	return execution, err
+}
+
+// collectCode runs code during a call and collects what comes of it.
+func (sb *Sandbox) collectCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
+	c := newCollector(p)
 	c.event = event
-	started, err := sb.code.run(ctx, code, &params, c)
+	started, err := sb.code.run(ctx, code, p, c)
 	if err != nil {
 		err = sb.failed(ctx, "run code", err)
 		if !started {
@@ -172,15 +180,29 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 // run runs code over the transport there is, which it finds out first. started
 // reports that the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
-	if r.way() == CodeTransportHTTP {
+	python := func() *RunCodeParams {
+		there := *p
+		there.Envs = r.sb.client.trace.envs(ctx, p.Envs)
+		return &there
+	}
+	overHTTP := func() (bool, error) {
+		if p.Context == "" && (p.Language == "" || p.Language == kernelconn.DefaultLanguage) {
+			return r.overHTTP(ctx, code, python(), c)
+		}
 		return r.overHTTP(ctx, code, p, c)
+	}
+	if r.way() == CodeTransportHTTP {
+		return overHTTP()
 	}
 	k, err := r.kernels.Open(ctx, p.Context, p.Language)
 	if r.choose(ctx, err) == CodeTransportHTTP {
-		return r.overHTTP(ctx, code, p, c)
+		return overHTTP()
 	}
 	if err != nil {
 		return false, err
+	}
+	if k.Language() == kernelconn.DefaultLanguage {
+		p = python()
 	}
 	if k.Language() != kernelconn.DefaultLanguage && len(p.Envs) > 0 {
 		if err := r.kernels.Loss(k.ID()); err != nil {

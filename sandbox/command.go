@@ -35,6 +35,7 @@ type Command struct {
 	backlog        *backlog[CommandEvent] // nil for one without a handle
 	input          chan struct{}          // held while input is sent; nil: the command takes no input
 	abandon        context.CancelCauseFunc
+	traced         func(*CommandResult, error) // called at its end; may be nil
 
 	done   chan struct{} // closed when the rest is set
 	result *CommandResult

@@ -84,10 +84,12 @@ func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*
 		return nil, err
 	}
 	defer end()
+	ctx, traced := tracingIn(ctx, c.sb.client.trace.Command, c.sb, command)
 	result, err := c.run(ctx, shell(command), p)
 	if _, ok := errors.AsType[*ExitError](err); err != nil && !ok {
 		err = c.sb.failed(ctx, "run a command", err)
 	}
+	traced(result, err)
 	return result, err
 }
 
@@ -100,14 +102,23 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 	if p == nil {
 		p = &CommandParams{}
 	}
-	return c.handle(ctx, "start a command", p.Timeout, func(ctx, life context.Context) (*Command, error) {
-		return c.start(ctx, life, shell(command), p)
+	ctx, traced := tracingIn(ctx, c.sb.client.trace.Command, c.sb, command)
+	started, err := c.handle(ctx, "start a command", p.Timeout, func(ctx, life context.Context) (*Command, error) {
+		started, err := c.start(ctx, life, shell(command), p)
+		if err == nil {
+			started.traced = traced
+		}
+		return started, err
 	})
+	if err != nil {
+		traced(nil, err)
+	}
+	return started, err
 }
 
 // Connect returns a handle to a running process, started by this program or
 // another; ctx bounds only the connecting. Its output begins now: nothing earlier
-// is repeated. A process that ended at most 30 seconds ago gives its result, without
+// is repeated. Of a process that ended at most 30 seconds ago there is the result, without
 // output; later, and where the daemon is older than 0.6.12, there is no such process,
 // and the error is an api.ErrNotFound. For a process with a terminal use [PTY.Connect].
 func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *CommandConnectParams) (*Command, error) {
@@ -157,7 +168,7 @@ func (c *Commands) start(ctx, life context.Context, argv []string, p *CommandPar
 	}
 	stdin := p.Input || p.Stdin != nil
 	request := &process.StartRequest{
-		Process: &process.ProcessConfig{Cmd: argv[0], Args: argv[1:], Envs: p.Envs, Cwd: optional(p.Cwd)},
+		Process: &process.ProcessConfig{Cmd: argv[0], Args: argv[1:], Envs: c.sb.client.trace.envs(ctx, p.Envs), Cwd: optional(p.Cwd)},
 		Tag:     optional(p.Tag),
 		Stdin:   &stdin,
 	}
@@ -205,6 +216,9 @@ func (c *Commands) handle(ctx context.Context, what string, timeout time.Duratio
 		command.result, command.err = command.follow(life)
 		if _, ok := errors.AsType[*ExitError](command.err); command.err != nil && !ok {
 			command.err = c.sb.failed(life, fmt.Sprintf("command %d", command.PID()), command.err)
+		}
+		if command.traced != nil {
+			command.traced(command.result, command.err)
 		}
 	}()
 	return command, nil

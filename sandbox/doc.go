@@ -42,6 +42,9 @@
 // of sandboxes from. E2B's service copies processes and memory, too, a local cloud
 // only the files; the answers say which.
 //
+// Package sandbox/template builds templates, which are files, variables and a server to
+// start that [WithTemplate] makes sandboxes of.
+//
 // # Ports
 //
 // Servers in a sandbox, whatever address they listen on there, are reached with
@@ -83,9 +86,7 @@
 //
 // # What is not here
 //
-// Images built from a Dockerfile: use the service's templates ([WithTemplate]), a
-// snapshot of a sandbox that was prepared, or install packages at the start of a run
-// instead. Two more places to run are not here yet: Docker containers, and Python in
+// Two more places to run are not here yet: Docker containers, and Python in
 // WebAssembly.
 //
 // # Errors

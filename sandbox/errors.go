@@ -114,7 +114,7 @@ type GoneError struct {
 
 func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, e.Reason) }
 
-// goneStates are the states for the reasons that a service gives. E2B's own gives
+// goneStates are the states for the reasons that a service sends. E2B's own sends
 // none.
 var goneStates = map[api.EndReason]GoneState{
 	api.EndExpired:     GoneExpired,

@@ -55,6 +55,42 @@ func ExampleUse() {
 	// Output: /home/user
 }
 
+// A pool has sandboxes ready before anybody asks for one.
+func ExampleClient_NewPool() {
+	defer exampletest.StartCloud()()
+
+	ctx := context.Background()
+	client, err := sandbox.NewClient()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	pool, err := client.NewPool(&sandbox.PoolParams{Warm: 2, Limit: 10})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer pool.Close()
+
+	for task := range 3 {
+		sb, err := pool.Get(ctx)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		result, err := sb.Commands.Run(ctx, fmt.Sprintf("expr %d + 1", task), nil)
+		if err == nil {
+			fmt.Print(result.Stdout)
+		}
+		sb.Close() // a task gets a sandbox of its own
+	}
+	// Output:
+	// 1
+	// 2
+	// 3
+}
+
 // A paused sandbox waits until it is resumed, here or, with sandbox.Connect, in
 // another program. Its processes and the variables of its code are still there.
 func ExampleSandbox_Pause() {

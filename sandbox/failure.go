@@ -138,16 +138,22 @@ var rpcStatus = map[connect.Code]int{
 func (sb *Sandbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	_, err := sb.health(ctx)
+	return err
+}
+
+// health returns the status with which envd answers when it is asked how it is.
+func (sb *Sandbox) health(ctx context.Context) (status int, err error) {
 	daemon := portClient{sb, protocol.PortEnvd}
 	r, err := daemon.request(ctx, http.MethodGet, "/health", nil)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	response, err := daemon.Do(r)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return response.Body.Close()
+	return response.StatusCode, response.Body.Close()
 }
 
 // missing turns the control plane's 404 about a sandbox into a [*GoneError]. The
@@ -163,9 +169,7 @@ func missing(id string, err error) error {
 
 // epitaph adds what can be found out about why the sandbox is gone.
 func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
-	sb.mu.Lock()
-	endAt := sb.endAt
-	sb.mu.Unlock()
+	endAt := sb.end()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	told := *gone

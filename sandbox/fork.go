@@ -13,8 +13,8 @@ type ForkParams struct {
 	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let
 	// fewer sandboxes run at a time.
 	Count int
-	// Lifetime gives the copies a fixed lifetime, as [WithLifetime]; 0 means the
-	// lifetime or lease of the handle, or for [Client.Fork] that of the client.
+	// Lifetime is the fixed lifetime of the copies, as [WithLifetime] sets it; 0 means
+	// the lifetime or lease of the handle, or for [Client.Fork] that of the client.
 	Lifetime time.Duration
 }
 

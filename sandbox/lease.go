@@ -128,6 +128,13 @@ func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
+// end returns when the sandbox ends, as far as the handle knows.
+func (sb *Sandbox) end() time.Time {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.endAt
+}
+
 // extended records that the sandbox lives for d from now.
 func (sb *Sandbox) extended(d time.Duration) {
 	sb.mu.Lock()

@@ -41,6 +41,7 @@ type config struct {
 	client       []api.Option
 	clientOption string // the first of them, for the error that names it
 	interceptors []connect.Interceptor
+	trace        Trace
 	sandboxConfig
 }
 

@@ -38,6 +38,8 @@ type Sandbox struct {
 	attached  attached
 	config    sandboxConfig
 
+	released func() // called when the handle is closed; may be nil
+
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
 	calls   map[*inFlight]struct{}
@@ -198,6 +200,9 @@ func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 }
 
 func (sb *Sandbox) close(kill bool) error {
+	if sb.released != nil {
+		defer sb.released()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	sb.lease.end()

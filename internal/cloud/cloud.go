@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
@@ -30,6 +31,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
@@ -57,7 +59,9 @@ type Options struct {
 	Binary       string            // program to start again for the cloud's processes; "": this one
 	Python       *pyenv.Env        // what kernels run; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
+	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
+	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
 	ProxyNames   bool              // see network.Dialer
@@ -75,6 +79,8 @@ type Cloud struct {
 	store     *store.Store
 	volumes   *volumes.Registry
 	secrets   *secrets.Registry
+	telemetry *telemetry.Registry
+	builds    *builds.Builder
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -103,7 +109,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	o.Limits = o.Limits.WithDefaults()
-	c := &Cloud{options: o, python: o.Python, dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
+	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = orAbsent(pyenv.Find(ctx)); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
@@ -137,7 +143,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	undo = append(undo, listener.Close)
 	c.engine, err = open(ctx, room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: o.Logger,
+		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: c.logger("engine"),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -152,22 +158,34 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 			c.python.Note += "; " + remedy
 		}
 	}
+	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1, Size: o.VolumeSize})
+	undo = append(undo, c.volumes.Close)
+	if err := c.volumes.CheckSize(ctx); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
+	}
 	undo = nil
 	c.address = listener.Addr()
 	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
+	cache := builds.OpenCache(c.store, kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Logger: o.Logger,
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	kept.Sweep()
-	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1})
+	report := c.engine.Report()
+	c.builds = builds.New(builds.Options{
+		Store: c.store, Templates: all, Layers: kept, Cache: cache, Cap: o.Space, Logger: o.Logger,
+		Launch:  func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec) },
+		Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1, Rootless: report.Isolation != engine.Full,
+		Limits: describe(o.Limits), Path: searchPath(c.python),
+	})
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Volumes: c.volumes, Secrets: c.secrets,
-		Store: c.store, Rate: o.Rate, Logger: o.Logger,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
+		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: o.Logger, Wake: c.wake})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -193,9 +211,13 @@ func (c *Cloud) Close() error { return c.close() }
 func (c *Cloud) shutDown(dir string) error {
 	err := c.server.Close()
 	c.serving.Wait()
+	c.builds.Close()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
-	return errors.Join(err, c.engine.Close(), c.store.Close(), os.RemoveAll(dir))
+	c.telemetry.Close()
+	// A store that ends with the instance removes what sandboxes left in volumes and layers,
+	// whatever modes it has, before the engine removes the directory of the instance.
+	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engine.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https

@@ -91,6 +91,9 @@ func (s *fakeSandbox) Hold(context.Context) error         { return s.fails.hold 
 func (s *fakeSandbox) Thaw(context.Context) error         { return s.fails.thaw }
 func (s *fakeSandbox) Save(context.Context, string) error { return s.fails.save }
 func (s *fakeSandbox) Memory() int64                      { return 0 }
+func (s *fakeSandbox) Usage() (engine.Usage, bool) {
+	return engine.Usage{Memory: 1 << 20, DiskTotal: 1 << 30}, s.err == nil
+}
 
 func (s *fakeSandbox) die(err error) {
 	s.once.Do(func() {

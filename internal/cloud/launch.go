@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"net"
@@ -25,11 +26,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox and makes its ports reachable.
+// launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
+	r, err := c.open(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.begin(ctx, spec); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// open starts a sandbox and makes its ports reachable.
+func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, error) {
 	config, err := json.Marshal(c.config(spec))
 	if err != nil {
 		return nil, err
@@ -51,10 +66,11 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	}
 	shared, release, err := c.hold(spec.Volumes)
 	if err != nil {
-		return nil, err
+		return nil, volumeError(err)
 	}
 	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
 		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared,
+		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})
 	if err != nil {
@@ -63,12 +79,9 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 			door.Close()
 		}
 		if errors.Is(err, engine.ErrNoAuthority) {
-			err = &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: network.rules: %v", err)}
+			return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: network.rules: %v", err)}
 		}
-		if errors.Is(err, engine.ErrNoVolumes) {
-			err = &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: volumeMounts: %v", err)}
-		}
-		return nil, err
+		return nil, volumeError(err)
 	}
 	c.router.Add(edge.Sandbox{
 		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
@@ -77,6 +90,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 			return conn, edgeError(err)
 		},
 	})
+	c.telemetry.Run(spec.ID, sandbox.Usage)
 	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, door: door, release: release}, nil
 }
 
@@ -103,14 +117,23 @@ func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, re
 		}
 	})
 	for _, m := range mounts {
-		dir, one, err := c.volumes.Hold(m.ID)
+		mount, one, err := c.volumes.Hold(m.ID)
 		if err != nil {
 			release()
 			return nil, nil, fmt.Errorf("the volume %s: %w", m.Name, err)
 		}
-		held, shared = append(held, one), append(shared, engine.Volume{Dir: dir, Path: m.Path})
+		held, shared = append(held, one), append(shared, engine.Volume{Dir: mount.Dir, Path: m.Path, Clone: mount.Clone})
 	}
 	return shared, release, nil
+}
+
+// volumeError says which field of the request names a volume that a sandbox cannot have
+// on this machine. It returns any other error as it is.
+func volumeError(err error) error {
+	if errors.Is(err, engine.ErrNoVolumes) || errors.Is(err, volumes.ErrNoSize) {
+		return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: volumeMounts: %v", err)}
+	}
+	return err
 }
 
 // wake resumes a sandbox because a request for it came.
@@ -131,9 +154,13 @@ func (c *Cloud) wake(ctx context.Context, id string) error {
 
 // tellDenial logs that a sandbox was denied a connection.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
-	c.options.Logger.InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
+	c.logger("network").InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
+
+// logger returns a logger whose entries about a sandbox also go to that sandbox's log, as
+// name's.
+func (c *Cloud) logger(name string) *slog.Logger { return c.telemetry.Logger(c.options.Logger, name) }
 
 // warmConfig returns the configuration of the process that kernels are forked
 // from, nil if there is no Python for it.
@@ -156,7 +183,7 @@ func (c *Cloud) system() map[string]string {
 
 func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 	return guest.Config{
-		SandboxID: spec.ID, TemplateID: spec.Template.ID, AccessToken: spec.AccessToken,
+		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: interpreter(c.python), Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
@@ -198,13 +225,14 @@ type reachable struct {
 
 func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
+	r.cloud.telemetry.Rest(r.id)
 	err := r.Sandbox.Close()
 	if r.door != nil {
 		r.door.Close()
 	}
 	r.release()
 	if n := r.denials.Count(); n > 0 {
-		r.cloud.options.Logger.InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
+		r.cloud.logger("network").InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
 	}
 	return err
 }
@@ -212,8 +240,9 @@ func (r *reachable) Close() error {
 // Pause ends the connections into the sandbox and stops it.
 func (r *reachable) Pause(ctx context.Context) error {
 	r.cloud.router.Pause(r.id)
+	r.cloud.telemetry.Rest(r.id)
 	if err := r.Freeze(ctx); err != nil {
-		r.cloud.router.Resume(r.id)
+		r.run()
 		return err
 	}
 	return nil
@@ -224,8 +253,14 @@ func (r *reachable) Resume(ctx context.Context) error {
 	if err := r.Thaw(ctx); err != nil {
 		return err
 	}
-	r.cloud.router.Resume(r.id)
+	r.run()
 	return nil
+}
+
+// run lets the sandbox be reached and measured.
+func (r *reachable) run() {
+	r.cloud.router.Resume(r.id)
+	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
 // Checkpoint saves the files of the sandbox, which stops for that time; connections into

@@ -44,3 +44,8 @@ func machineMemory() int64 {
 func resources(l engine.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}
 }
+
+// describe says what the limits are, for people.
+func describe(l engine.Limits) string {
+	return fmt.Sprintf("%g CPUs, %d MiB of memory and %d MiB of disk", l.CPUs, l.MemoryBytes>>20, l.DiskBytes>>20)
+}

@@ -13,7 +13,7 @@ import (
 )
 
 // What sandbox/README.md says about the users of code and commands holds: neither the
-// local cloud nor the service gives both the same one.
+// local cloud nor the service uses the same one for both.
 func TestFilesOfCodeAndCommands(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"os"
 	"os/exec"
@@ -24,11 +23,16 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// The variables that make this program a server, and name its state directory.
+// The variables that make this program a server, name its state directory, and have
+// volumes bounded.
 const (
-	serverVariable = "E2BCTL_E2E_SERVER"
-	stateVariable  = "E2BCTL_E2E_STATE"
+	serverVariable  = "E2BCTL_E2E_SERVER"
+	stateVariable   = "E2BCTL_E2E_STATE"
+	boundedVariable = "E2BCTL_E2E_BOUNDED_VOLUMES"
 )
+
+// volumeSize is that of bounded volumes.
+const volumeSize = 16 << 20
 
 // serve runs a cloud, prints its address and key to standard output, and waits
 // to be killed.
@@ -36,6 +40,9 @@ func serve() {
 	var opts []local.Option
 	if dir := os.Getenv(stateVariable); dir != "" {
 		opts = append(opts, local.WithStateDir(dir))
+	}
+	if os.Getenv(boundedVariable) != "" {
+		opts = append(opts, local.WithVolumeSize(volumeSize))
 	}
 	cloud, err := local.Start(context.Background(), opts...)
 	if err != nil {
@@ -172,22 +179,7 @@ func TestServerKilled(t *testing.T) {
 		t.Errorf("Close took %v, want at most %v", took, 30*time.Second)
 	}
 
-	eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })
-	eventually(t, "the end of its directory", func() bool {
-		left, err := filepath.Glob(filepath.Join(cache, "e2bctl", "run", "cloud-*"))
-		return err == nil && len(left) == 0
-	})
-	eventually(t, "the end of its cgroups", func() bool {
-		for _, group := range groups {
-			if _, err := os.Stat(group); !errors.Is(err, fs.ErrNotExist) {
-				return false
-			}
-		}
-		return true
-	})
-	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(cache)) {
-		t.Errorf("mounts are left: %v", err)
-	}
+	wantNothingOf(t, family, groups, cache)
 }
 
 // started identifies a process by its id and start time: an id alone is reused.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,3 +194,62 @@ func TestVolumeLarge(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestVolumeDirs: a directory goes into a volume and out again, with its modes, and what
+// cannot is said.
+func TestVolumeDirs(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	_, _, volume := volumeCloud(t)
+	from, to := t.TempDir(), t.TempDir()
+	if err := errors.Join(
+		os.MkdirAll(filepath.Join(from, "sub", "closed"), 0o755),
+		os.WriteFile(filepath.Join(from, "sub", "closed", "program"), []byte("#!/bin/sh\n"), 0o755), //nolint:gosec // it is one
+		os.WriteFile(filepath.Join(from, "left"), []byte("out"), 0o600),
+		os.WriteFile(filepath.Join(from, "large"), make([]byte, 5<<20), 0o600),
+		os.Symlink("large", filepath.Join(from, "link")),
+		os.Chmod(filepath.Join(from, "sub", "closed"), 0o500), //nolint:gosec // a directory
+	); err != nil {
+		t.Fatal(err)
+	}
+	restore := func(dir string) {
+		t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "sub", "closed"), 0o700) }) //nolint:gosec // a directory
+	}
+	restore(from)
+	restore(to)
+	for range 2 { // the second time, all of it is there
+		var skipped []string
+		if err := volume.UploadDir(ctx, from, "in/side", &sandbox.VolumeUploadDirParams{
+			Exclude: func(name string, _ fs.DirEntry) bool { return name == "left" },
+			Skipped: func(name, _ string) { skipped = append(skipped, name) },
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(skipped, " "); got != "link" {
+			t.Errorf("left out: got %q, want the link", got)
+		}
+	}
+	if err := volume.DownloadDir(ctx, "/in/side", to, nil); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err := fs.WalkDir(os.DirFS(to), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if name != "." && err == nil {
+			got = append(got, info.Mode().String()+" "+name)
+		}
+		return err
+	})
+	if want := "-rw------- large,drwxr-xr-x sub,dr-x------ sub/closed,-rwxr-xr-x sub/closed/program"; err != nil || strings.Join(got, ",") != want {
+		t.Errorf("got %q and error %v, want %q", strings.Join(got, ","), err, want)
+	}
+	if err := volume.DownloadDir(ctx, "/in/side/large", to, nil); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("of a file: got error %v, want %v", err, syscall.ENOTDIR)
+	}
+	if err := volume.DownloadDir(ctx, "/", to, &sandbox.VolumeDownloadDirParams{MaxBytes: 1 << 20}); !errors.Is(err, sandbox.ErrTooLarge) {
+		t.Errorf("more than allowed: got error %v, want %v", err, sandbox.ErrTooLarge)
+	}
+}

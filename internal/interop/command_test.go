@@ -184,18 +184,9 @@ func driveCommand(t *testing.T, o official) {
 			t.Errorf("the terminal showed %q", shown)
 		}
 	})
-	for name, arguments := range map[string][]string{
-		"logs of sandboxes":    {"sandbox", "logs", id},
-		"metrics of sandboxes": {"sandbox", "metrics", id},
-	} {
-		t.Run(name+" is refused", func(t *testing.T) {
-			want := "not supported by this local cloud: " + name
-			if got := o.run(t, nil, arguments...); got.status == 0 || !strings.Contains(got.stderr, want) {
-				t.Errorf("%v gave %+v, want %q", arguments, got, want)
-			}
-		})
-	}
+	o.driveTelemetry(t)
 	o.drivePause(t)
+	o.driveTemplates(t)
 	t.Run("kill", func(t *testing.T) {
 		o.must(t, "sandbox", "kill", id)
 		if got := o.run(t, nil, "sandbox", "exec", id, "true"); got.status == 0 {

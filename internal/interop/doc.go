@@ -18,7 +18,11 @@
 // awaits. Both ways to find the cloud are tested: by its addresses, without TLS, and
 // by E2B_DOMAIN alone, over https.
 //
+// METHODS.md lists the methods of the SDKs, and methods_test.go keeps it true.
+//
 // The cases in defaultcases make every call with the values that an SDK chooses
 // itself. The test in fields_test.go hears what is sent then, and fails where
-// the cloud leaves out a part of it that it does not know.
+// the cloud leaves out a part of it that it does not know. The test in
+// builder_test.go has all builders define the templates of js/definitions.mjs and
+// python/definitions.py, and compares what they send with what ours does.
 package interop

@@ -47,8 +47,12 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 		clients["command-"+generation] = func(t *testing.T, cloud []string) {
 			o := officialCommand(t, generation, cloud)
 			id := o.create(t)
-			for _, arguments := range [][]string{{"list"}, {"info", id}, {"pause", id}, {"resume", id}, {"exec", id, "true"}, {"kill", id}} {
+			for _, arguments := range [][]string{{"list"}, {"info", id}, {"logs", id}, {"metrics", id}, {"pause", id}, {"resume", id}, {"exec", id, "true"}, {"kill", id}} {
 				o.must(t, slices.Concat([]string{"sandbox"}, arguments)...)
+			}
+			name, _ := o.createTemplate(t)
+			for _, arguments := range [][]string{{"list"}, {"publish", "-y", name}, {"delete", "-y", name}} {
+				o.must(t, slices.Concat([]string{"template"}, arguments)...)
 			}
 		}
 	}
@@ -201,13 +205,16 @@ var parameters = map[string][]string{
 	"/contexts":          {"cwd", "language"},
 	"/contexts/*":        nil,
 	"/contexts/*/reboot": nil,
+	"/uploads/*":         {"expires", "signature"},
+
+	"/templates/*/builds/*/status": {"logsOffset", "limit", "level"},
 }
 
-// pattern returns the path with a star in the place of the id that it has.
+// pattern returns the path with a star in the place of each id that it has.
 func pattern(path string) string {
 	parts := strings.Split(path, "/")
 	for i, part := range parts[1:] {
-		if parts[i] == "sandboxes" || parts[i] == "contexts" {
+		if slices.Contains([]string{"sandboxes", "contexts", "templates", "builds", "uploads"}, parts[i]) {
 			part = "*"
 		}
 		parts[i+1] = part

@@ -235,7 +235,7 @@ func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) err
 		e.passedIOPub = true
 	}
 	switch silent := e.paused && !e.busy && !e.ran && !e.replied; {
-	case silent && !(e.passedShell && e.passedIOPub):
+	case silent && (!e.passedShell || !e.passedIOPub):
 		return nil
 	case silent && k.nothingMissed():
 		e.unsent, e.over = true, true

@@ -41,7 +41,8 @@ func TestReadmePieces(t *testing.T) {
 	for _, want := range []string{
 		"different lines: 2\n", "written: out.csv\n", "for everybody who has it: http://127.0.0.1:", "30 100\r\n",
 		"committed ", "200 OK\n", "mean: 4 plot: true\n0\n1\n2\n", "answer: 21.5\n", "after the pause: 42\n",
-		"copy 1 has the first\n", "of the snapshot: first\n",
+		"copy 1 has the first\n", "of the snapshot: first\n", "greeter: built once\n",
+		"lifecycle: sandbox created\n", " processors, memory ",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in what they print:\n%s", want, out)
@@ -96,7 +97,8 @@ func pieceProgram(pieces []piece) string {
 	var imports strings.Builder
 	for _, path := range []string{
 		"context", "errors", "fmt", "io", "io/fs", "log", "net/http", "os", "path/filepath", "strings", "time",
-		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox", "github.com/e2bctl/e2bctl/sandbox/agent", "github.com/e2bctl/e2bctl/state",
+		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox", "github.com/e2bctl/e2bctl/sandbox/agent",
+		"github.com/e2bctl/e2bctl/sandbox/template", "github.com/e2bctl/e2bctl/state",
 	} {
 		if regexp.MustCompile(`\b` + path[strings.LastIndex(path, "/")+1:] + `\.[A-Z]`).MatchString(source) {
 			fmt.Fprintf(&imports, "import %q\n", path)

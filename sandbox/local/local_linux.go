@@ -27,6 +27,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
+		VolumeSize:   s.volumeSize,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
 		ProxyNames:   s.proxyNames,
 		Logger:       s.logger,

@@ -42,6 +42,7 @@ type settings struct {
 	state        string
 	key          api.Key
 	maxSandboxes int
+	volumeSize   int64
 	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
@@ -107,6 +108,12 @@ type Resources struct {
 // WithResources sets what each sandbox may use. [Report] says which of these bounds
 // this machine enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
+
+// WithVolumeSize bounds what each new volume can hold, which takes root, loop devices and
+// mkfs.ext4: it is then a file system of its own, of at least 16 MiB. [Start] fails where
+// that does not work. A volume keeps its size for ever. The default, 0, is no bound: what
+// is in volumes then fills the disk.
+func WithVolumeSize(bytes int64) Option { return func(s *settings) { s.volumeSize = bytes } }
 
 // WithoutPrivateNetworks denies private addresses, such as a company's package
 // mirror, to all sandboxes. By default those with internet reach them, unless

@@ -77,6 +77,26 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w, limits) }, nil
 }
 
+// Connected adds --local to cmd and lets it run with a connection to the service that
+// it uses, which [Factory.Opener] resolves and which is closed afterwards.
+func (f *Factory) Connected(cmd *cobra.Command, ifLocal Where, run func(ctx context.Context, conn *Connection, args []string) error) *cobra.Command {
+	var isLocal bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		open, err := f.Opener(cmd, isLocal, ifLocal, nil)
+		if err != nil {
+			return err
+		}
+		conn, err := open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer Closing(conn, &err)
+		return run(cmd.Context(), conn, args)
+	}
+	AddLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
 // where resolves --local for [Factory.Opener].
 func (f *Factory) where(cmd *cobra.Command, isLocal bool, ifLocal Where) (Where, error) {
 	switch {
@@ -192,6 +212,7 @@ func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 // ClientOptions returns the options that the global flags set.
 func (f *Factory) ClientOptions() []sandbox.Option {
 	options := []sandbox.Option{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
+	options = append(options, f.tracing.Options()...)
 	if f.flags.apiURL != "" {
 		options = append(options, sandbox.WithAPIURL(f.flags.apiURL))
 	}

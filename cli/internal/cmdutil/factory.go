@@ -3,7 +3,14 @@
 // exit status.
 package cmdutil
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/tracing"
+)
 
 // Factory creates what commands need, when they need it: a command that only
 // prints its version reads no key and opens no connection.
@@ -12,6 +19,9 @@ type Factory struct {
 
 	// flags are the global flags, filled in before a command runs.
 	flags globalFlags
+
+	// tracing reports the command to a collector; nil when the environment names none.
+	tracing *tracing.Tracing
 
 	// usesRunning says that the service in use is the user's local cloud.
 	usesRunning bool
@@ -44,6 +54,20 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	flags.StringVar(&f.flags.domain, "domain", "", "use the service of the domain `NAME` (E2B_DOMAIN)")
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 }
+
+// Trace begins to report a command, if the environment names a collector, and returns
+// the context in which it runs.
+func (f *Factory) Trace(ctx context.Context, command string) context.Context {
+	ctx, traced, err := tracing.Start(ctx, command, f.Logger())
+	if err != nil && !f.Quiet() {
+		fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", Message(err))
+	}
+	f.tracing = traced
+	return ctx
+}
+
+// EndTrace ends what Trace began. It takes a second at most.
+func (f *Factory) EndTrace(status int) { f.tracing.End(status) }
 
 // JSON reports whether results are written as JSON.
 func (f *Factory) JSON() bool { return f.flags.output == outputJSON }

@@ -27,7 +27,7 @@ func Message(err error) string {
 	)
 	lines := strings.Split(words.Replace(err.Error()), "\n")
 	for i, line := range lines { // of joined errors, one each
-		for _, name := range []string{"api: ", "sandbox: ", "local: ", "cloud: "} {
+		for _, name := range []string{"api: ", "sandbox: ", "local: ", "cloud: ", "template: "} {
 			line = strings.TrimPrefix(line, name)
 		}
 		lines[i] = line

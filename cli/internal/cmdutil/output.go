@@ -35,10 +35,18 @@ func (o *outputFormat) Set(value string) error {
 // a terminal may act on, including what JSON allows in strings, and bytes that
 // are not UTF-8.
 func WriteJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(activeEscaper{w})
-	enc.SetEscapeHTML(false)
+	enc := newEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
+}
+
+// WriteJSONLine is [WriteJSON] for one of several documents, each on a line.
+func WriteJSONLine(w io.Writer, v any) error { return newEncoder(w).Encode(v) }
+
+func newEncoder(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(activeEscaper{w})
+	enc.SetEscapeHTML(false)
+	return enc
 }
 
 // activeEscaper escapes what a terminal may act on in a JSON document, which an

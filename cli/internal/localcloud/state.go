@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
@@ -24,13 +25,12 @@ func StateDir() (string, error) {
 
 // State is what a state directory keeps.
 type State struct {
-	Dir   string
-	InUse *store.InUseError // a process has it open; nil: none has
-	Kept  []Kept            // sandboxes with files, ordered by id
-	// Volumes are how many there are, and VolumeBytes what they take on the disk.
-	Volumes     int
-	VolumeBytes int64
-	Notes       []string // what can go wrong with it, and what is damaged; unknown while it is in use
+	Dir     string
+	InUse   *store.InUseError // a process has it open; nil: none has
+	Kept    []Kept            // sandboxes with files, ordered by id
+	Space   Space             // of snapshots and templates
+	Volumes volumes.Space
+	Notes   []string // what can go wrong with it, and what is damaged; unknown while it is in use
 }
 
 // Kept is a paused sandbox that a state directory keeps, as commands show it.
@@ -66,11 +66,14 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	s, err := openState(ctx, dir)
 	if conflict, ok := errors.AsType[*ConflictError](err); ok {
 		state.InUse = conflict.InUse
-	} else if err != nil {
-		return state, err
-	} else {
-		state.Notes = s.Notes()
+		state.Space, err = surveySpace(ctx, dir)
+	} else if err == nil {
 		defer func() { err = errors.Join(err, s.Close()) }()
+		state.Notes = s.Notes()
+		state.Space, err = spaceOf(ctx, s)
+	}
+	if err != nil {
+		return state, err
 	}
 	files, err := store.Survey(ctx, dir, store.Sandboxes)
 	for _, f := range files {
@@ -79,11 +82,7 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	if err != nil {
 		return state, err
 	}
-	volumes, err := store.Survey(ctx, dir, store.Volumes)
-	state.Volumes = len(volumes)
-	for _, v := range volumes {
-		state.VolumeBytes += v.Bytes
-	}
+	state.Volumes, err = volumes.Survey(ctx, dir)
 	return state, err
 }
 

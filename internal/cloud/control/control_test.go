@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -21,12 +22,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
@@ -40,6 +43,8 @@ type service struct {
 	*Service
 	registry *lifecycle.Registry
 	fakes    *lifecycletest.Fakes
+	kept     *telemetry.Registry
+	builder  *builds.Builder
 	log      requestlog.Log
 	url      string
 }
@@ -47,15 +52,20 @@ type service struct {
 func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 	t.Helper()
 	s := &service{fakes: &lifecycletest.Fakes{}}
-	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
+	s.kept = telemetry.New(telemetry.Options{CPUs: 2})
+	t.Cleanup(s.kept.Close)
+	o := lifecycle.Options{Launch: s.fakes.Launch, Ended: s.kept.End, Store: store.Temporary(t.TempDir())}
 	for _, c := range change {
 		c(&o)
 	}
 	o.Layers = layers.Open(layers.Options{Store: o.Store})
 	s.registry = lifecycle.New(o)
+	all := templates.Open(templates.Options{Store: o.Store, Layers: o.Layers})
+	s.builder = newBuilder(t, o.Store, o.Layers, all)
 	s.Service = New(Options{
-		Key: testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
-		Templates: templates.Open(templates.Options{Store: o.Store, Layers: o.Layers}),
+		Telemetry: s.kept,
+		Key:       testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
+		Templates: all, Builds: s.builder,
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Secrets:   secrets.New(secrets.Options{Store: o.Store, Key: secrets.NewKey()}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
@@ -69,6 +79,19 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 		}
 	})
 	return s
+}
+
+// newBuilder returns a builder whose sandboxes do not start.
+func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.Registry) *builds.Builder {
+	t.Helper()
+	b := builds.New(builds.Options{
+		Store: st, Templates: all, Layers: set, Cache: builds.OpenCache(st, set, slog.New(slog.DiscardHandler)),
+		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) {
+			return nil, errors.New("no sandbox here")
+		},
+	})
+	t.Cleanup(b.Close)
+	return b
 }
 
 func templatesOf(st *store.Store) *templates.Registry {
@@ -196,8 +219,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
 		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
 		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
-		{"GET", "/sandboxes/" + id + "/metrics", ``, 501, "not supported by this local cloud: metrics of sandboxes"},
-		{"POST", "/v3/templates", `{"name":"a"}`, 501, "not supported by this local cloud: building templates"},
+		{"POST", "/v3/templates", `{}`, 400, "validation error: name is missing"},
 		{"DELETE", "/templates/team%2Fname%3Atag", ``, 404, "template 'team/name:tag' not found"},
 		{"GET", "/templates/aliases/nope", ``, 404, "template 'nope' not found"},
 		{"GET", "/nothing", ``, 404, "no such path in the API: /nothing"},

@@ -7,7 +7,7 @@
 //
 // Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause,
 // resume, snapshots and forks; volumes and what is in them; templates and snapshots with
-// their tags, but no builds; the one team, local, and its API keys; health.
+// their tags, and builds of templates; the one team, local, and its API keys; health.
 //
 // # Keys
 //
@@ -44,6 +44,16 @@
 // is gone whether or not it was forked or has snapshots; on the service, it would be
 // paused. Publishing a template is recorded and changes nothing, since there is one team.
 //
+// # Builds
+//
+// A build is requested, its archives are uploaded, and it is started; how it goes is asked
+// for again and again. The address of an upload is signed and needs no key. Images are only
+// those that are built-in templates; others are refused with 400 when the build is started,
+// and it has failed then. Numbers of processors and megabytes are recorded and told, and
+// sandboxes have the limits of this local cloud. GET /local/space, which the service does
+// not have, says what layers, cached steps and archives take, and DELETE /local/space/cache
+// removes the latter two.
+//
 // # Volumes
 //
 // The calls below /volumes are about volumes as such. What is in one is behind
@@ -52,10 +62,18 @@
 // service: a path that exists is 409 without force, and so is deleting a volume that a
 // sandbox has, running or paused.
 //
+// # Metrics and logs
+//
+// A sandbox that runs is measured every 5 seconds, and once more for whoever asks when there
+// is no sample as young; what was measured lasts as long as the sandbox. GET
+// /sandboxes/metrics leaves out sandboxes that it does not know. Logs stay for an hour after
+// the end of the sandbox, without which they would be 404, and end with the server. Of the
+// first generation's parameters, a limit above 1000 means 1000. Lists may be shorter than
+// asked for, and then go on: an answer has some MiB at most.
+//
 // # What it does not
 //
-// Metrics and logs, template builds and secrets are answered
-// with 501. Fields of a create request that are known but not supported (mcp,
+// Secrets and the metrics of teams are answered with 501. Fields of a create request that are known but not supported (mcp,
 // iam, and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in
 // the request log.

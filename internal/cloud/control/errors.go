@@ -64,6 +64,9 @@ func answerFor(err error) *apiError {
 	if e, ok := errors.AsType[*templates.Error](err); ok {
 		return &apiError{Code: refused[e.Kind], Message: e.Error()}
 	}
+	if e := buildError(err); e != nil {
+		return e
+	}
 	if e := noRoom(err); e != nil {
 		return e
 	}

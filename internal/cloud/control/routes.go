@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // handler answers one method of one path. The error it returns becomes the
@@ -18,42 +16,42 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 // instead of a bare 404.
 func (s *Service) routes() *http.ServeMux {
 	table := map[string]map[string]handler{
-		"/sandboxes":                 {"POST": s.create(version1), "GET": s.listRunning},
-		"/v2/sandboxes":              {"POST": s.create(version2), "GET": s.list},
-		"/sandboxes/{id}":            {"GET": s.get, "DELETE": s.kill},
-		"/sandboxes/{id}/connect":    {"POST": s.connect(version1)},
-		"/v2/sandboxes/{id}/connect": {"POST": s.connect(version2)},
-		"/sandboxes/{id}/resume":     {"POST": s.resume},
-		"/sandboxes/{id}/timeout":    {"POST": s.timeout},
-		"/sandboxes/{id}/refreshes":  {"POST": s.refresh},
-		"/templates/aliases/{alias}": {"GET": s.alias},
-		"/sandboxes/{id}/pause":      {"POST": s.pause},
-		"/sandboxes/{id}/fork":       {"POST": s.fork},
-		"/sandboxes/{id}/snapshots":  {"POST": s.snapshot},
-		"/sandboxes/{id}/network":    {"PUT": s.setNetwork},
-		"/sandboxes/{id}/metrics":    {"GET": s.unservedSandbox("metrics of sandboxes")},
-		"/sandboxes/{id}/logs":       {"GET": s.unservedSandbox("logs of sandboxes")},
-		"/v2/sandboxes/{id}/logs":    {"GET": s.unservedSandbox("logs of sandboxes")},
-		"/sandboxes/metrics":         {"GET": unserved("metrics of sandboxes")},
-		"/snapshots":                 {"GET": s.listSnapshots},
-		pathTeams:                    {"GET": s.teams},
-		pathKeys:                     {"GET": s.listKeys, "POST": s.createKey},
-		pathKeys + "/{id}":           {"PATCH": s.renameKey, "DELETE": s.deleteKey},
-		"/teams/{id}/{rest...}":      {"GET": unserved("metrics of teams")},
-		"/templates":                 {"GET": s.listTemplates},
-		"/v2/templates":              {"GET": s.pageTemplates},
-		"/v3/templates":              {"POST": unserved("building templates")},
-		"/templates/{id}":            {"GET": s.getTemplate, "DELETE": s.deleteTemplate, "PATCH": s.publish},
-		"/templates/tags":            {"POST": s.assignTags, "DELETE": s.removeTags},
-		"/templates/{id}/{rest...}":  {"GET": s.ofTemplate, "POST": s.unservedTemplate("building templates")},
-		"/v2/templates/{id}/{rest...}": {
-			"GET": s.unservedTemplate("building templates"), "POST": s.unservedTemplate("building templates"),
-		},
-		"/v2/templates/{id}": {"PATCH": s.publish},
-		"/volumes":           {"GET": s.listVolumes, "POST": s.createVolume},
-		"/volumes/{id}":      {"GET": s.getVolume, "DELETE": s.deleteVolume},
-		"/secrets":           {"GET": s.listSecrets, "POST": s.createSecret},
-		"/secrets/{id}":      {"GET": s.getSecret, "POST": s.updateSecret, "DELETE": s.deleteSecret},
+		"/sandboxes":                        {"POST": s.create(version1), "GET": s.listRunning},
+		"/v2/sandboxes":                     {"POST": s.create(version2), "GET": s.list},
+		"/sandboxes/{id}":                   {"GET": s.get, "DELETE": s.kill},
+		"/sandboxes/{id}/connect":           {"POST": s.connect(version1)},
+		"/v2/sandboxes/{id}/connect":        {"POST": s.connect(version2)},
+		"/sandboxes/{id}/resume":            {"POST": s.resume},
+		"/sandboxes/{id}/timeout":           {"POST": s.timeout},
+		"/sandboxes/{id}/refreshes":         {"POST": s.refresh},
+		"/templates/aliases/{alias}":        {"GET": s.alias},
+		"/sandboxes/{id}/pause":             {"POST": s.pause},
+		"/sandboxes/{id}/fork":              {"POST": s.fork},
+		"/sandboxes/{id}/snapshots":         {"POST": s.snapshot},
+		"/sandboxes/{id}/network":           {"PUT": s.setNetwork},
+		"/sandboxes/{id}/metrics":           {"GET": s.metrics},
+		"/sandboxes/{id}/logs":              {"GET": s.logs(s.logs1)},
+		"/v2/sandboxes/{id}/logs":           {"GET": s.logs(s.logs2)},
+		"/sandboxes/metrics":                {"GET": s.metricsOf},
+		"/snapshots":                        {"GET": s.listSnapshots},
+		pathTeams:                           {"GET": s.teams},
+		pathKeys:                            {"GET": s.listKeys, "POST": s.createKey},
+		pathKeys + "/{id}":                  {"PATCH": s.renameKey, "DELETE": s.deleteKey},
+		"/teams/{id}/{rest...}":             {"GET": unserved("metrics of teams")},
+		"/templates":                        {"GET": s.listTemplates},
+		"/v2/templates":                     {"GET": s.pageTemplates},
+		"/v3/templates":                     {"POST": s.requestBuild},
+		"/templates/{id}":                   {"GET": s.getTemplate, "DELETE": s.deleteTemplate, "PATCH": s.publish},
+		"/templates/tags":                   {"POST": s.assignTags, "DELETE": s.removeTags},
+		"/templates/{id}/{rest...}":         {"GET": s.ofTemplate},
+		"/v2/templates/{id}/builds/{build}": {"POST": s.startBuild},
+		"/v2/templates/{id}":                {"PATCH": s.publish},
+		"/local/space":                      {"GET": s.space},
+		"/local/space/cache":                {"DELETE": s.emptyCache},
+		"/volumes":                          {"GET": s.listVolumes, "POST": s.createVolume},
+		"/volumes/{id}":                     {"GET": s.getVolume, "DELETE": s.deleteVolume},
+		"/secrets":                          {"GET": s.listSecrets, "POST": s.createSecret},
+		"/secrets/{id}":                     {"GET": s.getSecret, "POST": s.updateSecret, "DELETE": s.deleteSecret},
 	}
 	mux := http.NewServeMux()
 	for path, methods := range table {
@@ -94,27 +92,6 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 func unserved(what string) handler {
 	return func(http.ResponseWriter, *http.Request) error {
 		return errorf(http.StatusNotImplemented, "not supported by this local cloud: %s", what)
-	}
-}
-
-// unservedSandbox is unserved for what belongs to a sandbox. That a sandbox does not
-// exist comes first: clients take a 404 as an answer, and a 501 as a failure.
-func (s *Service) unservedSandbox(what string) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := s.find(r); err != nil {
-			return err
-		}
-		return unserved(what)(w, r)
-	}
-}
-
-// unservedTemplate is unserved for what belongs to a template.
-func (s *Service) unservedTemplate(what string) handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := s.templates.Get(templates.ParseReference(r.PathValue("id"))); err != nil {
-			return err
-		}
-		return unserved(what)(w, r)
 	}
 }
 

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -40,9 +42,11 @@ type Options struct {
 	Resources   Resources
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
+	Builds      *builds.Builder // of Templates
 	Volumes     *volumes.Registry
 	Secrets     *secrets.Registry
-	Store       *store.Store // the caller closes it after the last request
+	Telemetry   *telemetry.Registry // nil: nothing has logs or metrics
+	Store       *store.Store        // the caller closes it after the last request
 	Rate        RateLimit
 	Logger      *slog.Logger // nil: no log
 }
@@ -52,7 +56,9 @@ type Service struct {
 	options   Options
 	sandboxes *lifecycle.Registry
 	templates *templates.Registry
+	builds    *builds.Builder
 	volumes   *volumes.Registry
+	telemetry *telemetry.Registry
 	keys      *keyring
 	mux       *http.ServeMux
 	contents  *http.ServeMux // of volumes
@@ -64,8 +70,11 @@ func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Telemetry == nil {
+		o.Telemetry = telemetry.New(telemetry.Options{})
+	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, volumes: o.Volumes, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
 	s.mux, s.contents = s.routes(), s.contentRoutes()
 	return s
 }
@@ -79,6 +88,12 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // which has tokens of its own
 		s.contents.ServeHTTP(w, r)
+		return
+	}
+	if strings.HasPrefix(r.URL.Path, pathUploads) { // whose addresses are signed
+		if err := s.upload(w, r); err != nil {
+			s.fail(w, r, err)
+		}
 		return
 	}
 	key, err := s.authenticate(r)

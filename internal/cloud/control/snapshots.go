@@ -71,7 +71,9 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return inTime(err)
 	}
-	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Layers: chain, Envs: sb.Envs})
+	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
+		Layers: chain, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready,
+	}})
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -12,7 +14,7 @@ import (
 // findTemplate resolves what a client calls a template.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
-	return lifecycle.Template{ID: t.ID, Alias: t.Name}, build, err
+	return lifecycle.Template{ID: t.ID, Alias: t.Name, User: build.User, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready}, build, err
 }
 
 func (s *Service) alias(w http.ResponseWriter, r *http.Request) error {
@@ -51,16 +53,21 @@ type templateAnswer struct {
 	BuildStatus   string     `json:"buildStatus"`
 }
 
-// buildReady is the status of every build that there is.
-const buildReady = "ready"
+// resources returns what the sandboxes of a build are reported to have: what was asked for,
+// if anything was.
+func (s *Service) resources(b templates.Build) Resources {
+	r := s.options.Resources
+	r.CPUs, r.MemoryMB = cmp.Or(b.CPUs, r.CPUs), cmp.Or(b.MemoryMB, r.MemoryMB)
+	return r
+}
 
 func (s *Service) templateAnswer(t templates.Template) templateAnswer {
-	spawned := s.templates.Spawned(t.ID)
+	spawned, latest := s.templates.Spawned(t.ID), t.Latest()
+	has := s.resources(latest)
 	a := templateAnswer{
-		TemplateID: t.ID, BuildID: t.Builds[len(t.Builds)-1].ID,
-		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
+		TemplateID: t.ID, BuildID: latest.ID, CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB,
 		Public: t.Public, Aliases: namesOf(t.Name), Names: namesOf(t.FullName()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt,
-		SpawnCount: spawned.Count, BuildCount: len(t.Builds), EnvdVersion: s.options.EnvdVersion, BuildStatus: buildReady,
+		SpawnCount: spawned.Count, BuildCount: len(t.Builds), EnvdVersion: s.options.EnvdVersion, BuildStatus: string(latest.Status),
 	}
 	if spawned.Count > 0 {
 		a.LastSpawnedAt = &spawned.Last
@@ -135,7 +142,7 @@ type buildAnswer struct {
 	Status      string    `json:"status"`
 	CreatedAt   time.Time `json:"createdAt"`
 	UpdatedAt   time.Time `json:"updatedAt"`
-	FinishedAt  time.Time `json:"finishedAt"`
+	FinishedAt  time.Time `json:"finishedAt,omitzero"`
 	CPUCount    int       `json:"cpuCount"`
 	MemoryMB    int       `json:"memoryMB"`
 	DiskSizeMB  int       `json:"diskSizeMB"`
@@ -169,9 +176,13 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 		Builds        []buildAnswer `json:"builds"`
 	}{t.ID, t.Public, of.Aliases, of.Names, t.CreatedAt, t.UpdatedAt, of.LastSpawnedAt, of.SpawnCount, make([]buildAnswer, len(page))}
 	for i, b := range page {
+		has, updated := s.resources(b), b.FinishedAt
+		if updated.IsZero() {
+			updated = b.CreatedAt
+		}
 		answer.Builds[i] = buildAnswer{
-			BuildID: b.ID, Status: buildReady, CreatedAt: b.CreatedAt, UpdatedAt: b.CreatedAt, FinishedAt: b.CreatedAt,
-			CPUCount: of.CPUCount, MemoryMB: of.MemoryMB, DiskSizeMB: of.DiskSizeMB, EnvdVersion: of.EnvdVersion,
+			BuildID: b.ID, Status: string(b.Status), CreatedAt: b.CreatedAt, UpdatedAt: updated, FinishedAt: b.FinishedAt,
+			CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB, EnvdVersion: of.EnvdVersion,
 		}
 	}
 	writeJSON(w, http.StatusOK, answer)
@@ -181,12 +192,18 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 // deleteTemplate deletes a template or a snapshot. The service does not look at the tag
 // either: all builds of the template go.
 func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
-	err := s.templates.Delete(templates.ParseReference(r.PathValue("id")), func(id string) bool {
+	ref := templates.ParseReference(r.PathValue("id"))
+	t, err := s.templates.Get(ref)
+	if err != nil {
+		return err
+	}
+	err = s.templates.Delete(ref, func(id string) bool {
 		return len(s.sandboxes.List(func(sb *lifecycle.Sandbox) bool { return sb.Template.ID == id })) > 0
 	})
 	if err != nil {
 		return err
 	}
+	s.builds.Drop(t.ID)
 	noContent(w)
 	return nil
 }
@@ -219,13 +236,26 @@ type tagAnswer struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// ofTemplate answers GET for what is below a template. For tags there can be no path of
-// its own in the table, since it would also match an alias that is called tags.
+// ofTemplate answers GET for what is below a template. There can be no paths of their own
+// in the table, since these would also match an alias that is called tags.
 func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
-	if r.PathValue("rest") == "tags" {
+	parts := strings.Split(r.PathValue("rest"), "/")
+	switch {
+	case len(parts) == 1 && parts[0] == "tags":
 		return s.listTags(w, r)
+	case len(parts) == 2 && parts[0] == "files":
+		r.SetPathValue("hash", parts[1])
+		return s.fileLink(w, r)
+	case len(parts) == 3 && parts[0] == "builds":
+		r.SetPathValue("build", parts[1])
+		switch parts[2] {
+		case "status":
+			return s.buildStatus(w, r)
+		case "logs":
+			return s.buildLogs(w, r)
+		}
 	}
-	return s.unservedTemplate("building templates")(w, r)
+	return errorf(http.StatusNotFound, "no such path in the API: %s", bounded(r.URL.Path))
 }
 
 func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {

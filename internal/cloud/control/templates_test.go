@@ -107,7 +107,7 @@ func TestTemplateCalls(t *testing.T) {
 		{"GET", "/v2/templates?limit=0", ``, 400, `limit must be between`},
 		{"GET", "/v2/templates?%zz", ``, 400, `the query cannot be parsed`},
 		{"GET", "/templates/job?nextToken=x", ``, 400, `Invalid next token`},
-		{"GET", "/templates/job/builds/b/status", ``, 501, `building templates`},
+		{"GET", "/templates/job/builds/b/status", ``, 400, `template 'job' has no build 'b'`},
 		{"DELETE", "/templates/local%2Fjob%3Aprod", ``, 204, ``},
 		{"GET", "/templates/aliases/job", ``, 404, `template 'job' not found`},
 	} {

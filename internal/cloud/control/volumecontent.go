@@ -136,7 +136,7 @@ var contentErrors = []struct {
 	{fs.ErrExist, http.StatusConflict, "already_exists", "the path exists; force replaces a file"},
 	{fs.ErrNotExist, http.StatusNotFound, "path_not_found", "the path, or the directory that it is in, does not exist"},
 	{fs.ErrPermission, http.StatusForbidden, "forbidden", "the mode of the file, or of a directory on the path, does not let the local cloud use it"},
-	{syscall.ENOSPC, http.StatusInsufficientStorage, "no_space", "the disk with the volume is full"},
+	{syscall.ENOSPC, http.StatusInsufficientStorage, "no_space", "the volume, or the disk that has it, is full"},
 	{syscall.EDQUOT, http.StatusInsufficientStorage, "no_space", "the quota of the disk with the volume is used up"},
 	{context.DeadlineExceeded, http.StatusGatewayTimeout, "timeout", "not done in time"},
 	{os.ErrDeadlineExceeded, http.StatusRequestTimeout, "timeout", "the body of the request did not come"},

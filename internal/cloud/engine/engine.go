@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"os"
+	"time"
 )
 
 // Engine runs sandboxes. It is safe for concurrent use.
@@ -61,6 +63,18 @@ type Sandbox interface {
 	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 if that is
 	// not known.
 	Memory() int64
+	// Usage returns what it uses now, and false if that cannot be found out, as after its
+	// end.
+	Usage() (Usage, bool)
+}
+
+// Usage is what a sandbox uses.
+type Usage struct {
+	CPU       time.Duration // processor time since its start
+	Memory    uint64        // bytes that cannot be reclaimed
+	Cache     uint64        // bytes of memory with copies of what is on disks
+	Disk      uint64        // bytes of its file system that are in use
+	DiskTotal uint64        // bytes of its file system
 }
 
 // SandboxOptions configure [Engine.NewSandbox].
@@ -74,6 +88,9 @@ type SandboxOptions struct {
 	// Egress connects the sandbox to the outside; nil means that there is no egress
 	// path, and that none can be set later.
 	Egress Egress
+	// Tell is called with what the daemon inside says, a line of JSON of at most some KiB,
+	// from one goroutine; nil: it is not listened to. What it gets is the sandbox's word.
+	Tell func(line []byte)
 	// Layers are directories that Unpack or Merge made, lowest first: the sandbox sees
 	// their files below those that it writes. Any number of sandboxes share them. They are
 	// only read, and must stay as they are until Close.
@@ -98,4 +115,8 @@ type SandboxOptions struct {
 type Volume struct {
 	Dir  string // of the host, absolute
 	Path string // in the sandbox: absolute, and not the root
+	// Clone returns a mount of Dir that is attached nowhere, where only the caller can make
+	// one. Such a volume is only for sandboxes that have many ids. nil: Dir is a directory
+	// as any other.
+	Clone func() (*os.File, error)
 }

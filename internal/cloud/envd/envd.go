@@ -50,7 +50,7 @@ type Options struct {
 	// itself.
 	Terminal func(context.Context) (controller, tty *os.File, err error)
 
-	Logger *slog.Logger // nil: no log
+	Logger *slog.Logger // of the starts and ends of processes; nil: no log
 }
 
 // Server serves one sandbox. It is safe for concurrent use.
@@ -66,7 +66,6 @@ type Server struct {
 	commits   *commits
 	metrics   *metrics
 	terminal  func(context.Context) (controller, tty *os.File, err error)
-	logger    *slog.Logger
 }
 
 // New checks o and returns an envd that runs nothing yet. [Server.Close] ends
@@ -99,12 +98,11 @@ func New(o Options) (*Server, error) {
 		envs:      envs,
 		path:      o.Path,
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
-		processes: newProcesses(o.Memory),
+		processes: newProcesses(o.Memory, logger),
 		watchers:  newWatchers(),
 		commits:   newCommits(),
 		metrics:   newMetrics(&o),
 		terminal:  open,
-		logger:    logger,
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -43,6 +44,7 @@ var (
 // processes holds every process started by a client.
 type processes struct {
 	memory *child.Memory
+	logger *slog.Logger
 	grace  time.Duration // outputGrace, except in tests
 	waits  sync.WaitGroup
 
@@ -63,8 +65,8 @@ type retired struct {
 	at   time.Time
 }
 
-func newProcesses(memory *child.Memory) *processes {
-	return &processes{memory: memory, grace: outputGrace, open: make(map[*running]struct{}), live: make(map[uint32]*running)}
+func newProcesses(memory *child.Memory, logger *slog.Logger) *processes {
+	return &processes{memory: memory, logger: logger, grace: outputGrace, open: make(map[*running]struct{}), live: make(map[uint32]*running)}
 }
 
 func (ps *processes) start(l *launch) (*running, *subscriber, error) {
@@ -98,6 +100,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	if ps.closed {
 		r.abandon()
 	}
+	ps.waits.Go(func() { ps.tell(l, r) })
 	go func() {
 		defer ps.waits.Done()
 		r.wait()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ func newUsers(list []User, fallback string) (*users, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no users given")
 	}
-	u := &users{list: append([]User(nil), list...), passwd: idNames{file: "/etc/passwd"}, group: idNames{file: "/etc/group"}}
+	u := &users{list: append([]User(nil), list...), passwd: idNames{file: passwdFile}, group: idNames{file: groupFile}}
 	if fallback == "" {
 		fallback = list[0].Name
 	}
@@ -40,10 +41,16 @@ func newUsers(list []User, fallback string) (*users, error) {
 	return u, nil
 }
 
+// named returns an account: one of the sandbox's own, or one that was added to it.
 func (u *users) named(name string) (*User, error) {
 	for i := range u.list {
 		if u.list[i].Name == name {
 			return &u.list[i], nil
+		}
+	}
+	if slices.ContainsFunc(u.list, func(user User) bool { return user.Credential != nil }) { // otherwise there is only one id
+		if user := account(name, u.passwd.file, u.group.file); user != nil {
+			return user, nil
 		}
 	}
 	return nil, fmt.Errorf("user: unknown user %s", bounded(name))

@@ -185,7 +185,7 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 		}
 		return link.Info{}, fmt.Errorf("kernel: start %s: %w", k.spec.program(), err)
 	}
-	k.spec.Logger.DebugContext(ctx, "kernel started", "kernel", k.spec.program(), "engine", info.Engine, "took", time.Since(began))
+	k.spec.Logger.InfoContext(ctx, "kernel started", "program", k.spec.program(), "engine", info.Engine, "took", time.Since(began))
 	if info.Note != "" {
 		k.spec.Logger.WarnContext(ctx, "kernel without IPython", "note", info.Note)
 	}
@@ -239,6 +239,7 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	}
 	k.mu.Unlock()
 	if p != nil {
+		k.spec.Logger.InfoContext(ctx, "kernel is restarted by request")
 		p.kill()
 		<-p.done
 	}

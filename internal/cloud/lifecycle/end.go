@@ -126,6 +126,7 @@ func (r *Registry) discard(rec *record, e end) {
 		r.forget(ctx, rec.ID)
 	}
 	r.options.Logger.InfoContext(ctx, "sandbox ended", "sandbox", rec.ID, "how", e.how)
+	r.options.Ended(rec.ID)
 }
 
 func (r *Registry) close(id string, instance Instance) {

@@ -45,6 +45,9 @@ type Options struct {
 	// Launch starts a sandbox. The registry closes every sandbox that Launch
 	// returned: on request, when its lifetime is over, and in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
+	// Ended, unless it is nil, is called when a sandbox that was launched, or was to be, is
+	// gone for good.
+	Ended func(id string)
 }
 
 // Registry holds the records of all sandboxes. It is safe for concurrent use. Call
@@ -117,6 +120,9 @@ func New(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Ended == nil {
+		o.Ended = func(string) {}
+	}
 	if o.Layers == nil {
 		o.Layers = layers.Open(layers.Options{Store: o.Store, Logger: o.Logger})
 	}
@@ -183,6 +189,7 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 	}
 	if rec.instance, err = r.options.Launch(ctx, spec); err != nil {
 		r.leave(rec)
+		r.options.Ended(rec.ID)
 		return &LaunchError{Err: err}
 	}
 	return nil
@@ -304,7 +311,7 @@ func (r *Registry) add(rec *record) bool {
 	return true
 }
 
-// beginLifeLocked gives a sandbox that begins to run a lifetime from now.
+// beginLifeLocked sets the lifetime of a sandbox that begins to run, from now on.
 func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
 	rec.StartedAt = r.nowLocked()
 	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))

@@ -3,15 +3,18 @@
 package reexec
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
@@ -41,24 +44,36 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
 	}
 	config.Envs = defaults(config.Envs)
-	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	logger := newLogger(g.Log)
 	homes := make(map[string]string)
 	for _, u := range g.Users {
 		homes[u.Name] = u.Home
 	}
+	workdir := config.Workdir
+	if workdir == "" && config.User == "" { // the workdir of the built-in templates, whoever a process runs as
+		workdir = homes[defaultUser]
+	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
-	daemon, err := envd.New(envd.Options{
-		Users: g.Users, DefaultUser: defaultUser, DefaultWorkdir: homes[defaultUser], Token: config.AccessToken,
+	options := envd.Options{
+		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), DefaultWorkdir: workdir, Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
-		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger,
-	})
+		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
+	}
+	daemon, err := envd.New(options)
+	if err != nil && config.User != "" {
+		// Its account was removed. The sandbox starts all the same: it may have been paused,
+		// and nobody could get at its files otherwise.
+		logger.WarnContext(ctx, "the default user is gone", "user", config.User, "error", err)
+		options.DefaultUser = defaultUser
+		daemon, err = envd.New(options)
+	}
 	if err != nil {
 		return err
 	}
 	kernels, err := interpreter.New(interpreter.Options{
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
-		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger,
+		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger.With("logger", "kernel"),
 		Warm: &kernel.Warm{Fork: g.Kernel, Environ: config.KernelEnviron()},
 	})
 	if err != nil {
@@ -98,6 +113,30 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	case err := <-ended:
 		return err
 	}
+}
+
+// newLogger returns the logger of the daemon. All that it is told goes to the log of the
+// sandbox, and what is worth a warning also to that of the server.
+func newLogger(sandbox io.Writer) *slog.Logger {
+	const longest = 1 << 10 // the text of one attribute
+	return slog.New(slog.NewMultiHandler(
+		slog.NewJSONHandler(sandbox, &slog.HandlerOptions{
+			Level: slog.LevelDebug,
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				switch v := a.Value.Resolve(); {
+				case v.Kind() == slog.KindString:
+					a.Value = slog.StringValue(clip.Text(v.String(), longest))
+				case v.Kind() == slog.KindDuration: // JSON has it as a number of nanoseconds
+					a.Value = slog.StringValue(v.Duration().Round(time.Microsecond).String())
+				}
+				if err, ok := a.Value.Any().(error); ok {
+					a.Value = slog.StringValue(clip.Text(err.Error(), longest))
+				}
+				return a
+			},
+		}),
+		slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}),
+	))
 }
 
 func isFile(path string) bool {

@@ -59,7 +59,7 @@ func (s *Store) Discard(dir string) error {
 	return nil
 }
 
-// publish gives a directory of NewDir the name that the record of id will have, and
+// publish renames a directory of NewDir to what the record of id will name, and
 // returns when both outlast a loss of power. The names of all tables but the first say
 // which it is, for [Survey].
 func (s *Store) publish(table Table, id, dir string) (to string, err error) {

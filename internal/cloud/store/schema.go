@@ -24,25 +24,23 @@ var migrations = []func(*bolt.Tx) error{
 		if err == nil {
 			err = bucket.Put(seedKey, newSeed())
 		}
-		for _, table := range []Table{Sandboxes, Running, Keys} {
-			if err == nil {
-				_, err = tx.CreateBucket([]byte(table))
-			}
+		if err == nil {
+			err = createTables(tx, Sandboxes, Running, Keys)
 		}
 		return err
 	},
-	func(tx *bolt.Tx) error {
-		for _, table := range []Table{Layers, Templates, Volumes} {
-			if _, err := tx.CreateBucket([]byte(table)); err != nil {
-				return err
-			}
+	func(tx *bolt.Tx) error { return createTables(tx, Layers, Templates, Volumes) },
+	func(tx *bolt.Tx) error { return createTables(tx, Cache, Uploads) },
+	func(tx *bolt.Tx) error { return createTables(tx, Secrets) },
+}
+
+func createTables(tx *bolt.Tx, tables ...Table) error {
+	for _, table := range tables {
+		if _, err := tx.CreateBucket([]byte(table)); err != nil {
+			return err
 		}
-		return nil
-	},
-	func(tx *bolt.Tx) error {
-		_, err := tx.CreateBucket([]byte(Secrets))
-		return err
-	},
+	}
+	return nil
 }
 
 // migrate brings the database to the version of the schema that the last step makes, and

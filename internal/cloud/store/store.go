@@ -24,9 +24,11 @@ const (
 	Templates Table = "templates" // what names layers
 	Volumes   Table = "volumes"   // volumes; the directory has the files
 	Secrets   Table = "secrets"   // secrets, whose values are sealed
+	Cache     Table = "cache"     // steps of builds that need not run again; names layers
+	Uploads   Table = "uploads"   // archives for builds, each in the file of its directory
 )
 
-var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Secrets}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache, Uploads, Secrets}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")
@@ -49,6 +51,9 @@ type Store struct {
 
 	mu      sync.RWMutex // held for writing by what changes records
 	records records      // nil after Close
+
+	measuring sync.Mutex
+	sizes     map[string]int64 // of directories, none of which changes
 
 	removing sync.RWMutex // held for reading by what removes directories
 }
@@ -181,6 +186,9 @@ func (s *Store) Note(table Table, id string, value []byte) {
 // and one that cannot be read is removed, too.
 func (s *Store) Delete(table Table, id string) error {
 	dir, err := s.delete(table, id)
+	s.measuring.Lock()
+	delete(s.sizes, dir)
+	s.measuring.Unlock()
 	if err != nil {
 		return fmt.Errorf("deleting %s in %s of %s: %w", id, table, s.dir, explain(err))
 	}

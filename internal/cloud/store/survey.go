@@ -17,11 +17,12 @@ type Kept struct {
 	ID    string
 	Saved time.Time // when its files were
 	Bytes int64     // on the disk, as far as this user can look into them
+	Dir   string    // its directory
 }
 
 // Survey lists the directories of a table's records in a state directory, whether or not
-// a process has it open, ordered by id. Where one has, some may be about to be removed. A directory that does
-// not exist keeps nothing.
+// a process has it open, ordered by id. Where one has, some may be about to be removed. A
+// directory that does not exist keeps nothing.
 func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	names, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,11 +39,12 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 		if err != nil || check(table, id) != nil || of != string(table) {
 			continue // removed since, or not of the table
 		}
-		bytes, err := size(ctx, filepath.Join(dir, published, name.Name()))
+		at := filepath.Join(dir, published, name.Name())
+		bytes, err := size(ctx, at)
 		if err != nil {
 			return nil, err
 		}
-		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes}
+		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes, Dir: at}
 		if last := len(all) - 1; last >= 0 && all[last].ID == id { // it is replaced just now
 			one.Bytes += all[last].Bytes
 			all = all[:last]
@@ -51,6 +53,33 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	}
 	slices.SortFunc(all, func(a, b Kept) int { return strings.Compare(a.ID, b.ID) })
 	return all, nil
+}
+
+// Usage returns the bytes on the disk of the directories of a table's records, by the ids
+// of these. A directory is measured once: only volumes change.
+func (s *Store) Usage(ctx context.Context, table Table) (map[string]int64, error) {
+	all, _ := s.Records(table) // of damaged ones nothing is known
+	s.measuring.Lock()
+	defer s.measuring.Unlock()
+	if s.sizes == nil {
+		s.sizes = map[string]int64{}
+	}
+	bytes := map[string]int64{}
+	for _, r := range all {
+		if r.Dir == "" {
+			continue
+		}
+		known, ok := s.sizes[r.Dir]
+		if !ok {
+			var err error
+			if known, err = size(ctx, r.Dir); err != nil {
+				return nil, err
+			}
+			s.sizes[r.Dir] = known
+		}
+		bytes[r.ID] = known
+	}
+	return bytes, nil
 }
 
 // size returns the bytes that a directory takes on the disk. What cannot be looked into

@@ -40,7 +40,7 @@ func TestSurvey(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Kept{{ID: "a"}, {ID: "b"}}
-	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes")); diff != "" {
+	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes", "Dir")); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	for n, from := range []int64{0, 1 << 20} {

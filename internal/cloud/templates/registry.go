@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
@@ -58,6 +59,9 @@ func Open(o Options) *Registry {
 		if err == nil {
 			_, err = o.Layers.Hold(t.layers()...)
 		}
+		if err == nil {
+			err = r.endLeft(&t)
+		}
 		if err != nil {
 			o.Logger.ErrorContext(ctx, "a template that cannot be read is left alone", "template", entry.ID, "error", err)
 			complete = false
@@ -75,7 +79,7 @@ func Open(o Options) *Registry {
 }
 
 // savedVersion is the version of what is stored; load knows how to read it.
-const savedVersion = 1
+const savedVersion = 2 // since there are builds that are not ready
 
 // saved is a template in the store. The names of its fields, and of those of [Template],
 // [Tag] and [Build], are part of the format.
@@ -91,19 +95,45 @@ func load(entry store.Record) (Template, error) {
 	}
 	t := s.Template
 	switch {
-	case s.Version != savedVersion:
-		return Template{}, fmt.Errorf("its version is %d, and this program knows %d", s.Version, savedVersion)
+	case s.Version < 1 || s.Version > savedVersion:
+		return Template{}, fmt.Errorf("its version is %d, and this program knows up to %d", s.Version, savedVersion)
 	case t.ID != entry.ID || t.BuiltIn || len(t.Builds) == 0:
 		return Template{}, errors.New("it has no id of its own or no builds")
 	case t.Name != "" && !aName().MatchString(t.Name):
 		return Template{}, fmt.Errorf("its name is %q", t.Name)
 	}
+	for i := range t.Builds {
+		if b := &t.Builds[i]; b.Status == "" { // of version 1
+			b.Status, b.FinishedAt = Ready, b.CreatedAt
+		}
+	}
 	for tag := range t.Tags {
-		if _, ok := t.Tagged(tag); !ok {
-			return Template{}, fmt.Errorf("its tag %q points to no build", tag)
+		if b, ok := t.Tagged(tag); !ok || b.Status != Ready {
+			return Template{}, fmt.Errorf("its tag %q points to no build that is ready", tag)
 		}
 	}
 	return t, nil
+}
+
+// endLeft ends the builds of a template that an earlier process had begun.
+func (r *Registry) endLeft(t *Template) error {
+	now := time.Now().UTC()
+	changed := *t
+	for _, b := range t.Builds {
+		if b.pending() {
+			b.Status, b.FinishedAt, b.Failure = Failed, now, &Failure{Message: "the local cloud ended during the build: build it again"}
+			changed = changed.with(b, nil, now)
+		}
+	}
+	if changed.UpdatedAt.Equal(t.UpdatedAt) {
+		return nil
+	}
+	value, err := json.Marshal(saved{savedVersion, changed})
+	if err == nil {
+		_, err = r.options.Store.Put(store.Templates, t.ID, value, "")
+	}
+	*t = changed
+	return err
 }
 
 // Find returns the template that a reference names, and the build that its tag points to.
@@ -120,9 +150,19 @@ func (r *Registry) findLocked(ref Reference) (Template, Build, error) {
 	}
 	build, ok := t.Tagged(ref.tag())
 	if !ok {
-		return Template{}, Build{}, noTag(&ref)
+		return Template{}, Build{}, t.missing(&ref)
 	}
 	return *t, build, nil
+}
+
+// missing returns the error for a tag that points to no build, or not yet.
+func (t *Template) missing(ref *Reference) error {
+	for _, b := range t.Newest() {
+		if b.pending() && slices.Contains(b.Tags, ref.tag()) {
+			return refusef(NotFound, "template '%s' is not ready yet: its first build with the tag '%s' is %s", clip.Text(ref.Name, maxMessage), clip.Text(ref.tag(), maxMessage), b.Status)
+		}
+	}
+	return noTag(ref)
 }
 
 // Get returns the template that a reference names, whatever its tag is.
@@ -185,13 +225,50 @@ func (r *Registry) Spawned(id string) Spawned {
 // the template of that name, which is made if need be, has the build from then on, and its
 // tag points to it.
 func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
+	build.Status = Ready
+	made, _, err := r.add(ref, build, func(t Template, b Build) Template {
+		b.FinishedAt = b.CreatedAt
+		tag := DefaultTag
+		if ref != nil {
+			tag = ref.tag()
+		}
+		return t.with(b, []string{tag}, b.CreatedAt)
+	})
+	if err != nil {
+		r.options.Layers.Release(build.Layers...)
+	}
+	return made, err
+}
+
+// Request makes a build that waits for its start, of the template with the name of ref,
+// which is made if need be. The tags, and that of ref, will point to it when it is ready;
+// until then nothing is made from it. It returns the template and the build.
+func (r *Registry) Request(ref Reference, tags []string, build Build) (Template, Build, error) {
+	if err := ref.CheckName(); err != nil {
+		return Template{}, Build{}, err
+	}
+	if ref.Tag != "" {
+		tags = append([]string{ref.Tag}, tags...)
+	}
+	if len(tags) == 0 {
+		tags = []string{DefaultTag}
+	}
+	var err error
+	if build.Tags, err = checkTags(&ref, tags); err != nil {
+		return Template{}, Build{}, err
+	}
+	build.Status = Waiting
+	return r.add(&ref, build, func(t Template, b Build) Template { return t.with(b, nil, b.CreatedAt) })
+}
+
+// add gives the template with the name of a reference, or a new one, a new build.
+func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) Template) (Template, Build, error) {
 	now := time.Now().UTC()
 	build.ID, build.CreatedAt = newUUID(), now
-	tag := DefaultTag
 	made := Template{ID: newID(), CreatedAt: now}
 	r.mu.Lock()
 	if ref != nil {
-		tag, made.Name = ref.tag(), ref.Name
+		made.Name = ref.Name
 		if t := r.namedLocked(ref); t != nil {
 			made = *t
 		}
@@ -199,15 +276,64 @@ func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	var unused []string
 	err := r.addableLocked(made, ref)
 	if err == nil {
-		made = made.with(build, []string{tag}, now)
+		made = with(made, build)
 		unused, err = r.putLocked(made)
 	}
 	r.mu.Unlock()
-	if err != nil {
-		unused = build.Layers
-	}
 	r.options.Layers.Release(unused...)
-	return made, err
+	return made, build, err
+}
+
+// Begin starts a build that waits for it.
+func (r *Registry) Begin(template, build string) error {
+	return r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
+		if b.Status != Waiting {
+			return Template{}, refusef(Invalid, "build '%s' cannot be started: it is %s", build, began[b.Status])
+		}
+		b.Status = Building
+		return t.with(b, nil, now), nil
+	})
+}
+
+var began = map[Status]string{Building: "started already", Ready: "ready already", Failed: "over: it failed or was superseded; request another"}
+
+// Finish makes a build ready that was started, and has its tags point to it. The layers of
+// content, which the caller holds, are the build's from then on; after an error they are
+// released.
+func (r *Registry) Finish(template, build string, content Content) error {
+	err := r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
+		if b.Status != Building {
+			return Template{}, refusef(Invalid, "build '%s' is not being built", build)
+		}
+		b.Status, b.FinishedAt, b.Content = Ready, now, content
+		return t.with(b, b.Tags, now), nil
+	})
+	if err != nil {
+		r.options.Layers.Release(content.Layers...)
+	}
+	return err
+}
+
+// Fail ends a build that is not ready.
+func (r *Registry) Fail(template, build string, failure Failure) error {
+	return r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
+		if !b.pending() {
+			return Template{}, refusef(Invalid, "build '%s' is over", build)
+		}
+		b.Status, b.FinishedAt, b.Failure = Failed, now, &failure
+		return t.with(b, nil, now), nil
+	})
+}
+
+func (r *Registry) changeBuild(template, build string, f func(t Template, b Build, now time.Time) (Template, error)) error {
+	_, err := r.change(Reference{Name: template, text: template}, func(t Template, now time.Time) (Template, error) {
+		b, ok := t.Build(build)
+		if !ok || t.ID != template {
+			return Template{}, refusef(NotFound, "template '%s' has no build '%s'", clip.Text(template, maxMessage), clip.Text(build, maxMessage))
+		}
+		return f(t, b, now)
+	})
+	return err
 }
 
 // CheckName returns an error unless a build can be added under a name.
@@ -236,7 +362,7 @@ func (r *Registry) addableLocked(t Template, ref *Reference) error {
 	}
 	switch {
 	case builds >= MaxBuilds:
-		return refusef(Full, "there are %d builds of templates, which is the limit: delete snapshots that are no longer needed", MaxBuilds)
+		return refusef(Full, "there are %d builds of templates, which is the limit: delete templates and snapshots that are no longer needed", MaxBuilds)
 	case t.BuiltIn:
 		return refusef(Invalid, "'%s' is the name of a built-in template: choose another", ref)
 	case ref != nil && t.Name != ref.Name:
@@ -318,7 +444,7 @@ func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned [
 	_, err = r.change(ref, func(t Template, now time.Time) (Template, error) {
 		var ok bool
 		if build, ok = t.Tagged(ref.tag()); !ok {
-			return Template{}, noTag(&ref)
+			return Template{}, t.missing(&ref)
 		}
 		return t.with(build, assigned, now), nil
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -31,10 +32,58 @@ type Tag struct {
 type Build struct {
 	ID        string
 	CreatedAt time.Time
-	Layers    []string          // ids of the layers that sandboxes begin with, lowest first
-	Envs      map[string]string // of its sandboxes, unless they are given others
-	Sandbox   string            // of which it is a snapshot; "": it is none
+	Sandbox   string // of which it is a snapshot; "": it is none
+
+	Status     Status
+	FinishedAt time.Time // zero for one that is not finished
+	Tags       []string  // that point to it when it is ready
+	// CPUs and MemoryMB are what was asked for; 0: nothing was. They are only recorded.
+	CPUs, MemoryMB int
+	Failure        *Failure // nil unless it failed
+
+	Content
 }
+
+// Content is what sandboxes have of a build that is ready.
+type Content struct {
+	Layers []string          // ids of the layers that they begin with, lowest first
+	Envs   map[string]string // unless they are given others
+	// User and Workdir are who processes run as and where, unless they are asked for
+	// otherwise; "": the defaults of envd. Home is that of User; "": /root or one in /home.
+	User, Home, Workdir string
+	// Start is a command that each of them runs, and Ready one that succeeds when what
+	// Start runs can be used; "": none.
+	Start, Ready string
+}
+
+// Status says how far a build is.
+type Status string
+
+// The statuses. Those that are stored of version 1 have none, and are ready.
+const (
+	Waiting  Status = "waiting"  // for its start
+	Building Status = "building" // or for its turn
+	Ready    Status = "ready"
+	Failed   Status = "error"
+)
+
+// Failure says why a build failed.
+type Failure struct {
+	Step    string // "base", the number of a step, or "finalize"; "": none
+	Message string
+	Log     []Entry // the last ones of the step
+}
+
+// Entry is a line of the log of a build.
+type Entry struct {
+	At      time.Time
+	Level   slog.Level
+	Step    string // as of [Failure]
+	Message string
+}
+
+// pending reports whether it can still become ready.
+func (b *Build) pending() bool { return b.Status == Waiting || b.Status == Building }
 
 // FullName returns the name with the team; "" without a name. Built-in templates belong to
 // no team.
@@ -50,14 +99,21 @@ func (t *Template) Snapshot() bool {
 	return !slices.ContainsFunc(t.Builds, func(b Build) bool { return b.Sandbox == "" })
 }
 
-// Tagged returns the build that a tag points to.
-func (t *Template) Tagged(tag string) (Build, bool) {
-	id := t.Tags[tag].Build
+// Latest returns the newest build.
+func (t *Template) Latest() Build { return t.Builds[len(t.Builds)-1] }
+
+// Build returns the build of an id.
+func (t *Template) Build(id string) (Build, bool) {
 	i := slices.IndexFunc(t.Builds, func(b Build) bool { return b.ID == id })
 	if i < 0 {
 		return Build{}, false
 	}
 	return t.Builds[i], true
+}
+
+// Tagged returns the build that a tag points to, which is ready.
+func (t *Template) Tagged(tag string) (Build, bool) {
+	return t.Build(t.Tags[tag].Build)
 }
 
 // TagNames returns the tags in order.
@@ -70,10 +126,14 @@ func (t *Template) Newest() []Build {
 	})
 }
 
-// with returns the template with tags that point to one of its builds, or to a new one.
+// with returns the template with a build, in the place of what it was if it has it
+// already, and with tags that point to it.
 func (t Template) with(build Build, tags []string, now time.Time) Template {
-	if !slices.ContainsFunc(t.Builds, func(b Build) bool { return b.ID == build.ID }) {
-		t.Builds = append(slices.Clone(t.Builds), build)
+	t.Builds = slices.Clone(t.Builds)
+	if i := slices.IndexFunc(t.Builds, func(b Build) bool { return b.ID == build.ID }); i >= 0 {
+		t.Builds[i] = build
+	} else {
+		t.Builds = append(t.Builds, build)
 	}
 	t.Tags = maps.Clone(t.Tags)
 	if t.Tags == nil {
@@ -94,14 +154,28 @@ func (t Template) without(tags []string, now time.Time) Template {
 	return t.tidy(now)
 }
 
-// tidy removes the builds that no tag points to.
+// maxFailed is how many builds of a template are kept that failed.
+const maxFailed = 10
+
+// tidy removes the builds that are ready and that no tag points to, and those that failed
+// long ago.
 func (t Template) tidy(now time.Time) Template {
 	named := map[string]bool{}
 	for _, tag := range t.Tags {
 		named[tag.Build] = true
 	}
-	t.Builds = slices.DeleteFunc(slices.Clone(t.Builds), func(b Build) bool { return !named[b.ID] })
-	t.UpdatedAt = now
+	failed := 0
+	var kept []Build
+	for _, b := range slices.Backward(t.Builds) {
+		if b.Status == Failed {
+			failed++
+		}
+		if named[b.ID] || b.pending() || b.Status == Failed && failed <= maxFailed {
+			kept = append(kept, b)
+		}
+	}
+	slices.Reverse(kept)
+	t.Builds, t.UpdatedAt = kept, now
 	return t
 }
 
@@ -120,7 +194,7 @@ func builtIn() []Template {
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, after a restart, too
 	made := func(id, name, build string) Template {
 		t := Template{ID: id, Name: name, BuiltIn: true, Public: true, CreatedAt: now}
-		return t.with(Build{ID: build, CreatedAt: now}, []string{DefaultTag}, now)
+		return t.with(Build{ID: build, CreatedAt: now, Status: Ready, FinishedAt: now}, []string{DefaultTag}, now)
 	}
 	return []Template{
 		made("localbasetemplate000", "base", "00000000-0000-4000-8000-000000000001"),

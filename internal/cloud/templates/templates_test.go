@@ -53,7 +53,7 @@ func (s *server) snapshot(t *testing.T, name string) templates.Template {
 		parsed := templates.ParseReference(name)
 		ref = &parsed
 	}
-	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Layers: []string{layer}})
+	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Content: templates.Content{Layers: []string{layer}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"no JSON":         `{`,
-		"another version": `{"Version":2}`,
+		"another version": `{"Version":3}`,
 		"another id":      `{"Version":1,"Template":{"ID":"b","Builds":[{"ID":"x"}]}}`,
 		"no builds":       `{"Version":1,"Template":{"ID":"damaged"}}`,
 		"a bad tag":       `{"Version":1,"Template":{"ID":"damaged","Builds":[{"ID":"x"}],"Tags":{"a":{"Build":"y"}}}}`,
@@ -255,5 +255,115 @@ func TestTags(t *testing.T) {
 	alone := s.snapshot(t, "alone:v1")
 	if err := unassign(alone.ID, "v1"); kindOf(t, err) != templates.Invalid {
 		t.Errorf("the last tag: got %v, want it to stay", err)
+	}
+}
+
+// A build that is requested can be used only when it is ready; tags point to it from then on.
+func TestBuildStates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serve(t, dir)
+	ref := templates.ParseReference("local/Job:v1")
+	request := func(tags ...string) (template, build string) {
+		t.Helper()
+		made, b, err := s.Request(ref, tags, templates.Build{CPUs: 4, MemoryMB: 512})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.ID, b.ID
+	}
+	layer := func() []string {
+		t.Helper()
+		id, err := s.layers.Add(t.Context(), func(string) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{id}
+	}
+	template, first := request("stable")
+	if _, err := s.find("job:v1"); kindOf(t, err) != templates.NotFound || !strings.Contains(err.Error(), "is waiting") {
+		t.Errorf("before it is built: got %v, want that it waits", err)
+	}
+	if err := s.Finish(template, first, templates.Content{Layers: layer()}); kindOf(t, err) != templates.Invalid || s.kept(t) != 0 {
+		t.Errorf("finished before it was started: got %v and %d layers, want neither", err, s.kept(t))
+	}
+	for _, want := range []bool{true, false} {
+		if err := s.Begin(template, first); (err == nil) != want {
+			t.Errorf("start: got %v, want it to work once", err)
+		}
+	}
+	content := templates.Content{Layers: layer(), Envs: map[string]string{"A": "1"}, User: "root", Home: "/root", Workdir: "/app", Start: "serve", Ready: "true"}
+	if err := s.Finish(template, first, content); err != nil {
+		t.Fatal(err)
+	}
+	_, got, err := s.Find(templates.ParseReference("job:stable"))
+	if err != nil || got.ID != first || got.CPUs != 4 || got.FinishedAt.IsZero() {
+		t.Errorf("got %+v and error %v, want the build", got, err)
+	}
+	if diff := cmp.Diff(content, got.Content); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for range 12 { // of which only the last ones stay
+		_, failed := request()
+		if err := s.Fail(template, failed, templates.Failure{Step: "1", Message: "broken"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Fail(template, failed, templates.Failure{}); kindOf(t, err) != templates.Invalid {
+			t.Errorf("failed twice: got %v, want an error", err)
+		}
+	}
+	_, begun := request()
+	if err := s.Begin(template, begun); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.Get(ref)
+	if err != nil || len(all.Builds) != 12 || all.Latest().ID != begun || all.Snapshot() {
+		t.Fatalf("got %d builds and error %v, want the ready one, 10 that failed, and the one that runs", len(all.Builds), err)
+	}
+	if got, err := s.find("job:v1"); got != first {
+		t.Errorf("while another is built: got %q and error %v, want %q", got, err, first)
+	}
+	s = s.restart(t, dir)
+	all, err = s.Get(ref)
+	if last := all.Latest(); err != nil || last.ID != begun || last.Status != templates.Failed || !strings.Contains(last.Failure.Message, "ended during the build") {
+		t.Errorf("after a restart: got %+v and error %v, want that it failed", last, err)
+	}
+	s = s.restart(t, dir)
+	again, _ := s.Get(ref)
+	if diff := cmp.Diff(all, again); diff != "" {
+		t.Errorf("after another restart (-before +after):\n%s", diff)
+	}
+	_, second := request()
+	if err := errors.Join(s.Begin(template, second), s.Finish(template, second, templates.Content{Layers: layer()})); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := s.find("job:v1"); got != second {
+		t.Errorf("got %q, want the new build %q", got, second)
+	}
+	if n := s.kept(t); n != 2 { // the first is still stable
+		t.Errorf("got %d layers, want 2", n)
+	}
+	for name, err := range map[string]error{
+		"another template": s.Begin("localbasetemplate000", second), "no template": s.Begin("nope", second), "by name": s.Begin("job", second), "no build": s.Fail(template, "nope", templates.Failure{}),
+	} {
+		if kind := kindOf(t, err); kind != templates.NotFound && kind != templates.BuiltIn {
+			t.Errorf("%s: got %v, want that there is none", name, err)
+		}
+	}
+}
+
+// What the first version stored has builds without a status, all of them ready.
+func TestFirstVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serve(t, dir)
+	const record = `{"Version":1,"Template":{"ID":"old","Name":"old","CreatedAt":"2026-01-01T00:00:00Z","Builds":[{"ID":"x","CreatedAt":"2026-01-01T00:00:00Z","Layers":null,"Envs":{"A":"1"},"Sandbox":"isource"}],"Tags":{"default":{"Build":"x"}}}}`
+	if _, err := s.store.Put(store.Templates, "old", []byte(record), ""); err != nil {
+		t.Fatal(err)
+	}
+	s = s.restart(t, dir)
+	_, got, err := s.Find(templates.ParseReference("old"))
+	if err != nil || got.Status != templates.Ready || got.FinishedAt.IsZero() || got.Envs["A"] != "1" {
+		t.Errorf("got %+v and error %v, want it to be ready", got, err)
 	}
 }

@@ -105,7 +105,7 @@ func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	return owner, mode
 }
 
-// Content gives access to what is in one volume, which is held until Close. Paths are
+// Content reads and changes what is in one volume, which is held until Close. Paths are
 // from the root of the volume, with or without the / in front. Links are followed where
 // they lead on the way to an entry, but never out of the volume. Errors match those of
 // this package and of io/fs. It is safe for concurrent use.
@@ -118,16 +118,16 @@ type Content struct {
 
 // Open returns the content of a volume, or [ErrNotFound]. Close it.
 func (r *Registry) Open(id string) (*Content, error) {
-	v, release, err := r.hold(id)
+	_, dir, release, err := r.hold(id)
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenRoot(filepath.Join(v.dir, filesName))
+	root, err := os.OpenRoot(filepath.Join(dir, filesName))
 	if err != nil {
 		release()
 		return nil, err
 	}
-	return &Content{v.dir, r.ids, root, release}, nil
+	return &Content{dir, r.ids, root, release}, nil
 }
 
 // ids translates between the ids of files and those that sandboxes number from 0 on.
@@ -136,7 +136,7 @@ type ids struct {
 	one bool
 }
 
-// Close lets the volume go.
+// Close lets the volume go. It is idempotent.
 func (c *Content) Close() {
 	_ = c.root.Close() // only reads and writes of files can fail
 	c.release()

@@ -13,6 +13,26 @@ import (
 
 func sweep(context.Context, string) error { return nil }
 
+func makeImage(context.Context, string, int64) error { return errors.ErrUnsupported }
+
+// CheckSize returns errors.ErrUnsupported if there is a size.
+func (r *Registry) CheckSize(context.Context) error {
+	if r.size != 0 {
+		return errors.ErrUnsupported
+	}
+	return nil
+}
+
+type mounts struct{}
+
+func (mounts) end() {}
+
+func (*Registry) enter(v *volume) (string, error) { return v.dir, nil }
+
+func (*Registry) leave(*volume) error { return nil }
+
+func (*Registry) clone(*volume) (*os.File, error) { return nil, errors.ErrUnsupported }
+
 func (ids) give(*os.File, Owner, uint32) error { return nil }
 
 // Stat returns errors.ErrUnsupported.

@@ -7,6 +7,12 @@
 //	new/      files that are being written, until they are whole
 //	removed/  what was removed, until it is gone
 //
+// A volume with a size has these in a file system of its own, and its directory holds
+//
+//	image     the file system
+//	mount/    where it is mounted, once the volume was used, in a mount namespace that
+//	          nothing else sees and that ends with this process
+//
 // Files belong to the ids that sandboxes number from 0 on, whatever ids these have
 // outside, and have any mode; nobody but this user reaches them, because the store's
 // directories are 0700. For an ordinary user there is one id only, which is root of the

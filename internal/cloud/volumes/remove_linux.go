@@ -58,7 +58,7 @@ func removeEntry(dir int, base string, heap *os.File) (moved string, err error) 
 	return moved, err
 }
 
-// unlock gives this user all rights to a directory.
+// unlock changes the mode of a directory so that this user has all rights to it.
 func unlock(dir int, base string) error {
 	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -24,8 +24,8 @@ func (r *Registry) Token(id string) string {
 	return expiry + "." + r.sign(id, expiry)
 }
 
-// Check returns [ErrToken] unless the token gives access to the volume with that id,
-// which need not exist.
+// Check returns [ErrToken] unless the token authorizes access to the volume with that
+// id, which need not exist.
 func (r *Registry) Check(id, token string) error {
 	expiry, signature, _ := strings.Cut(token, ".")
 	if !hmac.Equal([]byte(signature), []byte(r.sign(id, expiry))) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,6 +23,8 @@ const (
 	Max = 1000
 	// maxName bounds the name of a volume, in bytes.
 	maxName = 128
+	// MinSize is the least size that a volume can have.
+	MinSize = 16 << 20
 	// recordVersion is the version of what is stored.
 	recordVersion = 1
 )
@@ -44,6 +47,8 @@ var (
 	ErrTooMany = fmt.Errorf("volumes: there are %d, which is the limit", Max)
 	// ErrInUse means that a volume is in use.
 	ErrInUse = errors.New("volumes: the volume is in use")
+	// ErrNoSize means that this process cannot have volumes with a size.
+	ErrNoSize = errors.New("volumes with a size (loop-mounted file systems) do not work here")
 )
 
 // Volume describes a volume.
@@ -58,13 +63,18 @@ type record struct {
 	Version   int
 	Name      string
 	CreatedAt time.Time
+	Size      int64 `json:",omitempty"` // 0: it has none
 }
 
 // volume is a volume in memory.
 type volume struct {
 	Volume
+	size    int64 // of the file system that it has for itself; 0: it has none
 	dir     string
 	holders int
+
+	mounting sync.Mutex
+	root     *os.File // of its own file system; nil: it is not mounted
 }
 
 // Options configure a [Registry].
@@ -73,12 +83,19 @@ type Options struct {
 	Logger *slog.Logger // nil: no log
 	// OneID: sandboxes have a single id, which is that of this process.
 	OneID bool
+	// Size bounds what each new volume can hold, by a file system of its own; see
+	// [Registry.CheckSize]. 0: they have no bound. It is the volume's for ever: with other
+	// options, too.
+	Size int64
 }
 
-// Registry holds the volumes of one cloud. It is safe for concurrent use.
+// Registry holds the volumes of one cloud. It is safe for concurrent use. Close it.
 type Registry struct {
-	store *store.Store
-	ids   ids
+	store  *store.Store
+	log    *slog.Logger
+	ids    ids
+	size   int64
+	mounts mounts
 
 	mu   sync.Mutex
 	byID map[string]*volume
@@ -88,7 +105,7 @@ type Registry struct {
 func New(o Options) *Registry {
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx := context.Background()
-	r := &Registry{store: o.Store, ids: ids{o.OneID}, byID: map[string]*volume{}}
+	r := &Registry{store: o.Store, log: log, ids: ids{o.OneID}, size: o.Size, byID: map[string]*volume{}}
 	all, err := o.Store.Records(store.Volumes)
 	if err != nil {
 		log.ErrorContext(ctx, "volumes that cannot be read are left alone", "error", err)
@@ -99,12 +116,31 @@ func New(o Options) *Registry {
 			log.ErrorContext(ctx, "a volume that cannot be read is left alone", "volume", entry.ID, "error", err)
 			continue
 		}
-		if err := sweep(ctx, v.dir); err != nil {
-			log.WarnContext(ctx, "what was removed from a volume is not all gone", "volume", entry.ID, "error", err)
+		if v.size == 0 { // otherwise it is when the volume is mounted
+			r.sweep(ctx, v, v.dir)
 		}
 		r.byID[v.ID] = v
 	}
 	return r
+}
+
+// sweep removes what an earlier process has left behind in a volume.
+func (r *Registry) sweep(ctx context.Context, v *volume, dir string) {
+	if err := sweep(ctx, dir); err != nil {
+		r.log.WarnContext(ctx, "what was removed from a volume is not all gone", "volume", v.ID, "error", err)
+	}
+}
+
+// Close unmounts the volumes, which must no longer be in use. It is idempotent.
+func (r *Registry) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, v := range r.byID {
+		errs = append(errs, r.leave(v))
+	}
+	r.mounts.end()
+	return errors.Join(errs...)
 }
 
 func load(entry store.Record) (*volume, error) {
@@ -117,10 +153,12 @@ func load(entry store.Record) (*volume, error) {
 		return nil, fmt.Errorf("its version is %d, and this program knows %d", rec.Version, recordVersion)
 	case !validName(rec.Name):
 		return nil, ErrName
+	case rec.Size < 0:
+		return nil, errors.New("its size is negative")
 	case entry.Dir == "":
 		return nil, errors.New("it has no files")
 	}
-	return &volume{Volume: Volume{entry.ID, rec.Name, rec.CreatedAt}, dir: entry.Dir}, nil
+	return &volume{Volume: Volume{entry.ID, rec.Name, rec.CreatedAt}, size: rec.Size, dir: entry.Dir}, nil
 }
 
 func validName(name string) bool {
@@ -143,7 +181,7 @@ func (r *Registry) Create(id, name string) (Volume, error) {
 		return Volume{}, ErrTooMany
 	}
 	v := Volume{ID: id, Name: name, CreatedAt: time.Now().UTC()}
-	value, err := json.Marshal(record{recordVersion, v.Name, v.CreatedAt})
+	value, err := json.Marshal(record{recordVersion, v.Name, v.CreatedAt, r.size})
 	if err != nil {
 		return Volume{}, err
 	}
@@ -151,7 +189,11 @@ func (r *Registry) Create(id, name string) (Volume, error) {
 	if err != nil {
 		return Volume{}, err
 	}
-	err = r.makeDirectories(dir)
+	if r.size == 0 {
+		err = r.makeDirectories(dir)
+	} else {
+		err = makeImage(context.Background(), dir, r.size)
+	}
 	published := ""
 	if err == nil {
 		published, err = r.store.Put(store.Volumes, id, value, dir)
@@ -159,22 +201,31 @@ func (r *Registry) Create(id, name string) (Volume, error) {
 	if err != nil {
 		return Volume{}, errors.Join(err, r.store.Discard(dir))
 	}
-	r.byID[id] = &volume{Volume: v, dir: published}
+	r.byID[id] = &volume{Volume: v, size: r.size, dir: published}
 	return v, nil
 }
 
+// makeDirectories makes the directories of a volume, unless it has them. The one with the
+// files is there only when it is whole.
 func (r *Registry) makeDirectories(dir string) error {
-	for _, name := range []string{filesName, newName, removedName} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+	if _, err := os.Lstat(filepath.Join(dir, filesName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	const unfinished = filesName + ".new"
+	for _, name := range []string{newName, removedName, unfinished} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o700); !errors.Is(err, fs.ErrExist) && err != nil {
 			return err
 		}
 	}
-	files, err := os.Open(filepath.Join(dir, filesName))
+	files, err := os.Open(filepath.Join(dir, unfinished))
 	if err != nil {
 		return err
 	}
 	defer files.Close()
-	return r.ids.give(files, DefaultOwner, defaultDirMode)
+	if err := r.ids.give(files, DefaultOwner, defaultDirMode); err != nil {
+		return err
+	}
+	return os.Rename(filepath.Join(dir, unfinished), filepath.Join(dir, filesName))
 }
 
 // Get returns a volume, or [ErrNotFound].
@@ -220,28 +271,50 @@ func (r *Registry) List() []Volume {
 	return all
 }
 
-// Hold keeps a volume from being deleted until release is called, once, and returns the
-// directory to mount. It returns [ErrNotFound] if there is no such volume.
-func (r *Registry) Hold(id string) (dir string, release func(), err error) {
-	v, release, err := r.hold(id)
-	if err != nil {
-		return "", nil, err
-	}
-	return filepath.Join(v.dir, filesName), release, nil
+// Mount is what a sandbox needs of a volume.
+type Mount struct {
+	// Dir is the directory with the files.
+	Dir string
+	// Clone returns a mount of Dir that is attached nowhere, where only the registry can
+	// make one; otherwise it is nil.
+	Clone func() (*os.File, error)
 }
 
-func (r *Registry) hold(id string) (v *volume, release func(), err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if v = r.byID[id]; v == nil {
-		return nil, nil, ErrNotFound
+// Hold keeps a volume from being deleted until release is called. It returns
+// [ErrNotFound] if there is no such volume, and [ErrNoSize] if it cannot be mounted.
+func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
+	v, dir, release, err := r.hold(id)
+	if err != nil {
+		return Mount{}, nil, err
 	}
-	v.holders++
-	return v, func() {
+	m.Dir = filepath.Join(dir, filesName)
+	if v.size > 0 {
+		m.Clone = func() (*os.File, error) { return r.clone(v) }
+	}
+	return m, release, nil
+}
+
+// hold also returns the directory that has what is in the volume.
+func (r *Registry) hold(id string) (v *volume, dir string, release func(), err error) {
+	r.mu.Lock()
+	v = r.byID[id]
+	if v != nil {
+		v.holders++
+	}
+	r.mu.Unlock()
+	if v == nil {
+		return nil, "", nil, ErrNotFound
+	}
+	release = sync.OnceFunc(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		v.holders--
-	}, nil
+	})
+	if dir, err = r.enter(v); err != nil {
+		release()
+		return nil, "", nil, err
+	}
+	return v, dir, release, nil
 }
 
 // Delete deletes a volume and all that is in it. wanted reports whether anything that
@@ -252,7 +325,11 @@ func (r *Registry) Delete(id string, wanted func() bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.store.Delete(store.Volumes, id); err != nil {
+	err = r.leave(v)
+	if err == nil {
+		err = r.store.Delete(store.Volumes, id)
+	}
+	if err != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.byID[id] = v

@@ -106,13 +106,25 @@ func TestDelete(t *testing.T) {
 		t.Errorf("held: got error %v, want %v", err, ErrInUse)
 	}
 	release()
+	content, err := r.Open("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // twice is as once
+		release()
+		if err := r.Delete("1", never); !errors.Is(err, ErrInUse) {
+			t.Errorf("open: got error %v, want %v", err, ErrInUse)
+		}
+	}
+	content.Close()
+	content.Close()
 	if err := r.Delete("1", func() bool { return true }); !errors.Is(err, ErrInUse) {
 		t.Errorf("wanted: got error %v, want %v", err, ErrInUse)
 	}
 	if err := r.Delete("1", never); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Lstat(held); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(held.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the files of a deleted volume: got error %v, want them gone", err)
 	}
 	create(t, r, "2", "a") // the name is free

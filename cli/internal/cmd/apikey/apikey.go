@@ -39,25 +39,13 @@ func viewOf(k *api.APIKey) keyView {
 
 // command returns a command that makes calls about keys.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, keys *api.KeyService, args []string) error) *cobra.Command {
-	var isLocal bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		err = run(cmd.Context(), conn.API().Keys, args)
+	return f.Connected(cmd, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		err := run(ctx, conn.API().Keys, args)
 		if errors.Is(err, api.ErrUnauthorized) {
 			return fmt.Errorf("%w; the service may manage keys only for someone who logs in, as E2B does on its website", err)
 		}
 		return err
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
+	})
 }
 
 func newCmdList(f *cmdutil.Factory) *cobra.Command {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
 // checkState says what the state directory keeps, that of the local cloud that runs or
@@ -24,12 +25,14 @@ func checkState(ctx context.Context) check {
 		noun = "sandbox"
 	}
 	c.Detail = fmt.Sprintf("%s: %d %s, %s", state.Dir, len(state.Kept), noun, localcloud.Size(localcloud.Bytes(state.Kept)))
-	if state.Volumes > 0 {
-		noun := "volumes"
-		if state.Volumes == 1 {
-			noun = "volume"
-		}
-		c.Detail += fmt.Sprintf("; %d %s without a quota, %s", state.Volumes, noun, localcloud.Size(state.VolumeBytes))
+	if layers := state.Space.Layers; layers.Count > 0 {
+		c.Detail += fmt.Sprintf("; snapshots and templates, %s", localcloud.Size(layers.Bytes))
+	}
+	if cached := state.Space.Cache.Bytes + state.Space.Uploads.Bytes; cached > 0 {
+		c.Detail += fmt.Sprintf("; cached for builds, %s", localcloud.Size(cached))
+	}
+	if state.Volumes.Count > 0 {
+		c.Detail += fmt.Sprintf("; %s, %s", countVolumes(state.Volumes), localcloud.Size(state.Volumes.Bytes))
 	}
 	if state.InUse != nil {
 		c.Detail += "; " + state.InUse.By()
@@ -38,6 +41,21 @@ func checkState(ctx context.Context) check {
 		c.Status, c.Hint = checkWarning, strings.Join(state.Notes, "; ")
 	}
 	return c
+}
+
+// countVolumes says how many volumes there are, and whether they have a quota.
+func countVolumes(s volumes.Space) string {
+	noun := "volumes"
+	if s.Count == 1 {
+		noun = "volume"
+	}
+	switch s.Sized {
+	case 0:
+		return fmt.Sprintf("%d %s without a quota", s.Count, noun)
+	case s.Count:
+		return fmt.Sprintf("%d %s with a quota", s.Count, noun)
+	}
+	return fmt.Sprintf("%d %s, %d of them with a quota", s.Count, noun, s.Sized)
 }
 
 func readState(ctx context.Context) (localcloud.State, error) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,23 +28,29 @@ type pruneOptions struct {
 	All       bool
 	OlderThan cmdutil.Duration
 	Yes       bool
+	Cache     bool
 }
 
 func newCmdPrune(f *cmdutil.Factory) *cobra.Command {
 	opts := &pruneOptions{IO: f.IO}
 	cmd := &cobra.Command{
 		Use:   "prune [<id>...]",
-		Short: "List the paused sandboxes that the state directory keeps, and remove them",
+		Short: "List what the state directory keeps, and remove what is not needed",
 		Long: `List the paused sandboxes that the state directory of the local cloud keeps, with
 the time of their pause and the space that their files take. With IDs, or with --all,
 remove them: they cannot be resumed then. --all lists them and asks first; without a
 terminal it needs --yes. The IDs of removed sandboxes are printed.
 
+Listed with them is the space that snapshots, templates, the cache of builds and volumes
+take. --cache removes that cache, so that all steps of builds run again; e2bctl snapshot
+rm, template rm and volume rm remove the others.
+
 It does not matter whether the local cloud runs. Where it does not, what one that was
 killed has left half done is removed, too.`,
 		Example: `  e2bctl local prune
   e2bctl local prune "$ID"
-  e2bctl local prune --all --older-than 720h --yes`,
+  e2bctl local prune --all --older-than 720h --yes
+  e2bctl local prune --cache`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.Quiet, opts.IDs = f.JSON(), f.Quiet(), args
 			switch {
@@ -61,16 +68,21 @@ killed has left half done is removed, too.`,
 	flags.StringVar(&opts.State, "state-dir", "", "look into `DIR`; \"\": that of the local cloud that runs, or of the next")
 	flags.BoolVarP(&opts.All, "all", "a", false, "remove all of them")
 	flags.Var(&opts.OlderThan, "older-than", "only those that were paused longer ago")
+	flags.BoolVar(&opts.Cache, "cache", false, "remove cached steps of builds, and their archives")
 	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-// keeper has paused sandboxes: the local cloud that runs, or a state directory.
+// keeper has paused sandboxes and all else that outlives a local cloud: the one that runs,
+// or a state directory.
 type keeper struct {
-	dir    string
-	kept   []localcloud.Kept
-	remove func(ctx context.Context, id string) error
-	close  func() error
+	dir        string
+	kept       []localcloud.Kept
+	space      localcloud.Space
+	volumes    localcloud.Taken
+	remove     func(ctx context.Context, id string) error
+	emptyCache func(ctx context.Context) error
+	close      func() error
 }
 
 func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
@@ -79,6 +91,11 @@ func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
+	if opts.Cache {
+		if err := k.prune(ctx, opts); err != nil || len(opts.IDs) == 0 && !opts.All {
+			return err
+		}
+	}
 	if len(opts.IDs) > 0 {
 		return k.removeAll(ctx, opts, opts.IDs)
 	}
@@ -88,10 +105,13 @@ func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
 		kept = slices.DeleteFunc(kept, func(v localcloud.Kept) bool { return v.Saved.After(oldest) })
 	}
 	if !opts.All {
-		return list(opts, k.dir, kept)
+		return k.list(opts, kept)
 	}
 	if len(kept) == 0 {
-		return list(opts, k.dir, kept)
+		if !opts.Quiet {
+			fmt.Fprintf(opts.IO.Err, "No paused sandboxes in %s.\n", cmdutil.Printable(k.dir))
+		}
+		return nil
 	}
 	if !opts.Yes {
 		if err := writeKept(opts.IO.Err, kept, opts.IO.ErrIsTerminal); err != nil {
@@ -138,9 +158,14 @@ func openKeeper(ctx context.Context, dir string) (*keeper, error) {
 		return nil, err
 	}
 	return &keeper{
-		dir: dir, kept: state.Kept, close: func() error { return nil },
-		remove: func(ctx context.Context, id string) error { return localcloud.RemoveKept(ctx, dir, id) },
+		dir: dir, kept: state.Kept, space: state.Space, volumes: volumesOf(state), close: func() error { return nil },
+		remove:     func(ctx context.Context, id string) error { return localcloud.RemoveKept(ctx, dir, id) },
+		emptyCache: func(ctx context.Context) error { return localcloud.EmptyCache(ctx, dir) },
 	}, nil
+}
+
+func volumesOf(state localcloud.State) localcloud.Taken {
+	return localcloud.Taken{Count: state.Volumes.Count, Bytes: state.Volumes.Bytes}
 }
 
 // runningKeeper asks the local cloud, because its process has the state directory. Not
@@ -160,7 +185,10 @@ func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, er
 			err = errors.Join(err, client.Close())
 		}
 	}()
-	k := &keeper{dir: record.State, close: client.Close}
+	k := &keeper{dir: record.State, volumes: volumesOf(state), emptyCache: record.EmptyCache, close: client.Close}
+	if k.space, err = record.Space(ctx); err != nil {
+		return nil, err
+	}
 	for info, err := range client.List(ctx, &sandbox.ListParams{States: []api.SandboxState{api.StatePaused}}) {
 		if err != nil {
 			return nil, err
@@ -208,11 +236,31 @@ func (k *keeper) removeAll(ctx context.Context, opts *pruneOptions, ids []string
 	return last
 }
 
-// list writes what is kept.
-func list(opts *pruneOptions, dir string, kept []localcloud.Kept) error {
+// prune removes the cache of builds.
+func (k *keeper) prune(ctx context.Context, opts *pruneOptions) error {
+	if err := k.emptyCache(ctx); err != nil {
+		return err
+	}
+	if !opts.Quiet {
+		fmt.Fprintf(opts.IO.Err, "removed %s of cached steps and archives of builds from %s\n",
+			localcloud.Size(k.space.Cache.Bytes+k.space.Uploads.Bytes), cmdutil.Printable(k.dir))
+	}
+	return nil
+}
+
+// keptView is what is kept, as -o json shows it.
+type keptView struct {
+	StateDir  string            `json:"stateDir"`
+	Sandboxes []localcloud.Kept `json:"sandboxes"`
+	localcloud.Space
+	Volumes localcloud.Taken `json:"volumes"`
+}
+
+// list writes these sandboxes, and what else is kept.
+func (k *keeper) list(opts *pruneOptions, kept []localcloud.Kept) error {
 	switch {
 	case opts.JSON:
-		return cmdutil.WriteJSON(opts.IO.Out, append([]localcloud.Kept{}, kept...))
+		return cmdutil.WriteJSON(opts.IO.Out, keptView{k.dir, append([]localcloud.Kept{}, kept...), k.space, k.volumes})
 	case opts.Quiet:
 		for _, v := range kept {
 			if _, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(v.ID)); err != nil {
@@ -220,17 +268,34 @@ func list(opts *pruneOptions, dir string, kept []localcloud.Kept) error {
 			}
 		}
 		return nil
-	case len(kept) == 0 && (opts.All || opts.IO.OutIsTerminal):
-		fmt.Fprintf(opts.IO.Err, "No paused sandboxes in %s.\n", cmdutil.Printable(dir))
-		return nil
 	}
-	if err := writeKept(opts.IO.Out, kept, opts.IO.OutIsTerminal); err != nil {
+	var rows [][]string
+	for _, one := range []struct {
+		what string
+		localcloud.Taken
+	}{
+		{"layers of snapshots, templates and sandboxes", k.space.Layers}, {"cached steps of builds", k.space.Cache},
+		{"archives of builds", k.space.Uploads}, {"volumes", k.volumes},
+	} {
+		if one.Count > 0 {
+			rows = append(rows, []string{one.what, strconv.Itoa(one.Count), localcloud.Size(one.Bytes)})
+		}
+	}
+	if len(kept) == 0 && opts.IO.OutIsTerminal {
+		fmt.Fprintf(opts.IO.Err, "No paused sandboxes in %s.\n", cmdutil.Printable(k.dir))
+	} else if err := writeKept(opts.IO.Out, kept, opts.IO.OutIsTerminal); err != nil {
 		return err
 	}
-	if opts.IO.OutIsTerminal {
-		fmt.Fprintf(opts.IO.Err, "%s in %s\n", summary(kept), cmdutil.Printable(dir))
+	if opts.IO.OutIsTerminal && len(kept) > 0 {
+		fmt.Fprintf(opts.IO.Err, "%s in %s\n", summary(kept), cmdutil.Printable(k.dir))
 	}
-	return nil
+	if len(rows) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(opts.IO.Out); err != nil {
+		return err
+	}
+	return cmdutil.WriteTable(opts.IO.Out, []string{"BESIDES", "COUNT", "SIZE"}, rows)
 }
 
 // writeKept writes a table of what is kept; on a terminal its times are relative.

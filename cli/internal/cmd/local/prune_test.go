@@ -76,10 +76,11 @@ func TestPrune(t *testing.T) {
 		return strings.Join(strings.Fields(out), " ")
 	}
 	out, _, err := prune(t.Context(), "", &pruneOptions{State: dir, JSON: true})
-	var listed []localcloud.Kept
-	if err := errors.Join(err, json.Unmarshal([]byte(out), &listed)); err != nil || len(listed) != 3 {
-		t.Fatalf("got %s and error %v, want three sandboxes", out, err)
+	var view keptView
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &view)); err != nil || len(view.Sandboxes) != 3 || view.StateDir != dir {
+		t.Fatalf("got %s and error %v, want three sandboxes of %s", out, err, dir)
 	}
+	listed := view.Sandboxes
 	if got := listed[0]; got.ID != "a" || got.Bytes < 1<<20 {
 		t.Errorf("got %+v, want a with 1 MiB", got)
 	}
@@ -152,6 +153,8 @@ func TestPruneRunning(t *testing.T) {
 		case r.Method == http.MethodDelete:
 			killed = append(killed, r.URL.Path)
 			w.WriteHeader(http.StatusNoContent)
+		case r.URL.Path == "/local/space":
+			fmt.Fprint(w, `{"bytes":7,"cap":9,"layers":{"count":1,"bytes":2},"cache":{"count":3,"bytes":4},"uploads":{"count":5,"bytes":6}}`)
 		case r.URL.Query().Get("state") == "paused":
 			fmt.Fprint(w, `[{"sandboxID":"paused","state":"paused","endAt":"2026-11-22T10:00:00Z"}]`)
 		default:
@@ -167,14 +170,84 @@ func TestPruneRunning(t *testing.T) {
 	if len(k.kept) != 1 || k.kept[0].ID != "paused" || k.kept[0].Bytes < 1<<20 {
 		t.Errorf("got %+v, want the paused one with the size of its files", k.kept)
 	}
+	if want := (localcloud.Space{Layers: localcloud.Taken{Count: 1, Bytes: 2}, Cache: localcloud.Taken{Count: 3, Bytes: 4}, Uploads: localcloud.Taken{Count: 5, Bytes: 6}}); k.space != want {
+		t.Errorf("got the space %+v, want %+v", k.space, want)
+	}
 	if want := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC); !k.kept[0].Saved.Equal(want) {
 		t.Errorf("got %v, want the time of the pause, %v", k.kept[0].Saved, want)
 	}
 	if err := k.remove(t.Context(), "resumed"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("one that runs: got error %v, want it to be left alone", err)
 	}
-	if err := k.remove(t.Context(), "paused"); err != nil || strings.Join(killed, " ") != "/sandboxes/paused" {
-		t.Errorf("got error %v and %q, want the paused one to be killed", err, killed)
+	if err := errors.Join(k.remove(t.Context(), "paused"), k.emptyCache(t.Context())); err != nil || strings.Join(killed, " ") != "/sandboxes/paused /local/space/cache" {
+		t.Errorf("got error %v and %q, want the paused one to be killed and the cache to be emptied", err, killed)
+	}
+}
+
+// Where no cloud runs, the cache goes with the layers that only it needs.
+func TestPruneCache(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // in which no local cloud runs
+	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := keep(t, "a")
+	s, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(table store.Table, id, value string, size int) {
+		t.Helper()
+		files := ""
+		if size > 0 {
+			if files, err = s.NewDir(); err == nil {
+				err = os.WriteFile(filepath.Join(files, "files"), make([]byte, size), 0o600)
+			}
+		}
+		if err == nil {
+			_, err = s.Put(table, id, []byte(value), files)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(store.Layers, "layertemplate", "{}", 1<<20)
+	put(store.Layers, "layersandbox", "{}", 1<<20)
+	put(store.Layers, "layercached", "{}", 2<<20)
+	put(store.Templates, "t", `{"Layers":["layertemplate"]}`, 0)
+	put(store.Sandboxes, "b", `{"Layers":["layersandbox"]}`, 1)
+	put(store.Cache, "step", `{"Layers":["layertemplate","layercached"]}`, 0)
+	put(store.Uploads, "archive", "{}", 3<<20)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sizes := func() (view keptView) {
+		t.Helper()
+		out, _, err := prune(t.Context(), "", &pruneOptions{State: dir, JSON: true})
+		if err = errors.Join(err, json.Unmarshal([]byte(out), &view)); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+		return view
+	}
+	got := sizes()
+	for _, taken := range []*localcloud.Taken{&got.Layers, &got.Cache, &got.Uploads} {
+		taken.Bytes >>= 20 // and not what the directories take
+	}
+	if want := (localcloud.Space{Layers: localcloud.Taken{Count: 2, Bytes: 2}, Cache: localcloud.Taken{Count: 1, Bytes: 2}, Uploads: localcloud.Taken{Count: 1, Bytes: 3}}); got.Space != want {
+		t.Errorf("got %+v, want %+v, in MiB", got.Space, want)
+	}
+	if out, _, err := prune(t.Context(), "", &pruneOptions{State: dir}); err != nil || !strings.Contains(out, "cached steps of builds") || !strings.Contains(out, "archives of builds") {
+		t.Errorf("got %q and error %v, want a table with the cache", out, err)
+	}
+	out, text, err := prune(t.Context(), "", &pruneOptions{State: dir, Cache: true})
+	if err != nil || out != "" || !strings.Contains(text, "removed 5 MiB of cached steps and archives") {
+		t.Errorf("got %q, %q and error %v, want the cache to be removed", out, text, err)
+	}
+	got = sizes()
+	if got.Layers.Count != 2 || got.Cache != (localcloud.Taken{}) || got.Uploads != (localcloud.Taken{}) || len(got.Sandboxes) != 2 {
+		t.Errorf("got %+v, want only the cache to be gone", got)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "files", "layercached.*")); err != nil || len(left) > 0 {
+		t.Errorf("got %v and error %v, want the layer of the step to be gone", left, err)
 	}
 }
 

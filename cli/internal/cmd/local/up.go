@@ -28,6 +28,16 @@ type upOptions struct {
 	Background bool
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
+	VolumeSize cmdutil.Size
+}
+
+// flags returns the flags of limits as they are set, for another e2bctl.
+func (o *upOptions) flags() []string {
+	flags := o.Resources.Arguments()
+	if o.VolumeSize > 0 {
+		flags = append(flags, "--volume-size", o.VolumeSize.String())
+	}
+	return flags
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -46,7 +56,8 @@ are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --ephemeral nothing outlives it, and its key is a fresh one.
 
 --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl doctor says
-whether this machine can enforce them.
+whether this machine can enforce them. With --volume-size each new volume is a file
+system of that size, which takes root, loop devices and mkfs.ext4.
 
 With --background it is left running; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit, that is a conflict.`,
@@ -78,6 +89,7 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
+	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	return cmd
 }
 
@@ -104,7 +116,8 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		}
 	}
 	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
-		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()))
+		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()),
+		local.WithVolumeSize(int64(opts.VolumeSize)))
 	if err != nil {
 		return localcloud.Conflict(err)
 	}
@@ -198,7 +211,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, State: opts.State, Ephemeral: opts.Ephemeral, Idle: time.Duration(opts.Idle), Flags: opts.Resources.Arguments()})
+	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, State: opts.State, Ephemeral: opts.Ephemeral, Idle: time.Duration(opts.Idle), Flags: opts.flags()})
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,8 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Use:     "ls [<id>]",
 		Aliases: []string{"list"},
 		Short:   "List snapshots",
-		Long:    "List the snapshots of your key, or those of one sandbox. -q prints their IDs only.",
+		Long: `List the snapshots of your key, or those of one sandbox. Templates that were built are
+in e2bctl template ls. -q prints their IDs only.`,
 		Example: `  e2bctl snapshot ls
   e2bctl snapshot ls --name prepared -o json
   e2bctl snapshot ls "$ID" -q | xargs e2bctl snapshot rm`,
@@ -167,8 +168,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 }
 
 func newCmdRemove(f *cmdutil.Factory) *cobra.Command {
-	var isLocal bool
-	cmd := &cobra.Command{
+	return f.Connected(&cobra.Command{
 		Use:     "rm <snapshot>...",
 		Aliases: []string{"delete", "dl"},
 		Short:   "Delete snapshots",
@@ -177,21 +177,9 @@ deleted, whatever their tags. One that sandboxes are made from, running or pause
 is not deleted.`,
 		Example: `  e2bctl snapshot rm "$SNAPSHOT"`,
 		Args:    cmdutil.Wants("the IDs or names of snapshots", cobra.MinimumNArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
-			if err != nil {
-				return err
-			}
-			conn, err := open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer cmdutil.Closing(conn, &err)
-			return cmdutil.EachNamed(f.IO, args, func(id string) error { return conn.DeleteSnapshot(cmd.Context(), id) })
-		},
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
+	}, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		return cmdutil.EachNamed(f.IO, args, func(id string) error { return conn.DeleteSnapshot(ctx, id) })
+	})
 }
 
 // mode is a flag value that accepts what a snapshot can keep.

@@ -17,7 +17,8 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List templates",
-		Long:    "List the templates of your key. -q prints their IDs only.",
+		Long: `List the templates of your key. Those that are only snapshots of sandboxes are in
+e2bctl snapshot ls. -q prints their IDs only.`,
 		Example: `  e2bctl template ls
   e2bctl template ls --local -o json`,
 		Args: cmdutil.NoArguments,

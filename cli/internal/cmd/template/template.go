@@ -15,41 +15,29 @@ import (
 // NewCmdTemplate returns e2bctl template.
 func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
 	group := cmdutil.NewGroup("template", "Manage the templates that sandboxes are made from",
-		newCmdList(f), newCmdInfo(f), newCmdRemove(f), newCmdTag(f), newCmdPublish(f, true), newCmdPublish(f, false), newCmdBuild())
+		newCmdList(f), newCmdInfo(f), newCmdRemove(f), newCmdTag(f), newCmdPublish(f, true), newCmdPublish(f, false),
+		newCmdBuild(f), newCmdStatus(f), newCmdLogs(f), newCmdInit(f), newCmdMigrate())
 	group.Aliases = []string{"tpl"}
 	return group
 }
 
 // command returns a command that makes calls about templates.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, templates *api.TemplateService, args []string) error) *cobra.Command {
-	var isLocal bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		open, err := f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		return run(cmd.Context(), conn.API().Templates, args)
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
+	return f.Connected(cmd, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		return run(ctx, conn.API().Templates, args)
+	})
 }
 
-// newCmdBuild returns a hidden command for what the official CLI has and this one
+// newCmdMigrate returns a hidden command for what the official CLI has and this one
 // has not.
-func newCmdBuild() *cobra.Command {
+func newCmdMigrate() *cobra.Command {
 	return &cobra.Command{
-		Use:                "create",
-		Aliases:            []string{"build", "ct", "init", "it", "migrate"},
-		Short:              "Say how templates are built",
+		Use:                "migrate",
+		Short:              "Say what takes the place of the official CLI's template migrate",
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cmdutil.Usagef(cmd.Parent(), "e2bctl builds no templates: the official CLI does (e2b template create), and e2bctl snapshot create keeps a sandbox to make others from")
+			return cmdutil.Usagef(cmd.Parent(), "e2b.toml is not read: e2bctl template build takes what it has as flags")
 		},
 	}
 }

@@ -25,21 +25,9 @@ type volumeView struct {
 
 // command returns a command that makes calls about volumes.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, volumes *sandbox.Volumes, args []string) error) *cobra.Command {
-	var isLocal bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		open, err := f.Opener(cmd, isLocal, cmdutil.LocalStarting, nil)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		return run(cmd.Context(), conn.Volumes, args)
-	}
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	return cmd
+	return f.Connected(cmd, cmdutil.LocalStarting, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
+		return run(ctx, conn.Volumes, args)
+	})
 }
 
 func newCmdCreate(f *cmdutil.Factory) *cobra.Command {

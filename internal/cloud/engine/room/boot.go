@@ -39,7 +39,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
 	if s, started := r.warmFor(ctx, o, limits); s != nil {
-		err := s.begin(ctx, o, wire.RoleEnvd)
+		err := s.become(ctx, o)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
@@ -60,17 +60,25 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Authority) > 0 && r.level != engine.Full {
 		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoAuthority, r.level)
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Files: o.Files, Volumes: o.Volumes, Authority: o.Authority})
+	if len(o.Layers) > 0 {
+		if err := r.haveLayers(); err != nil {
+			return nil, err
+		}
+	}
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Volumes: o.Volumes, Authority: o.Authority})
 	if err != nil {
 		return nil, err
 	}
 	return s, s.begin(ctx, o, wire.RoleEnvd)
 }
 
-// warmFor returns the warm sandbox if it can become what o describes. It has no files
-// but those that every sandbox begins with, no volumes and no authority.
+// warmFor returns the warm sandbox if it can become what o describes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
-	if o.Files != "" || len(o.Volumes) > 0 || len(o.Authority) > 0 {
+	if len(o.Authority) > 0 { // shown by the first stage
+		return nil, nil
+	}
+	replaced := o.Files != "" || len(o.Layers) > 0
+	if replaced && !r.ranged() || len(o.Volumes) > 0 && !replaced {
 		return nil, nil
 	}
 	return r.takeWarm(ctx, limits)
@@ -82,8 +90,8 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare with what a sandbox must have from the start: saved files and
-// volumes.
+// prepareWith is prepare with what a sandbox must have from the start: layers, saved files
+// and volumes.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
 		options:  o,
@@ -120,14 +128,22 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, as)
+	if err == nil {
+		err = s.awaitMounter(ctx)
+	}
 	if err == nil && as == wire.RoleEnvd {
 		err = s.open(ctx)
 	}
 	if err != nil {
-		s.fail(err)
-		return errors.Join(err, s.close())
+		return s.abandon(err)
 	}
 	return nil
+}
+
+// abandon closes a sandbox that could not be started.
+func (s *Sandbox) abandon(err error) error {
+	s.fail(err)
+	return errors.Join(err, s.close())
 }
 
 // open begins to serve envd, unless the sandbox is being ended, which can
@@ -168,6 +184,15 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		return err
 	}
 	s.envd = envd
+	var mounter *os.File
+	if s.purpose == forPool && s.room.ranged() {
+		if s.mounter, mounter, err = wire.Pair(wire.MaxEnvdMessage); err != nil {
+			fd3.Close()
+			s.gone()
+			return err
+		}
+		defer mounter.Close()
+	}
 	request := wire.Message{Kind: wire.KindSpawn, ID: s.number, Slot: s.slot}
 	if s.room.level != engine.Full {
 		p, err := s.makeRoot()
@@ -218,7 +243,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	// them.
 	limited := make(chan error, 1)
 	go func() { limited <- s.group.Add(pid) }()
-	err = s.sendInit(ctx, pid)
+	err = s.sendInit(ctx, pid, mounter)
 	if err == nil {
 		err = s.awaitBuilt(ctx)
 	}
@@ -271,11 +296,17 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	if s.exit, err = newExit(sockets); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
 	}
-	if s.options.Files != "" && len(built.Notes) > 0 {
-		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "files", s.options.Files, "notes", built.Notes)
-	}
-	s.notes, s.hidden, s.noExit = append(s.notes, built.Notes...), built.Hidden, built.Error
+	s.hidden, s.noExit = built.Hidden, built.Error
+	s.noteBuilt(ctx, built)
 	return nil
+}
+
+// noteBuilt notes what there is to know of a file system that was built.
+func (s *Sandbox) noteBuilt(ctx context.Context, built wire.Message) {
+	if (s.options.Files != "" || len(s.options.Layers) > 0) && len(built.Notes) > 0 {
+		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "layers", s.options.Layers, "files", s.options.Files, "notes", built.Notes)
+	}
+	s.notes, s.lost = append(s.notes, built.Notes...), built.Trees
 }
 
 // explain finds out why a process died that ended without an error message.
@@ -300,9 +331,30 @@ func (s *Sandbox) causeOfDeath() error {
 	return fmt.Errorf("envd exited with status %d", s.status.ExitStatus())
 }
 
-func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
-	spec := wire.InitSpec{
-		Ranged:     s.room.ranged(),
+func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error {
+	spec, mounts, err := s.buildSpec(pid)
+	defer func() { wire.CloseAll(mounts) }()
+	if err != nil {
+		return err
+	}
+	if spec.Limits, err = s.rlimits(); err != nil {
+		return err
+	}
+	if mounter != nil {
+		mounts, spec.Mounter = append(mounts, mounter), true
+	}
+	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
+		return s.explain(ctx, "hand over the template", err)
+	}
+	return nil
+}
+
+// buildSpec describes the file system of the sandbox, whose first process is pid, with the
+// files that it is built of, which the caller must close after an error as well.
+func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err error) {
+	ranged := s.room.ranged()
+	spec = wire.InitSpec{
+		Ranged:     ranged,
 		Root:       s.root,
 		Path:       s.room.options.Path,
 		Trees:      s.room.trees,
@@ -316,52 +368,50 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int) error {
 
 		Counters: s.room.counted.InSandbox(),
 	}
-	var err error
-	if spec.Limits, err = s.rlimits(); err != nil {
-		return err
-	}
-	var mounts []*os.File
-	defer func() { wire.CloseAll(mounts) }()
-	if s.room.ranged() {
+	if ranged {
 		if mounts, err = s.mapTrees(pid); err != nil {
-			return err
+			return spec, mounts, err
 		}
 		for i := range mounts {
 			spec.Mounted[i] = true
 		}
 	}
-	var volumes []*os.File
-	if spec.Volumes, volumes, err = s.mountVolumes(pid); err != nil {
-		return err
+	var more []*os.File
+	if spec.Layers, more, err = s.mountLayers(pid); err != nil {
+		return spec, mounts, err
 	}
-	mounts = append(mounts, volumes...)
-	if s.room.ranged() {
+	mounts = append(mounts, more...)
+	if spec.Volumes, more, err = s.mountVolumes(pid); err != nil {
+		return spec, mounts, err
+	}
+	mounts = append(mounts, more...)
+	if ranged && s.files == nil { // otherwise it has them already
 		devices, err := makeDevices()
 		if err != nil {
-			return err
+			return spec, mounts, err
 		}
 		if spec.Devices = devices != nil; spec.Devices {
 			mounts = append(mounts, devices)
 		}
 	}
-	if s.room.ranged() && s.purpose != forProbe {
+	if ranged && s.purpose != forProbe {
 		list, err := memoryFile(s.room.private.list)
 		if err != nil {
-			return err
+			return spec, mounts, err
 		}
 		mounts, spec.Private = append(mounts, list), true
 	}
-	saved, err := s.openSaved()
-	if err != nil {
-		return err
+	if s.options.Files != "" {
+		saved, err := openSaved(s.options.Files)
+		if err != nil {
+			return spec, mounts, err
+		}
+		mounts, spec.Saved = append(mounts, saved), s.savedLayout()
 	}
-	if saved != nil {
-		mounts, spec.Saved = append(mounts, saved), s.room.layout()
+	if len(mounts) >= wire.MaxFiles {
+		err = fmt.Errorf("%w: %d layers and %d volumes, with all else that it has", engine.ErrTooMany, len(spec.Layers), len(spec.Volumes))
 	}
-	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
-		return s.explain(ctx, "hand over the template", err)
-	}
-	return nil
+	return spec, mounts, err
 }
 
 // pidOf returns the process that a pidfd refers to, as this process numbers it.

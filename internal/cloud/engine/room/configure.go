@@ -17,11 +17,6 @@ import (
 func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	if s.purpose == forPool {
-		if err := s.group.Yield(false); err != nil {
-			return fmt.Errorf("limit: %w", err)
-		}
-	}
 	config, err := memoryFile(s.options.Config)
 	if err != nil {
 		return err

@@ -36,8 +36,8 @@
 // address arrives at two sockets in the namespace, one for TCP and one for DNS
 // queries over UDP, and passes these sockets to the server. The outside consists
 // only of what [engine.SandboxOptions].Egress allows. This is the only time that
-// the server receives descriptors from a sandbox, these and its file system, and none of the sandbox's code
-// has run by then: the process that later becomes envd still runs only the
+// the server receives descriptors from a sandbox, these and its file system, and none of
+// the sandbox's code has run by then: the process that later becomes envd still runs only the
 // server's own program. After that nobody inside may change routes or rules, and a
 // process that could would only cut the sandbox off. If the kernel lacks nftables
 // or its tproxy, only envd's proxy leads out, and [engine.Report] says so.
@@ -83,6 +83,19 @@
 // was changed in a tree belongs to the tree's path: if the machine does not show the tree
 // at all, the changes are at that path without the rest. Without namespaces only the
 // sandbox's own directory is saved, which has another path in the next sandbox.
+//
+// Saved files can become a layer: directories that any number of sandboxes share, each
+// below what it writes itself (see package layer). Then the root of a sandbox is an
+// overlay, too, and only what is above its layers is saved. On the disk, owners are as
+// sandboxes number them. So what makes layers is a process with ids of its own, as a
+// sandbox has, which the mount of the layer's directory maps, and each sandbox gets such a
+// mount. Links to the files of several layers make one of them, without copies.
+//
+// While a sandbox is warm, a process in it can still replace its file system, the mounter:
+// it builds another one on the same tmpfs and makes that the root of all processes. It has
+// all capabilities in the sandbox, and has ended before the sandbox is anybody's. A
+// sandbox with a single id has none, because what it could mount is only reachable from
+// the host's root.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server treats envd as hijacked: once envd runs, the

@@ -42,6 +42,12 @@ func (s *Sandbox) serve() {
 }
 
 func (s *Sandbox) answer(m wire.Message) error {
+	if m.Kind == wire.KindLog {
+		if s.options.Tell != nil {
+			s.options.Tell(m.Spec)
+		}
+		return nil
+	}
 	if m.Kind == wire.KindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}

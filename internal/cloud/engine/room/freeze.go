@@ -353,24 +353,13 @@ func (s *Sandbox) Memory() int64 {
 		m, _ := cgroup.ReadMemory(f)
 		return int64(m.Used())
 	}
-	envd, err := pidOf(s.pidfd)
+	pids, err := s.processes()
 	if err != nil {
 		return 0
 	}
-	pids, err := members{Sandbox: s, envd: envd}.List()
-	if err != nil {
-		return 0
-	}
-	var pages int64
+	var bytes uint64
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-		if err != nil {
-			continue // it has ended
-		}
-		var size, resident, shared int64
-		if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err == nil {
-			pages += max(0, resident-shared)
-		}
+		bytes += privateMemory(pid)
 	}
-	return pages * int64(os.Getpagesize())
+	return int64(bytes)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -79,39 +78,27 @@ func background(t testing.TB, s *Sandbox, command string) {
 	}
 }
 
-// processorTime returns the ticks that the processes have used.
-func processorTime(t testing.TB, s *Sandbox) (ticks int) {
+// timeUsed returns the processor time that the processes have used.
+func timeUsed(t testing.TB, s *Sandbox) (used time.Duration) {
 	t.Helper()
-	envd, err := pidOf(s.pidfd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pids, err := members{Sandbox: s, envd: envd}.List()
+	pids, err := s.processes()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		for _, field := range fields[11:13] {
-			n, _ := strconv.Atoi(field)
-			ticks += n
-		}
+		used += processorTime(pid)
 	}
-	return ticks
+	return used
 }
 
 // isStill checks that nothing runs: in a tenth of a second in which this process is
 // busy, what is frozen uses no time.
 func isStill(t *testing.T, s *Sandbox) {
 	t.Helper()
-	before := processorTime(t, s)
+	before := timeUsed(t, s)
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
-		if now := processorTime(t, s); now != before {
-			t.Fatalf("frozen processes used %d ticks", now-before)
+		if now := timeUsed(t, s); now != before {
+			t.Fatalf("frozen processes used %v", now-before)
 		}
 	}
 }
@@ -201,8 +188,8 @@ func TestFreeze(t *testing.T) {
 		if after := sh(t, s, "ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python"); s.root == nil && after.Output != before.Output {
 			t.Errorf("there are %s processes, there were %s", after.Output, before.Output)
 		}
-		ticks := processorTime(t, s)
-		until(t, "they run again", func() bool { return processorTime(t, s) > ticks+1 })
+		used := timeUsed(t, s)
+		until(t, "they run again", func() bool { return timeUsed(t, s) > used+10*time.Millisecond })
 		if s.Memory() < 1<<20 {
 			t.Errorf("it uses %d bytes", s.Memory())
 		}
@@ -275,8 +262,8 @@ func TestFreezeChain(t *testing.T) {
 			isStill(t, s)
 			thaw(t, s)
 		}
-		ticks := processorTime(t, s)
-		until(t, "it runs again", func() bool { return processorTime(t, s) > ticks })
+		used := timeUsed(t, s)
+		until(t, "it runs again", func() bool { return timeUsed(t, s) > used })
 		freeze(t, s)
 	})
 }

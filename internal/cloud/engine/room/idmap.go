@@ -30,7 +30,7 @@ func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
 			trees = nil
 		}
 	}()
-	system, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	system, err := openUserNamespace(pid)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +67,40 @@ func mapTree(path string, mapping *os.File) (tree *os.File, note string, err err
 		note = fmt.Sprintf("%s cannot be changed: id-mapped mount: %v", path, err)
 	}
 	return os.NewFile(uintptr(fd), path), note, nil
+}
+
+// openUserNamespace opens the user namespace of a process.
+func openUserNamespace(pid int) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+}
+
+// mapDirectory makes a mount of dir on which the ids of the user namespace are 0 and up on
+// the disk. The error matches refused if the file system cannot do that.
+func mapDirectory(dir string, ids *os.File, attributes uint64, refused error) (*os.File, error) {
+	mount, err := cloneMount(dir)
+	if err != nil {
+		return nil, err
+	}
+	return mount, mapMount(mount, ids, attributes, refused)
+}
+
+// cloneMount returns a mount of a directory that is attached nowhere.
+func cloneMount(dir string) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return nil, fmt.Errorf("clone the mount of %s: %w", dir, err)
+	}
+	return os.NewFile(uintptr(fd), dir), nil
+}
+
+// mapMount is mapDirectory for a mount that is attached nowhere. It closes the mount after
+// an error.
+func mapMount(mount, ids *os.File, attributes uint64, refused error) error {
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Userns_fd: uint64(ids.Fd())}
+	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return errors.Join(fmt.Errorf("%w: the file system of %s refuses to map ids (id-mapped mount: %w): use a directory on another one, such as ext4, xfs or btrfs", refused, mount.Name(), err), mount.Close())
+	}
+	return nil
 }
 
 // mappings are user namespaces that no process lives in. Each maps the host's root

@@ -4,22 +4,256 @@ package room
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// CheckLayers returns an error if directories in dir cannot be layers.
-func (r *Room) CheckLayers(context.Context, string) error {
-	return fmt.Errorf("%w: not built yet", engine.ErrNoLayers)
+// CheckLayers returns an error that matches [engine.ErrNoLayers] if directories in dir
+// cannot be layers. It finds out by making two and looking at them as a sandbox would.
+func (r *Room) CheckLayers(ctx context.Context, dir string) error {
+	if err := r.checkLayers(ctx, dir); err != nil {
+		return fmt.Errorf("room: try layers in %s: %w", dir, err)
+	}
+	return nil
 }
 
-// Unpack makes a layer of saved files.
-func (r *Room) Unpack(context.Context, string) error {
-	return fmt.Errorf("%w: not built yet", engine.ErrNoLayers)
+func (r *Room) checkLayers(ctx context.Context, dir string) error {
+	if err := r.haveLayers(); err != nil {
+		return err
+	}
+	try, err := os.MkdirTemp(dir, "try-layers-")
+	if err != nil {
+		return err
+	}
+	_, err = r.runLayers(ctx, try, wire.LayersSpec{})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, engine.ErrNoLayers) {
+		err = fmt.Errorf("%w: %w", engine.ErrNoLayers, err)
+	}
+	return errors.Join(err, os.RemoveAll(try))
 }
 
-// Merge makes one layer of several.
-func (r *Room) Merge(context.Context, []string, string) error {
-	return fmt.Errorf("%w: not built yet", engine.ErrNoLayers)
+// haveLayers returns why sandboxes of this room cannot have layers, if so.
+func (r *Room) haveLayers() error {
+	if r.level != engine.Full {
+		return fmt.Errorf("%w: at the isolation level %s they have no mounts", engine.ErrNoLayers, r.level)
+	}
+	return nil
+}
+
+// Unpack makes a layer of the saved files in dir, which are then gone.
+func (r *Room) Unpack(ctx context.Context, dir string) error {
+	if err := r.unpack(ctx, dir); err != nil {
+		return fmt.Errorf("room: make a layer of the files in %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (r *Room) unpack(ctx context.Context, dir string) error {
+	if err := r.haveLayers(); err != nil {
+		return err
+	}
+	from, err := openSaved(dir)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	m := layer.Manifest{Layout: r.layout()}
+	spec := wire.LayersSpec{}
+	if spec.Layout, err = saved.Layout(from); err != nil {
+		return err
+	}
+	if _, err := from.Seek(0, 0); err != nil {
+		return err
+	}
+	switch spec.Layout {
+	case r.layout():
+		m.Whole = true
+	case r.layoutAbove():
+	default:
+		return fmt.Errorf("%w: with %s, and here there are sandboxes with %s", saved.ErrLayout, spec.Layout, r.layout())
+	}
+	ready, err := r.runLayers(ctx, dir, spec, from)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(from.Name()); err != nil {
+		return err
+	}
+	m.Trees = ready.Trees
+	return m.Write(dir)
+}
+
+// Merge makes one layer of several, lowest first, in dir, which is empty and on the same
+// mount. Files are not copied but get another name.
+func (r *Room) Merge(ctx context.Context, layers []string, dir string) error {
+	if err := r.merge(ctx, layers, dir); err != nil {
+		return fmt.Errorf("room: make one layer of %d in %s: %w", len(layers), dir, err)
+	}
+	return nil
+}
+
+func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
+	if err := r.haveLayers(); err != nil {
+		return err
+	}
+	if len(layers) == 0 {
+		return errors.New("there are none")
+	}
+	if err := checkClean(dir); err != nil {
+		return err
+	}
+	manifests, err := r.readLayers(layers, false)
+	if err != nil {
+		return err
+	}
+	m := layer.Manifest{Layout: r.layout(), Whole: manifests[0].Whole, Trees: []string{""}}
+	for _, l := range manifests {
+		for _, path := range l.Trees {
+			if !slices.Contains(m.Trees, path) {
+				m.Trees = append(m.Trees, path)
+			}
+		}
+	}
+	top := commonParent(append([]string{dir}, layers...))
+	below := func(parts ...string) string {
+		path, _ := filepath.Rel(top, filepath.Join(parts...)) // both are absolute
+		return path
+	}
+	spec := wire.LayersSpec{}
+	for n, path := range m.Trees {
+		tree := wire.MergeSpec{To: below(dir, layer.Trees, strconv.Itoa(n)), Below: !m.Whole || path != ""}
+		for i, l := range slices.Backward(manifests) {
+			if at := slices.Index(l.Trees, path); at >= 0 {
+				tree.From = append(tree.From, below(layers[i], layer.Trees, strconv.Itoa(at)))
+			}
+		}
+		spec.Merge = append(spec.Merge, tree)
+	}
+	if err := os.Mkdir(filepath.Join(dir, layer.Trees), 0o755); err != nil {
+		return err
+	}
+	if _, err := r.runLayers(ctx, top, spec); err != nil {
+		return err
+	}
+	return m.Write(dir)
+}
+
+// commonParent returns the directory that contains all of paths.
+func commonParent(paths []string) string {
+	parent := filepath.Dir(paths[0])
+	for _, path := range paths[1:] {
+		for !strings.HasPrefix(path, strings.TrimSuffix(parent, "/")+"/") {
+			parent = filepath.Dir(parent)
+		}
+	}
+	return parent
+}
+
+func checkClean(dir string) error {
+	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
+		return fmt.Errorf("%q is not a clean absolute path", dir)
+	}
+	return nil
+}
+
+// readLayers reads what is in layers, and whether they belong together if a sandbox is to
+// have them.
+func (r *Room) readLayers(dirs []string, forUse bool) (manifests []layer.Manifest, err error) {
+	for i, dir := range dirs {
+		var m layer.Manifest
+		err := checkClean(dir)
+		if err == nil {
+			m, err = r.manifests.read(dir)
+		}
+		if err == nil && m.Layout != r.layout() {
+			err = fmt.Errorf("%w: with %s, and here there are sandboxes with %s", saved.ErrLayout, m.Layout, r.layout())
+		}
+		if err == nil && forUse && m.Whole != (i == 0) {
+			err = errors.New("it is not on the layers that it was made on")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("layer %s: %w", dir, err)
+		}
+		manifests = append(manifests, m)
+	}
+	return manifests, nil
+}
+
+// mountLayers makes a mount of each layer for the sandbox whose first process is pid, as
+// mountVolumes does.
+func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, err error) {
+	if len(s.options.Layers) == 0 {
+		return nil, nil, nil
+	}
+	manifests, err := s.room.readLayers(s.options.Layers, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, m := range manifests {
+		layers = append(layers, wire.Layer{Dir: filepath.Join(s.options.Layers[i], layer.Trees), Trees: m.Trees})
+	}
+	if !s.room.ranged() {
+		return layers, nil, nil
+	}
+	ids, err := openUserNamespace(pid)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer ids.Close()
+	for i := range layers {
+		mount, err := mapDirectory(layers[i].Dir, ids, wire.LayerAttributes, engine.ErrNoLayers)
+		if err != nil {
+			wire.CloseAll(mounts)
+			return nil, nil, err
+		}
+		mounts, layers[i].Dir = append(mounts, mount), ""
+	}
+	return layers, mounts, nil
+}
+
+// runLayers starts the process that makes layers in dir, and waits for it. It has ids of a
+// sandbox and a mount of dir in which these are 0 and up, so that it has no rights over
+// any other file of the host.
+func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, files ...*os.File) (wire.Message, error) {
+	if err := checkClean(dir); err != nil {
+		return wire.Message{}, err
+	}
+	slot, err := r.takeSlot()
+	if err != nil {
+		return wire.Message{}, err
+	}
+	defer r.releaseSlot(slot)
+	h, err := r.startHelper(slot, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNS)
+	if err != nil {
+		return wire.Message{}, err
+	}
+	defer h.end()
+	spec.Dir, spec.Ranged = dir, r.ranged()
+	if spec.Ranged {
+		ids, err := openUserNamespace(h.process.Cmd.Process.Pid)
+		if err != nil {
+			return wire.Message{}, err
+		}
+		defer ids.Close()
+		mount, err := mapDirectory(dir, ids, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, engine.ErrNoLayers)
+		if err != nil {
+			return wire.Message{}, err
+		}
+		defer mount.Close()
+		spec.Dir, files = "", append([]*os.File{mount}, files...)
+	}
+	return h.run(ctx, wire.RoleLayers, spec, files...)
 }

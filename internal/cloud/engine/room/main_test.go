@@ -120,6 +120,14 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 		}
 		json.NewEncoder(w).Encode(a)
 	})
+	logger := slog.New(slog.NewJSONHandler(g.Log, nil))
+	logger.InfoContext(ctx, "starting")
+	mux.HandleFunc("/log", func(w http.ResponseWriter, r *http.Request) {
+		var q testRequest
+		_ = json.NewDecoder(r.Body).Decode(&q)
+		logger.InfoContext(r.Context(), q.Command)
+		json.NewEncoder(w).Encode(testResponse{})
+	})
 	go child.Reap(ctx)
 	server := &http.Server{Handler: mux}
 	context.AfterFunc(ctx, func() { server.Close() })

@@ -93,6 +93,7 @@ type Room struct {
 	counted    counter.Maxima // what this user may have, to be divided
 	private    private        // what is not shown of the trees
 	mappings   mappings
+	manifests  manifests
 	warm       warmPool
 	flows      flowBudget
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
@@ -166,19 +167,44 @@ func (r *Room) register(s *Sandbox) error {
 	if r.closed {
 		return ErrRoomEnded
 	}
-	slot := uint32(1) // the first slot is the room's own
+	var err error
+	if s.slot, err = r.freeSlot(); err != nil {
+		return err
+	}
+	r.next++
+	s.number = r.next
+	s.cpus = r.processors.take(int(math.Ceil(s.limits.CPUs)))
+	r.sandboxes[s.number] = s
+	return nil
+}
+
+// freeSlot reserves a slot. The caller holds mu.
+func (r *Room) freeSlot() (slot uint32, err error) {
+	slot = 1 // the first slot is the room's own
 	for r.slots[slot] {
 		slot++
 	}
 	if slot >= spawn.SlotsCount {
-		return fmt.Errorf("%w: %d sandboxes", engine.ErrTooMany, len(r.slots))
+		return 0, fmt.Errorf("%w: %d sandboxes", engine.ErrTooMany, len(r.slots))
 	}
-	r.next++
-	s.number, s.slot = r.next, slot
 	r.slots[slot] = true
-	s.cpus = r.processors.take(int(math.Ceil(s.limits.CPUs)))
-	r.sandboxes[s.number] = s
-	return nil
+	return slot, nil
+}
+
+// takeSlot reserves ids that no sandbox has.
+func (r *Room) takeSlot() (slot uint32, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, ErrRoomEnded
+	}
+	return r.freeSlot()
+}
+
+func (r *Room) releaseSlot(slot uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.slots, slot)
 }
 
 func (r *Room) release(s *Sandbox) {

@@ -41,10 +41,12 @@ type Sandbox struct {
 	group   *cgroup.Group
 	root    *place.Root // without namespaces
 	envd    *wire.Conn
-	pidfd   *os.File // of the first process; nil before it has started
-	files   *os.File // the file system with all that it writes; nil without namespaces
+	mounter *wire.Conn // of a process that can replace its file system while it is warm; nil without one
+	pidfd   *os.File   // of the first process; nil before it has started
+	files   *os.File   // the file system with all that it writes; nil without namespaces
 	notes   []string
 	hidden  []string // trees that are not shown to it
+	lost    []string // trees that only its layers and saved files have
 
 	spawned chan spawned  // the room's answer to the request to start it
 	named   chan error    // the room's answer to the request to name it
@@ -188,6 +190,9 @@ func (s *Sandbox) end() error {
 	}
 	s.room.killProcess(s)
 	<-s.exited
+	if s.mounter != nil {
+		s.mounter.Close()
+	}
 	if s.envd != nil {
 		s.envd.Close()
 	}

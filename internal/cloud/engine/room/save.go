@@ -9,8 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
@@ -19,9 +19,6 @@ import (
 
 // savedName is the file in a directory of saved files.
 const savedName = "files"
-
-// saveTimeout bounds a save, in case that the disk does not answer.
-const saveTimeout = time.Hour
 
 var errNotFrozen = errors.New("it is not frozen, so its files may change")
 
@@ -74,14 +71,11 @@ func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
 
 // runSaver starts the process that writes the files, and waits for it.
 func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
-	spec := wire.SaveSpec{Layout: s.room.layout(), Trees: s.room.trees}
-	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	spec := wire.SaveSpec{Layout: s.savedLayout(), Layered: len(s.options.Layers) > 0, Trees: slices.Concat(s.room.trees, s.lost)}
+	var namespaces uintptr = syscall.CLONE_NEWUSER
 	from := s.files
-	if s.root == nil {
-		attr.Cloneflags = syscall.CLONE_NEWUSER
-		spawn.MapIDs(attr, s.room.ranged(), spawn.IDBase+spawn.FirstID(s.slot), spawn.SlotSize, os.Geteuid(), os.Getegid())
-	} else {
-		spec.InPlace, spec.Trees = true, nil
+	if s.root != nil {
+		spec.InPlace, spec.Trees, namespaces = true, nil, 0
 		if id, switched := s.room.restrictedID(s.slot); switched {
 			spec.FirstID = uint32(id)
 		}
@@ -91,21 +85,21 @@ func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 		}
 		defer from.Close()
 	}
-	conn, fd3, err := wire.Pair(wire.MaxMessage)
+	h, err := s.room.startHelper(s.slot, namespaces)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	process, err := spawn.Start(s.room.binary, fd3, nil, attr, spawn.Placement{})
-	fd3.Close()
-	if err != nil {
-		return fmt.Errorf("start the process that saves: %w", err)
+	defer h.end()
+	_, err = h.run(ctx, wire.RoleSaver, spec, from, to)
+	return err
+}
+
+// savedLayout is the layout of what is saved of the sandbox, and of what it begins with.
+func (s *Sandbox) savedLayout() string {
+	if len(s.options.Layers) > 0 {
+		return s.room.layoutAbove()
 	}
-	defer process.Kill()
-	if err := conn.Handshake(ctx, wire.RoleSaver, spec, from, to); err != nil {
-		return fmt.Errorf("start the process that saves: %w", err)
-	}
-	return conn.AwaitReady(ctx, saveTimeout)
+	return s.room.layout()
 }
 
 // layout describes the files of sandboxes, for those that others saved: only with the
@@ -120,14 +114,14 @@ func (r *Room) layout() string {
 	return "one id"
 }
 
-// openSaved opens the saved files to begin with; nil if there are none.
-func (s *Sandbox) openSaved() (*os.File, error) {
-	if s.options.Files == "" {
-		return nil, nil
-	}
-	f, err := os.Open(filepath.Join(s.options.Files, savedName))
+// layoutAbove describes the files of sandboxes that have layers.
+func (r *Room) layoutAbove() string { return r.layout() + ", above layers" }
+
+// openSaved opens the saved files in a directory.
+func openSaved(dir string) (*os.File, error) {
+	f, err := os.Open(filepath.Join(dir, savedName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s has no saved files: %w", s.options.Files, err)
+		return nil, fmt.Errorf("%s has no saved files: %w", dir, err)
 	}
 	return f, err
 }

@@ -219,8 +219,17 @@ func TestSaveCapability(t *testing.T) {
 	if got := call(t, next, "/run", testRequest{User: "root", Command: show + program}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := call(t, next, "/run", testRequest{User: "root", Command: "echo ' more' >> " + program + "; cat " + program}); got.Output != "text more\n" {
-		t.Errorf("changed: got %+v", got)
+	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	above := newSandbox(t, r, engine.SandboxOptions{ID: "above", Layers: []string{layerOf(t, s)}})
+	if got := call(t, above, "/run", testRequest{User: "root", Command: show + program}); got != want {
+		t.Errorf("above a layer: got %+v, want %+v", got, want)
+	}
+	for _, s := range []*Sandbox{next, above} {
+		if got := call(t, s, "/run", testRequest{User: "root", Command: "echo ' more' >> " + program + "; cat " + program}); got.Output != "text more\n" {
+			t.Errorf("changed: got %+v", got)
+		}
 	}
 }
 

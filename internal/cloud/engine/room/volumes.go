@@ -3,11 +3,8 @@
 package room
 
 import (
-	"errors"
 	"fmt"
 	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -23,17 +20,20 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 	}
 	if !s.room.ranged() {
 		for _, v := range s.options.Volumes {
+			if v.Clone != nil {
+				return nil, nil, fmt.Errorf("%w: it has a file system of its own, and sandboxes have a single id here", engine.ErrNoVolumes)
+			}
 			volumes = append(volumes, wire.Volume{Dir: v.Dir, Path: v.Path})
 		}
 		return volumes, nil, nil
 	}
-	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+	ids, err := openUserNamespace(pid)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer ids.Close()
 	for _, v := range s.options.Volumes {
-		mount, err := mapVolume(v.Dir, ids)
+		mount, err := mapVolume(v, ids)
 		if err != nil {
 			wire.CloseAll(mounts)
 			return nil, nil, fmt.Errorf("the volume for %s: %w", v.Path, err)
@@ -43,15 +43,13 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 	return volumes, mounts, nil
 }
 
-func mapVolume(dir string, ids *os.File) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+func mapVolume(v engine.Volume, ids *os.File) (*os.File, error) {
+	if v.Clone == nil {
+		return mapDirectory(v.Dir, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
+	}
+	mount, err := v.Clone()
 	if err != nil {
-		return nil, fmt.Errorf("clone the mount of %s: %w", dir, err)
+		return nil, err
 	}
-	mount := os.NewFile(uintptr(fd), dir)
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | wire.VolumeAttributes, Userns_fd: uint64(ids.Fd())}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: the file system of %s refuses to map ids (id-mapped mount: %w): use a directory on another one, such as ext4, xfs or btrfs", engine.ErrNoVolumes, dir, err), mount.Close())
-	}
-	return mount, nil
+	return mount, mapMount(mount, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
 }

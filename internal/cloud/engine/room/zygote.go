@@ -139,7 +139,7 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 	if !r.ranged() {
 		return nil, nil
 	}
-	ids, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", r.room.Cmd.Process.Pid))
+	ids, err := openUserNamespace(r.room.Cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}

@@ -195,7 +195,7 @@ func (f *Fake) Paused() bool {
 // filesName is the file in which a fake's files are saved.
 const filesName = "files"
 
-// Write gives the fake other files.
+// Write replaces the files of the fake.
 func (f *Fake) Write(files string) {
 	f.mu.Lock()
 	f.files = files

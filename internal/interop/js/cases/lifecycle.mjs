@@ -9,6 +9,7 @@ test('information', async (sandbox) => {
   assert.ok(info.cpuCount > 0 && info.memoryMB > 0)
   assert.ok(info.endAt > info.startedAt)
   assert.deepEqual(await Sandbox.getInfo(sandbox.sandboxId), info)
+  assert.deepEqual(await Sandbox.getFullInfo(sandbox.sandboxId), info)
   assert.equal(await sandbox.isRunning(), true)
 })
 

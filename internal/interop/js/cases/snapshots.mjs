@@ -60,6 +60,7 @@ test('snapshots have names and tags', async (sandbox) => {
   await Template.removeTags(name, 'old')
   assert.deepEqual((await Template.getTags(name)).map((one) => one.tag).sort(), ['default', 'stable', 'v1'])
   assert.equal(await Template.exists(name), true)
+  assert.equal(await Template.aliasExists(name), true)
   for (const [reference, text] of [[`${name}:stable`, '1'], [name, '2']]) {
     await using(create(reference), async (child) => assert.equal(await child.files.read('text'), text))
   }

@@ -1,5 +1,6 @@
 // What a program asks for that leaves everything to the SDK.
-import { Sandbox } from 'e2b'
+import { randomUUID } from 'node:crypto'
+import { Sandbox, Template, waitForTimeout } from 'e2b'
 import { Sandbox as Interpreter } from '@e2b/code-interpreter'
 import { metadata, test } from '../harness.mjs'
 
@@ -7,6 +8,7 @@ test('calls of a sandbox', async () => {
   const sandbox = await Sandbox.create()
   try {
     await sandbox.getInfo()
+    await sandbox.getMetrics()
     await Sandbox.list().nextItems()
     await Sandbox.list({ query: { metadata } }).nextItems()
     await sandbox.setTimeout(60_000)
@@ -64,4 +66,16 @@ test('lifecycles', async () => {
   for (const lifecycle of [{ onTimeout: 'pause' }, { onTimeout: 'pause', autoResume: true }, { onTimeout: 'kill' }]) {
     await (await Sandbox.create({ lifecycle })).kill()
   }
+})
+
+test('builds', async () => {
+  const name = `defaults-${randomUUID()}`
+  const template = Template().fromBaseImage().copy('defaults.mjs', '/srv/').runCmd('true').setStartCmd('sleep 1000', waitForTimeout(1_000))
+  const built = await Template.build(template, name)
+  await Template.buildInBackground(Template().fromTemplate(name), name)
+  await Template.getBuildStatus(built)
+  await Template.exists(name)
+  await Template.assignTags(name, 'tagged')
+  await Template.getTags(name)
+  await Template.removeTags(name, 'tagged')
 })

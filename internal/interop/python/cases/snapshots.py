@@ -54,6 +54,7 @@ async def snapshots_have_names_and_tags(sandbox):
     await Template.remove_tags(name, "old")
     same(sorted(one.tag for one in await Template.get_tags(name)), ["default", "stable", "v1"])
     same(await Template.exists(name), True)
+    same(await Template.alias_exists(name), True)
     for reference, text in (f"{name}:stable", "1"), (name, "2"):
         child = await Core.create(reference)
         try:

@@ -1,6 +1,9 @@
 """What a program asks for that leaves everything to the SDK."""
 
-from e2b import PtySize, SandboxQuery
+import uuid
+from pathlib import Path
+
+from e2b import PtySize, SandboxQuery, wait_for_timeout
 
 
 @case
@@ -8,6 +11,7 @@ async def calls_of_a_sandbox(_):
     sandbox = await Core.create()
     try:
         await sandbox.get_info()
+        await sandbox.get_metrics()
         await Core.list().next_items()
         await Core.list(query=SandboxQuery(metadata=METADATA)).next_items()
         await sandbox.set_timeout(60)
@@ -64,3 +68,22 @@ async def calls_of_the_code_interpreter(_):
 async def lifecycles(_):
     for lifecycle in ({"on_timeout": "pause"}, {"on_timeout": "pause", "auto_resume": True}, {"on_timeout": "kill"}):
         await (await Core.create(lifecycle=lifecycle)).kill()
+
+
+@case
+async def builds(_):
+    name = f"defaults-{uuid.uuid4()}"
+    template = (
+        Template(file_context_path=Path("python"))
+        .from_base_image()
+        .copy("shared.py", "/srv/")
+        .run_cmd("true")
+        .set_start_cmd("sleep 1000", wait_for_timeout(1_000))
+    )
+    built = await Template.build(template, name)
+    await Template.build_in_background(Template().from_template(name), name)
+    await Template.get_build_status(built)
+    await Template.exists(name)
+    await Template.assign_tags(name, "tagged")
+    await Template.get_tags(name)
+    await Template.remove_tags(name, "tagged")

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Memory is what the memory of a group is used for, in bytes.
@@ -59,6 +61,34 @@ func CountOOMKills(f *os.File) int {
 		}
 	}
 	return 0
+}
+
+// ProcessorTime returns the processor time that the group has used, and false if no group
+// counts it.
+func (s *Group) ProcessorTime() (time.Duration, bool) {
+	if s == nil {
+		return 0, false
+	}
+	if s.CPU.Dir != "" && s.CPU.Version == 1 {
+		n, err := ReadNumber(filepath.Join(s.CPU.Dir, "cpuacct.usage")) // where the two are one hierarchy
+		return time.Duration(n), err == nil
+	}
+	for _, h := range s.Dirs {
+		if h.Version == 1 {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(h.Dir, "cpu.stat"))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "usage_usec "); ok {
+				n, err := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+				return time.Duration(n) * time.Microsecond, err == nil
+			}
+		}
+	}
+	return 0, false
 }
 
 // ReadNumber reads a file of the kernel that contains one number.

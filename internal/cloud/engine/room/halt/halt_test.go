@@ -98,7 +98,7 @@ func TestStopNever(t *testing.T) {
 	}
 }
 
-// until ends a context when a family has so many members.
+// until ends a context when a family has that number of members.
 type until struct {
 	*family
 	most int

@@ -30,7 +30,7 @@ const MemoryFD = 63
 // Version is the version of the protocol between the server and re-executed
 // processes. Both ends are the same binary unless Options.Binary names another one, so
 // the versions must be equal.
-const Version = 7
+const Version = 9
 
 // Stage says what this process is.
 type Stage int

@@ -44,14 +44,21 @@ func openMade(made *os.File) ([]*os.File, error) {
 	return openNodes(dir)
 }
 
-// mountDevices mounts the nodes, and makes the sandbox's own terminals.
+// mountDevices mounts the nodes, or without any those of the root that is replaced, and
+// makes the sandbox's own terminals.
 func mountDevices(nodes []*os.File, ranged bool) error {
 	for i, name := range guest.DeviceNames {
 		path := "root/dev/" + name
 		if err := os.WriteFile(path, nil, 0o666); err != nil {
 			return err
 		}
-		if err := unix.MoveMount(int(nodes[i].Fd()), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		var err error
+		if nodes == nil {
+			err = unix.Mount("/dev/"+name, path, "", unix.MS_BIND, "")
+		} else {
+			err = unix.MoveMount(int(nodes[i].Fd()), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		}
+		if err != nil {
 			return fmt.Errorf("show /dev/%s: %w", name, err)
 		}
 	}

@@ -42,6 +42,9 @@ type Guest struct {
 	// because no program inside could reach a proxy of envd's.
 	Egress bool
 
+	// Log takes lines for the server, which slog's JSON handler writes.
+	Log *Log
+
 	control *wire.Conn
 	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
@@ -87,6 +90,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 		Run:       runDirectory,
 		inside:    spec.Root == nil,
 		Egress:    spec.Egress && spec.Root == nil,
+		Log:       newLog(),
 		control:   c,
 		streams:   make(chan struct{}, wire.MaxStreams),
 		listeners: make(map[uint16]*guestListener),
@@ -161,6 +165,7 @@ func (g *Guest) Ready() error {
 	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return fmt.Errorf("room: tell the server: %w", err)
 	}
+	go g.Log.send(g.control) // only now: before, the server expects nothing else
 	return nil
 }
 

@@ -32,6 +32,10 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return initInPlace(c, &spec, mounts)
 	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
+	var mounter *os.File
+	if last := len(mounts) - 1; spec.Mounter && last >= 0 {
+		mounter, mounts = mounts[last], mounts[:last]
+	}
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
@@ -48,10 +52,15 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	}
 	notes := append(b.notes, runOn(spec.Processors)...)
 	files := append([]*os.File{b.files}, sockets...)
-	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Error: problem}, files...); err != nil {
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Error: problem}, files...); err != nil {
 		return err
 	}
 	wire.CloseAll(files)
+	if mounter != nil { // now that it is limited
+		if err := startMounter(mounter); err != nil {
+			return fmt.Errorf("start the mounter: %w", err)
+		}
+	}
 	// The process may have joined a group after the clone: make that group the root
 	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {

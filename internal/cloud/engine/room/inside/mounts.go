@@ -19,148 +19,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// built is what building the file system of a sandbox leaves.
-type built struct {
-	notes    []string        // what is weaker on this kernel
-	memory   *os.File        // open for writing the text of /proc/meminfo
-	files    *os.File        // the file system with all that the sandbox writes
-	restored map[string]bool // trees whose upper directory is filled already
-}
-
-// build makes the file system of a sandbox and moves this process into it.
-// Everything that can be written to is on one tmpfs, whose size is the disk limit:
-//
-//	root/     becomes /
-//	lower/N   the Nth tree as it is on the host, read-only
-//	upper/N   what the sandbox changes in it
-//	work/N    what overlayfs needs beside
-//	meminfo   the text of /proc/meminfo
-//	cpuinfo   that of /proc/cpuinfo
-//
-// Only root stays visible.
-func build(spec *wire.InitSpec, mounts []*os.File) (b *built, err error) {
-	b = &built{restored: make(map[string]bool)}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, fmt.Errorf("make mounts private: %w", err)
-	}
-	var saved *os.File
-	if last := len(mounts) - 1; spec.Saved != "" && last >= 0 {
-		saved, mounts = mounts[last], mounts[:last]
-	}
-	var private []string
-	if last := len(mounts) - 1; spec.Private && last >= 0 {
-		if private, err = readPrivate(mounts[last]); err != nil {
-			return nil, err
-		}
-		mounts = mounts[:last]
-	}
-	var made *os.File
-	if last := len(mounts) - 1; spec.Devices && last >= 0 {
-		made, mounts = mounts[last], mounts[:last]
-	}
-	// The trees come first: the staging directory is mounted over a directory of
-	// the host, and hides what is below it.
-	trees, mounts, err := openTrees(spec, mounts)
-	if err != nil {
-		return nil, err
-	}
-	volumes, err := openVolumes(spec.Volumes, mounts)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { wire.CloseAll(volumes) }()
-	nodes, err := openNodes(hostDevices)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { wire.CloseAll(nodes) }()
-	stage, err := stagingDirectory()
-	if err != nil {
-		return nil, err
-	}
-	// An inode takes about 1 KiB of the kernel's memory, which size does not count.
-	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
-	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
-		return nil, fmt.Errorf("mount tmpfs: %w", err)
-	}
-	if err := os.Chdir(stage); err != nil {
-		return nil, err
-	}
-	for _, dir := range []string{"root", "lower", "upper", "work"} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return nil, err
-		}
-	}
-	if b.files, err = openStage(); err != nil {
-		return nil, err
-	}
-	if saved != nil {
-		if err := b.restore(spec, saved); err != nil {
-			return nil, fmt.Errorf("restore the saved files: %w", err)
-		}
-	}
-	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
-		return nil, fmt.Errorf("bind the root: %w", err)
-	}
-	write := writeSkeleton
-	if saved != nil {
-		write = b.mendSkeleton
-	}
-	if err := write(spec); err != nil {
-		return nil, err
-	}
-	if made != nil {
-		wire.CloseAll(nodes)
-		if nodes, err = openMade(made); err != nil {
-			return nil, err
-		}
-	}
-	if err := mountDevices(nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
-		return nil, err
-	}
-	for i, tree := range trees {
-		if err := b.mountTree(i, spec, tree, below(spec.Trees[i], private)); err != nil {
-			return nil, fmt.Errorf("show %s: %w", spec.Trees[i], err)
-		}
-	}
-	if err := mountProc(spec.Counters); err != nil {
-		return nil, err
-	}
-	if len(spec.Processors) > 0 {
-		if err := showProcessors(spec.Processors); err != nil {
-			return nil, err
-		}
-	}
-	if spec.Memory > 0 {
-		if b.memory, err = showMemory(uint64(spec.Memory)); err != nil {
-			return nil, err
-		}
-	}
-	if err := mountVolumes(spec.Volumes, volumes); err != nil {
-		return nil, err
-	}
-	if err := os.Chdir("root"); err != nil {
-		return nil, err
-	}
-	// Both arguments are the same directory: the old root ends up on top and is
-	// unmounted.
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return nil, fmt.Errorf("pivot_root: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return nil, fmt.Errorf("detach the host's root: %w", err)
-	}
-	if err := os.Chdir("/"); err != nil {
-		return nil, err
-	}
-	if len(spec.Authority) > 0 {
-		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
-			return nil, fmt.Errorf("show the certificate authority: %w", err)
-		}
-	}
-	return b, nil
-}
-
 // exists reports whether path exists, following links.
 func exists(path string) bool {
 	_, err := os.Stat(path)
@@ -203,36 +61,44 @@ func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, 
 	return trees, mounts, nil
 }
 
-// mountTree shows the tree at its own path under a writable overlay, without what
-// is private in it. If the kernel refuses an overlay the tree is shown read-only,
-// and the note says so.
+// mountTree shows the tree at its own path under a writable overlay, above it what the
+// layers have of it, and without what is private in it. If the kernel refuses an overlay
+// the tree is shown read-only, and the note says so.
 func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) error {
-	defer tree.Close()
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
 	lower, upper, work, target := filepath.Join("lower", n), filepath.Join("upper", n), filepath.Join("work", n), filepath.Join("root", path)
 	if err := errors.Join(os.Mkdir(lower, 0o755), os.Mkdir(work, 0o755)); err != nil {
 		return err
 	}
-	if !b.restored[path] {
-		if err := fillUpper(spec, path, tree, upper); err != nil {
-			return err
-		}
+	layers := inLayers(spec.Layers, path)
+	if err := b.fillUpper(spec, path, tree, layers, upper); err != nil {
+		return err
 	}
 	// New parent directories are traversable and empty: whatever else the host has
 	// beside the tree is not shown.
 	if err := b.makeReal(path, 0o755); err != nil {
 		return err
 	}
-	if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("attach: %w", err)
+	if tree != nil {
+		defer tree.Close()
+		if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("attach: %w", err)
+		}
 	}
-	if err := whiteOut(lower, upper, private); err != nil {
+	hidden := upper
+	if len(layers) > 0 && len(private) > 0 { // what a layer has at such a path is the sandbox's own
+		hidden = filepath.Join("hidden", n)
+		if err := os.MkdirAll(hidden, 0o755); err != nil {
+			return err
+		}
+		layers = append(layers, hidden)
+	}
+	if err := whiteOut(lower, hidden, private); err != nil {
 		return err
 	}
-	options := "userxattr,lowerdir=" + lower + ",upperdir=" + upper + ",workdir=" + work
-	overlay := unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
-	if overlay == nil || b.restored[path] { // what was written there would not be seen without it
+	overlay := mountOverlay(target, append(layers, lower), upper, work)
+	if overlay == nil || len(layers) > 0 || b.restored[path] { // what was written there would not be seen without it
 		return overlay
 	}
 	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
@@ -250,7 +116,18 @@ func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []s
 	return nil
 }
 
-// fillUpper makes the upper directory of a tree.
+// fillUpper makes the upper directory of a tree, unless it was restored.
+func (b *built) fillUpper(spec *wire.InitSpec, path string, tree *os.File, layers []string, upper string) error {
+	if b.restored[path] {
+		return nil
+	}
+	if len(layers) > 0 {
+		return makeUpper(upper, layers[0])
+	}
+	return fillUpper(spec, path, tree, upper)
+}
+
+// fillUpper makes the upper directory of a tree in which nothing was changed.
 func fillUpper(spec *wire.InitSpec, path string, tree *os.File, upper string) error {
 	info, err := tree.Stat()
 	if err != nil {

@@ -32,11 +32,10 @@ func runOn(processors []int) (notes []string) {
 	return nil
 }
 
-// showProcessors makes the files in /proc and /sys that programs count processors by
-// show only these. The numbers stay what they are, because programs also ask which
-// one they run on.
+// showProcessors makes the file in /proc that programs count processors by show only
+// these. The numbers stay what they are, because programs also ask which one they run on.
 func showProcessors(processors []int) error {
-	const name, sys = "cpuinfo", "/sys/devices/system/cpu"
+	const name = "cpuinfo"
 	all, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return err
@@ -44,9 +43,12 @@ func showProcessors(processors []int) error {
 	if err := os.WriteFile(name, onlyProcessors(all, processors), 0o444); err != nil {
 		return err
 	}
-	if err := showInProc(name); err != nil {
-		return err
-	}
+	return showInProc(name)
+}
+
+// writeSys makes the files in /sys that programs count processors by. There are no others.
+func writeSys(processors []int) error {
+	const sys = "/sys/devices/system/cpu"
 	numbers := make([]string, len(processors))
 	for i, cpu := range processors {
 		numbers[i] = strconv.Itoa(cpu)

@@ -20,7 +20,7 @@ import (
 var envd *wire.Conn
 
 // init turns this process into what the local cloud started it as, if package hello
-// says that it did. Keeper, guard, room, first stage, zygote and saver never leave this
+// says that it did. Those that do not serve an envd never leave this
 // function: this package imports only what they need, so that it is initialised
 // before what serves an envd is. The second stage waits for its role in [Serve].
 func init() {
@@ -36,12 +36,14 @@ func init() {
 		return
 	default:
 		err = takeRole(c, map[wire.Role]func(wire.Message, []*os.File) error{
-			wire.RoleKeeper: func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
-			wire.RoleGuard:  func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
-			wire.RoleRoom:   func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
-			wire.RoleInit:   func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
-			wire.RoleZygote: func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
-			wire.RoleSaver:  func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
+			wire.RoleKeeper:  func(m wire.Message, files []*os.File) error { return keep(context.Background(), c, m.Spec, files) },
+			wire.RoleGuard:   func(_ wire.Message, files []*os.File) error { return runGuard(c, files) },
+			wire.RoleRoom:    func(m wire.Message, files []*os.File) error { return runRoom(c, m.Spec, files) },
+			wire.RoleInit:    func(m wire.Message, files []*os.File) error { return runInit(c, m.Spec, files) },
+			wire.RoleZygote:  func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
+			wire.RoleSaver:   func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
+			wire.RoleMounter: func(m wire.Message, files []*os.File) error { return runMounter(c, m.Spec, files) },
+			wire.RoleLayers:  func(m wire.Message, files []*os.File) error { return runLayers(c, m.Spec, files) },
 		})
 	}
 	exit(err)

@@ -23,40 +23,62 @@ import (
 // it. Nothing in them is followed.
 func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	defer from.Close()
+	layered := len(spec.Layers) > 0
 	return readSaved(from, ".", saved.Options{Layout: spec.Saved, Place: func(name string) (saved.Place, error) {
-		if name == "" {
-			dir, err := os.Open("root")
-			return saved.Place{Dir: dir}, err
-		}
 		i := slices.Index(spec.Trees, name)
-		if i < 0 {
+		switch {
+		case name == "" && layered:
+			return b.restoreTo(name, rootUpper)
+		case name == "":
+			dir, err := os.Open("root")
+			return saved.Place{Dir: dir, Plain: true}, err
+		case i < 0 && !layered:
 			return b.lostTree(spec, name)
+		case i < 0:
+			var err error
+			if i, err = b.addTree(spec, name); err != nil {
+				return saved.Place{}, err
+			}
 		}
-		upper := filepath.Join("upper", strconv.Itoa(i))
-		if err := os.Mkdir(upper, 0o700); err != nil {
-			return saved.Place{}, err
-		}
-		b.restored[name] = true
-		dir, err := os.Open(upper)
-		return saved.Place{Dir: dir}, err
+		return b.restoreTo(name, filepath.Join("upper", strconv.Itoa(i)))
 	}})
 }
 
+// restoreTo returns the upper directory of a tree as the place to restore it to.
+func (b *built) restoreTo(tree, upper string) (saved.Place, error) {
+	if err := os.Mkdir(upper, 0o700); err != nil {
+		return saved.Place{}, err
+	}
+	b.restored[tree] = true
+	dir, err := os.Open(upper)
+	return saved.Place{Dir: dir}, err
+}
+
 // lostTree returns where to put what was changed in a tree that this machine no longer
-// shows, such as another Python environment: at its own path, so that nothing is lost,
-// even if most of it is of no use without the rest.
+// shows: at its own path. With layers, [built.addTree] does that.
 func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) {
-	for _, tree := range spec.Trees {
-		if strings.HasPrefix(path, tree+"/") || strings.HasPrefix(tree, path+"/") {
-			return saved.Place{}, fmt.Errorf("they contain changes of %s, which this machine now shows as a part of something else: %s", path, tree)
-		}
+	if err := checkLost(spec, path); err != nil {
+		return saved.Place{}, err
 	}
 	if err := b.makeReal(path, 0o755); err != nil {
 		return saved.Place{}, err
 	}
-	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
+	b.noteLost(path)
 	dir, err := os.Open(filepath.Join("root", path))
 	return saved.Place{Dir: dir, Plain: true}, err
+}
+
+func checkLost(spec *wire.InitSpec, path string) error {
+	for _, tree := range spec.Trees {
+		if strings.HasPrefix(path, tree+"/") || strings.HasPrefix(tree, path+"/") {
+			return fmt.Errorf("they contain changes of %s, which this machine now shows as a part of something else: %s", path, tree)
+		}
+	}
+	return nil
+}
+
+func (b *built) noteLost(path string) {
+	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 }
 
 // readSaved reads saved files, with a directory in work, which is on the same file
@@ -96,26 +118,23 @@ func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 			return saved.Place{}, fmt.Errorf("%w: with trees", saved.ErrLayout)
 		}
 		dir, err := os.Open(spec.Root.Dir)
-		return saved.Place{Dir: dir}, err
+		return saved.Place{Dir: dir, Plain: true}, err
 	}})
 }
 
-// mendSkeleton makes what this start needs in a root that was restored. The rest is what
-// it was when it was saved, with what was changed and removed.
+// madeAnew are the files of /etc that every start makes.
+var madeAnew = []string{"resolv.conf", "hostname", "hosts"}
+
+// mendSkeleton makes what this start needs in a root that was restored, or has layers. The
+// rest is what it was when it was saved, with what was changed and removed.
 func (b *built) mendSkeleton(spec *wire.InitSpec) error {
-	for _, d := range []struct {
-		path string
-		mode fs.FileMode
-	}{
-		{"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky}, {"/proc", 0o555}, {"/sys", 0o555},
-		{"/etc", 0o755}, {"/run", 0o755}, {"/tmp", 0o777 | fs.ModeSticky},
-	} {
-		if err := b.makeReal(d.path, d.mode); err != nil {
+	if len(spec.Layers) == 0 { // otherwise makeMissing was faster
+		if err := makeMissing("root"); err != nil {
 			return err
 		}
 	}
-	for name, target := range deviceLinks {
-		if err := os.Symlink(target, "root"+name); err != nil {
+	for path, mode := range map[string]fs.FileMode{"/etc": 0o755, "/run": 0o755, "/tmp": 0o777 | fs.ModeSticky} {
+		if err := b.makeReal(path, mode); err != nil {
 			return err
 		}
 	}
@@ -128,12 +147,31 @@ func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 			return err
 		}
 	}
-	for _, name := range []string{"resolv.conf", "hostname", "hosts"} {
+	texts := etc(spec)
+	for _, name := range madeAnew {
 		// The last two get their text when the name is known.
 		if err := b.moveAside("root/etc", name, isDirectory); err != nil {
 			return err
 		}
-		if err := writeAnew("root/etc", name, []byte(etc(spec)["/etc/"+name].text), 0o644); err != nil {
+		if err := writeAnew("root/etc", name, []byte(texts["/etc/"+name].text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeMissing makes in root what is never saved.
+func makeMissing(root string) error {
+	for _, d := range []struct {
+		path string
+		mode fs.FileMode
+	}{{"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky}, {"/proc", 0o555}, {"/sys", 0o555}} {
+		if err := os.Mkdir(root+d.path, d.mode); err != nil {
+			return err
+		}
+	}
+	for name, target := range deviceLinks {
+		if err := os.Symlink(target, root+name); err != nil {
 			return err
 		}
 	}
@@ -174,15 +212,24 @@ func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error 
 	if err != nil || !wrong(info.Mode()) {
 		return err
 	}
+	to, err := renameAway(unix.AT_FDCWD, path)
+	if err != nil {
+		return err
+	}
+	b.notes = append(b.notes, fmt.Sprintf("%s is now %s", strings.TrimPrefix(path, "root"), strings.TrimPrefix(to, "root")))
+	return nil
+}
+
+// renameAway gives a file a name that is not taken.
+func renameAway(dir int, name string) (to string, err error) {
 	for n := 1; ; n++ {
-		to := fmt.Sprintf("%s.saved%d", path, n)
-		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+		to := fmt.Sprintf("%s.saved%d", name, n)
+		err := unix.Renameat2(dir, name, dir, to, unix.RENAME_NOREPLACE)
 		if err == nil {
-			b.notes = append(b.notes, fmt.Sprintf("%s is now %s", strings.TrimPrefix(path, "root"), strings.TrimPrefix(to, "root")))
-			return nil
+			return to, nil
 		}
 		if !errors.Is(err, unix.EEXIST) {
-			return &os.LinkError{Op: "rename", Old: path, New: to, Err: err}
+			return "", &os.LinkError{Op: "rename", Old: name, New: to, Err: err}
 		}
 	}
 }

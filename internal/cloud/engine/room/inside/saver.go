@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -39,13 +39,17 @@ func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	if spec.InPlace {
 		sections = append(sections, saved.Section{Dir: from, Skip: []string{filepath.Base(place.Root{}.Run())}, FirstID: spec.FirstID})
 	} else {
-		root, err := openBelow(from, "root")
+		at := "root"
+		if spec.Layered {
+			at = rootUpper
+		}
+		root, err := layer.OpenDir(from, at)
 		if err != nil {
 			return err
 		}
-		sections = append(sections, saved.Section{Dir: root, Skip: notSaved})
+		sections = append(sections, saved.Section{Dir: root, Skip: notSaved, Overlay: spec.Layered})
 		for i, path := range spec.Trees {
-			upper, err := openBelow(from, filepath.Join("upper", strconv.Itoa(i)))
+			upper, err := layer.OpenDir(from, filepath.Join("upper", strconv.Itoa(i)))
 			if err != nil {
 				return err
 			}
@@ -66,16 +70,6 @@ func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 		return err
 	}
 	return c.Send(wire.Message{Kind: wire.KindReady})
-}
-
-// openBelow opens a directory without following any link.
-func openBelow(dir *os.File, path string) (*os.File, error) {
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOATIME | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
-	fd, err := unix.Openat2(int(dir.Fd()), path, &how)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
-	}
-	return os.NewFile(uintptr(fd), path), nil
 }
 
 // openStage opens the staging directory, this process's working directory, as a mount of

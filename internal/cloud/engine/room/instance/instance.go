@@ -44,7 +44,7 @@ func (s Spec) Clean(ctx context.Context) error {
 	errs = append(errs, err)
 	for _, e := range entries {
 		if e.Name() != lockName {
-			errs = append(errs, os.RemoveAll(filepath.Join(s.Dir, e.Name())))
+			errs = append(errs, place.Remove(filepath.Join(s.Dir, e.Name())))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -57,6 +57,15 @@ type record struct {
 
 type attr struct{ name, value string }
 
+// Attributes with the first prefix are an overlay's own notes. It shows those with the
+// second one to programs as if they had the first, and so do records.
+const (
+	overlayAttr = "user.overlay."
+	escapedAttr = overlayAttr + "overlay."
+	opaqueAttr  = overlayAttr + "opaque" // nothing is shown of what is below the directory
+	originAttr  = overlayAttr + "origin" // there may be whiteouts in the directory even if nothing is below it
+)
+
 // ErrDamaged is for a file that is not what was written.
 var ErrDamaged = errors.New("the saved files are damaged")
 

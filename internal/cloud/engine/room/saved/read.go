@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +19,7 @@ import (
 // Place is where a section is read to.
 type Place struct {
 	Dir *os.File
-	// Plain: it is no longer the upper directory of an overlay, so what an overlay
-	// notes is left out.
+	// Plain: it is not a directory of an overlay, so what an overlay notes is left out.
 	Plain bool
 }
 
@@ -37,10 +37,7 @@ type Options struct {
 // Read reads what [Write] wrote. If it fails, a part may have been read.
 func Read(r io.Reader, o Options) error {
 	d := &decoder{r: bufio.NewReaderSize(r, 1<<20)}
-	if got := d.text0(len(magic)); d.err == nil && got != magic {
-		d.damaged("they begin with %.40q", got)
-	}
-	if layout := d.text(maxTarget); d.err == nil && layout != o.Layout {
+	if layout := d.layout(); d.err == nil && layout != o.Layout {
 		return fmt.Errorf("%w: with %s, and here there are sandboxes with %s", ErrLayout, layout, o.Layout)
 	}
 	l := &loader{d: d, o: o, links: make(map[uint64]uint64), buffer: make([]byte, 1<<20)}
@@ -65,6 +62,19 @@ func Read(r io.Reader, o Options) error {
 		}
 	}
 	return d.err
+}
+
+// Layout returns the layout of what [Write] wrote, without reading more.
+func Layout(r io.Reader) (string, error) {
+	d := &decoder{r: bufio.NewReader(r)}
+	return d.layout(), d.err
+}
+
+func (d *decoder) layout() string {
+	if got := d.text0(len(magic)); d.err == nil && got != magic {
+		d.damaged("they begin with %.40q", got)
+	}
+	return d.text(maxTarget)
 }
 
 // text0 reads a text of a known length.
@@ -95,22 +105,24 @@ func (l *loader) section(r *record) error {
 	return l.directory(p.Dir, r, path.Join("/", r.name), 0)
 }
 
-// directory reads what is in a directory, and then gives it its attributes.
+// directory reads what is in a directory, and then sets its attributes.
 func (l *loader) directory(dir *os.File, of *record, in string, depth int) error {
 	if depth > maxDepth {
 		l.d.damaged("they are more than %d directories deep", maxDepth)
 	}
+	whiteouts := false
 	for l.d.err == nil {
 		r := l.d.record()
 		if l.d.err != nil {
 			break
 		}
 		if r.kind == leave {
-			if err := l.finish(int(dir.Fd()), of); err != nil {
+			if err := l.leave(int(dir.Fd()), of, whiteouts); err != nil {
 				return fmt.Errorf("%.1000q: %w", in, err)
 			}
 			return nil
 		}
+		whiteouts = whiteouts || r.kind == whiteout && !l.plain
 		if r.kind == directory {
 			if err := l.subdirectory(dir, r, path.Join(in, r.name), depth); err != nil {
 				return err
@@ -122,6 +134,15 @@ func (l *loader) directory(dir *os.File, of *record, in string, depth int) error
 		}
 	}
 	return l.d.err
+}
+
+// leave gives a directory its attributes.
+func (l *loader) leave(dir int, of *record, whiteouts bool) error {
+	err := l.finish(dir, of)
+	if whiteouts && err == nil {
+		err = os.NewSyscallError("fsetxattr", unix.Fsetxattr(dir, originAttr, nil, 0))
+	}
+	return err
 }
 
 func (l *loader) subdirectory(dir *os.File, r *record, in string, depth int) error {
@@ -228,8 +249,8 @@ func (l *loader) regular(dir int, r *record) error {
 	return l.finish(fd, r)
 }
 
-// finish gives an open file the attributes of its record. A change of owner removes some
-// of the others, and a mode may lock out the owner.
+// finish sets the attributes of an open file to those of its record. A change of owner
+// removes some of the others, and a mode may lock out the owner.
 func (l *loader) finish(fd int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchown(fd, int(r.uid), int(r.gid)); err != nil {
@@ -237,10 +258,11 @@ func (l *loader) finish(fd int, r *record) error {
 		}
 	}
 	for _, a := range r.attrs {
-		if l.plain && a.name == "user.overlay.opaque" {
+		name, wanted := l.attribute(a)
+		if !wanted {
 			continue
 		}
-		if err := unix.Fsetxattr(fd, a.name, []byte(a.value), 0); err != nil {
+		if err := unix.Fsetxattr(fd, name, []byte(a.value), 0); err != nil {
 			return fmt.Errorf("set attribute %.300q: %w", a.name, err)
 		}
 	}
@@ -253,6 +275,19 @@ func (l *loader) finish(fd int, r *record) error {
 		return os.NewSyscallError("utimensat", errno)
 	}
 	return nil
+}
+
+// attribute returns how an attribute is called in the place that is read to, and whether it
+// belongs there.
+func (l *loader) attribute(a attr) (name string, wanted bool) {
+	if !strings.HasPrefix(a.name, overlayAttr) {
+		return a.name, true
+	}
+	rest, escaped := strings.CutPrefix(a.name, escapedAttr)
+	if l.plain {
+		return overlayAttr + rest, escaped
+	}
+	return a.name, escaped || a.name == opaqueAttr && a.value == "y" // another value has another meaning
 }
 
 // finishAt is finish for a file that cannot be opened.

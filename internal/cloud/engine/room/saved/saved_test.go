@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -207,4 +208,64 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("there are %v, %v", entries, err)
 		}
 	})
+}
+
+// TestOverlayAttributes: only what an overlay may note is taken for its note, and what a
+// program calls so is a program's again where there is no overlay.
+func TestOverlayAttributes(t *testing.T) {
+	t.Parallel()
+	from := t.TempDir()
+	if err := unix.Setxattr(from, "user.overlay.redirect", []byte("/mine"), 0); err != nil {
+		t.Skipf("no attributes here: %v", err)
+	}
+	var written bytes.Buffer
+	if err := write(t, &written, from); err != nil {
+		t.Fatal(err)
+	}
+	var forged bytes.Buffer
+	e := newEncoder(&forged)
+	e.bytes([]byte(magic))
+	e.text("test")
+	e.record(&record{kind: section, mode: 0o700, attrs: []attr{
+		{"user.overlay.redirect", "/etc"}, {"user.overlay.metacopy", ""}, {"user.overlay.opaque", "x"}, {"user.overlay.overlay.kept", "1"}, {"user.other", "2"},
+	}})
+	e.record(&record{kind: whiteout, name: "gone"})
+	e.record(&record{kind: leave})
+	if err := e.finish(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		data  []byte
+		plain bool
+		want  string
+	}{
+		"what a program set, in a layer": {written.Bytes(), false, "user.overlay.overlay.redirect"},
+		"what a program set, elsewhere":  {written.Bytes(), true, "user.overlay.redirect"},
+		"forged, in a layer":             {forged.Bytes(), false, "user.other user.overlay.origin user.overlay.overlay.kept"},
+		"forged, elsewhere":              {forged.Bytes(), true, "user.other user.overlay.kept"},
+	} {
+		dir, links := t.TempDir(), t.TempDir()
+		l, err := os.Open(links)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		err = Read(bytes.NewReader(tt.data), Options{Layout: "test", Links: l, Owned: true, Place: func(string) (Place, error) {
+			f, err := os.Open(dir)
+			return Place{Dir: f, Plain: tt.plain}, err
+		}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		list := make([]byte, 1<<10)
+		n, err := unix.Listxattr(dir, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := strings.Split(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00")
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
+	}
 }

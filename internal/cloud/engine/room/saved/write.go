@@ -264,7 +264,8 @@ func (s *saver) attributes(r *record, fd int) error {
 		return os.NewSyscallError("flistxattr", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00") {
-		if !s.keeps(name) {
+		to, kept := s.keeps(name)
+		if !kept {
 			continue
 		}
 		value := make([]byte, maxValue)
@@ -272,22 +273,26 @@ func (s *saver) attributes(r *record, fd int) error {
 		if err != nil {
 			return fmt.Errorf("read attribute %.300q: %w", name, err)
 		}
-		r.attrs = append(r.attrs, attr{name, string(value[:n])})
+		r.attrs = append(r.attrs, attr{to, string(value[:n])})
 	}
 	slices.SortFunc(r.attrs, func(a, b attr) int { return strings.Compare(a.name, b.name) })
 	return nil
 }
 
-// keeps reports whether an attribute belongs to the file, wherever it is.
-func (s *saver) keeps(name string) bool {
-	switch {
-	case s.of.Overlay && strings.HasPrefix(name, "user.overlay."):
+// keeps reports whether an attribute belongs to the file, wherever it is, and how it is
+// called in a record.
+func (s *saver) keeps(name string) (to string, kept bool) {
+	switch rest, overlay := strings.CutPrefix(name, overlayAttr); {
+	case overlay && !s.of.Overlay:
+		to = escapedAttr + rest
+		return to, len(to) <= maxName
+	case overlay:
 		// What else an overlay notes is about the tree below it, as it was then.
-		return name == "user.overlay.opaque" || strings.HasPrefix(name, "user.overlay.overlay.")
+		return name, name == opaqueAttr || strings.HasPrefix(name, escapedAttr)
 	case strings.HasPrefix(name, "user."), strings.HasPrefix(name, "system.posix_acl_"):
-		return true
+		return name, true
 	}
-	return name == "security.capability"
+	return name, name == "security.capability"
 }
 
 // open opens a file that stat is about. Its owner may open it whatever its mode is.

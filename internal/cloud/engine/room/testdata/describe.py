@@ -1,4 +1,5 @@
-# Prints everything about each file in the home and in the tree that is named.
+# Prints everything about each file in the home and in the tree that is named, or in the
+# directories that are named after it.
 import hashlib, os, stat, sys
 
 os.umask(0o022)
@@ -6,6 +7,7 @@ home = os.environ["HOME"]
 root = os.path.dirname(os.path.dirname(home))
 places = [home, "/etc", "/opt", "/code", "/srv", "/usr/local", "/var/lib/dpkg", "/root"] if root == "/" else [home]
 if sys.argv[1] != "-": places.append(sys.argv[1])
+if len(sys.argv) > 2: places = sys.argv[2:]
 anew = {"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 links, lines = {}, []
 
@@ -27,7 +29,7 @@ def forced(path, f):
 def describe(directory, name, shown):
     s = os.lstat(name)
     if stat.S_ISSOCK(s.st_mode): return  # not saved
-    what = "%s %o %d:%d %d" % (shown, s.st_mode, s.st_uid - os.getuid() if root != "/" else s.st_uid, s.st_gid - os.getgid() if root != "/" else s.st_gid, s.st_mtime_ns if s.st_dev == os.lstat(".").st_dev else 0)
+    what = "%s %o %d:%d %d" % (shown, s.st_mode, s.st_uid - os.getuid() if root != "/" else s.st_uid, s.st_gid - os.getgid() if root != "/" else s.st_gid, 0 if stat.S_ISDIR(s.st_mode) and s.st_dev != os.lstat(".").st_dev else s.st_mtime_ns)
     if not stat.S_ISDIR(s.st_mode):
         what += " n%d i%s" % (s.st_nlink, links.setdefault(s.st_ino, shown) if s.st_nlink > 1 else "")
     if stat.S_ISLNK(s.st_mode):
@@ -74,7 +76,7 @@ for place in places:
     os.chdir(place)
     for n in sorted(os.listdir(".")):
         describe(None, n, (place if root == "/" or place != home else "home") + "/" + n)
-for place in ("/usr", "/usr/bin", "/usr/lib") if root == "/" else ():
+for place in ("/usr", "/usr/bin", "/usr/lib") if root == "/" and len(sys.argv) < 3 else ():
     os.chdir(place)
     for n in sorted(os.listdir(".")):
         if not os.path.isdir(n): describe(None, n, place + "/" + n)

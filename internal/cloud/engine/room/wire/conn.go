@@ -165,6 +165,9 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
+// End tells the other end that nothing more will be sent. If that fails, it is gone.
+func (c *Conn) End() { _ = c.conn.CloseWrite() }
+
 // Close closes the connection; nothing can be done about an error.
 func (c *Conn) Close() { _ = c.conn.Close() }
 

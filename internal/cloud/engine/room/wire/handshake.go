@@ -4,7 +4,11 @@ package wire
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +44,24 @@ func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) 
 func (c *Conn) AwaitReady(ctx context.Context, d time.Duration) error {
 	defer c.Deadline(ctx, d)()
 	_, _, err := c.Expect(KindReady, 0)
+	return CauseOf(ctx, err)
+}
+
+// AwaitEnd waits until the child has ended without an error.
+func (c *Conn) AwaitEnd(ctx context.Context) error {
+	defer c.Deadline(ctx, HandshakeTimeout)()
+	m, _, err := c.Receive(0)
+	for err == nil && m.Kind == KindHello { // nobody waited for it
+		m, _, err = c.Receive(0)
+	}
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return nil
+	case err == nil && m.Kind == KindFailed:
+		err = errors.New(m.Error)
+	case err == nil:
+		err = fmt.Errorf("%w: %q came instead of its end", ErrProtocol, m.Kind)
+	}
 	return CauseOf(ctx, err)
 }
 

@@ -45,15 +45,32 @@ type InitSpec struct {
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is a certificate, as PEM, that programs are to trust.
 	Authority []byte `json:"authority,omitempty"`
+	// Mounter: the last file of all is the control socket of a mounter to start, which can
+	// replace the file system later.
+	Mounter bool `json:"mounter,omitempty"`
+	// Layers are what the sandbox stands on, lowest first. Their mounts follow those of
+	// Trees.
+	Layers []Layer `json:"layers,omitempty"`
 }
 
-// VolumeAttributes are those of the mount of a volume: what one sandbox makes there gives
-// no rights in another.
+// Layer is a directory of files that sandboxes share.
+type Layer struct {
+	// Dir contains a directory for each of Trees, called 0, 1 and so on; "": its mount was
+	// passed.
+	Dir   string   `json:"dir,omitempty"`
+	Trees []string `json:"trees"` // paths in the sandbox; "" is the root
+}
+
+// LayerAttributes are those of the mount of a layer.
+const LayerAttributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
+
+// VolumeAttributes are those of the mount of a volume: what one sandbox makes there
+// grants no rights in another.
 const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // Volume is a directory of the host in a sandbox.
 type Volume struct {
-	// Dir is its path on the host; "": its mount was passed, after those of the trees.
+	// Dir is its path on the host; "": its mount was passed, after those of the layers.
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path"` // in the sandbox
 }
@@ -106,5 +123,24 @@ type SaveSpec struct {
 	Layout  string   `json:"layout"`
 	Trees   []string `json:"trees,omitempty"`
 	InPlace bool     `json:"inPlace,omitempty"` // without namespaces
+	Layered bool     `json:"layered,omitempty"` // its root is an overlay
 	FirstID uint32   `json:"firstID,omitempty"` // what the sandbox's root is for this process
+}
+
+// LayersSpec is what the process that makes layers is told: what to do in which directory.
+type LayersSpec struct {
+	Ranged bool `json:"ranged"`
+	// Dir is the path of the directory; "": a mount of it is the first file.
+	Dir string `json:"dir,omitempty"`
+	// Layout is that of the saved files to unpack, which are the last file.
+	Layout string `json:"layout,omitempty"`
+	// Merge are the directories to make one of, highest first.
+	Merge []MergeSpec `json:"merge,omitempty"`
+}
+
+// MergeSpec is about one tree. Paths are below the directory.
+type MergeSpec struct {
+	From  []string `json:"from"`            // highest first
+	To    string   `json:"to"`              // does not exist
+	Below bool     `json:"below,omitempty"` // there is something below all of From
 }

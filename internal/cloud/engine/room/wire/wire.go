@@ -14,7 +14,7 @@ var ErrProtocol = errors.New("envd broke the protocol")
 const (
 	MaxMessage     = 64 << 10
 	MaxEnvdMessage = 16 << 10 // what the server reads from an envd
-	MaxFiles       = 64
+	MaxFiles       = 128
 	MaxErrorText   = 2 << 10
 )
 
@@ -39,6 +39,7 @@ const (
 	KindEgressed Kind = "egressed" // server to envd, with the stream
 	KindRefused  Kind = "refused"  // server to envd, instead of what it asked for
 	KindTerminal Kind = "terminal" // envd to server; back, with both ends
+	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
 	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
 )
 
@@ -46,14 +47,16 @@ const (
 type Role string
 
 const (
-	RoleKeeper Role = "keeper"
-	RoleGuard  Role = "guard"
-	RoleRoom   Role = "room"
-	RoleInit   Role = "init"
-	RoleEnvd   Role = "envd"
-	RoleProbe  Role = "probe" // an envd that says ready and ends
-	RoleZygote Role = "zygote"
-	RoleSaver  Role = "saver"
+	RoleKeeper  Role = "keeper"
+	RoleGuard   Role = "guard"
+	RoleRoom    Role = "room"
+	RoleInit    Role = "init"
+	RoleEnvd    Role = "envd"
+	RoleProbe   Role = "probe" // an envd that says ready and ends
+	RoleZygote  Role = "zygote"
+	RoleSaver   Role = "saver"
+	RoleLayers  Role = "layers"
+	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox as the first file
 )
 
 // Message is the one type of message on a control socket.
@@ -71,6 +74,7 @@ type Message struct {
 	Denied   bool            `json:"denied,omitempty"`
 	Notes    []string        `json:"notes,omitempty"`
 	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
+	Trees    []string        `json:"trees,omitempty"`  // that saved files or layers have
 	Error    string          `json:"error,omitempty"`
 }
 

@@ -1,0 +1,319 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A template is built in four calls: Create asks for a build, FileUpload and Upload
+// bring what it copies, StartBuild says what to do, and BuildStatus follows it.
+// Package sandbox/template makes them all.
+
+// TemplateCreateParams says what a build is to be known by and what its sandboxes
+// have. The zero value means the service's defaults.
+type TemplateCreateParams struct {
+	// Tags name the build, beside a tag in the name; none means "default".
+	Tags []string
+	// CPUCount and MemoryMB are what sandboxes have; 0 means the service's default.
+	CPUCount, MemoryMB int
+	// MinFreeDiskMB is how much free space a sandbox is to have beyond what the build
+	// wrote; nil means the service's default.
+	MinFreeDiskMB *int
+}
+
+type templateRequest struct {
+	Name          string   `json:"name"`
+	Tags          []string `json:"tags,omitempty"`
+	CPUCount      int      `json:"cpuCount,omitempty"`
+	MemoryMB      int      `json:"memoryMB,omitempty"`
+	MinFreeDiskMB *int     `json:"minFreeDiskMb,omitempty"`
+}
+
+// NewBuild is a build that waits for StartBuild.
+type NewBuild struct {
+	TemplateID string `json:"templateID"`
+	BuildID    string `json:"buildID"`
+	// Public reports whether other teams may use the template.
+	Public bool `json:"public"`
+	// Names are its names with the team before them, and Aliases the same without.
+	Names   []string `json:"names"`
+	Aliases []string `json:"aliases"`
+	// Tags will name the build once it is ready.
+	Tags []string `json:"tags"`
+}
+
+// Create asks for a build of the template with a name, "name" or "name:tag", which is
+// made unless it is there. Earlier builds stay, and sandboxes are made from them until
+// this one is ready. The error is [ErrInvalidArgument] when the name, a tag or a size
+// is refused, [ErrForbidden] when the name is another team's, [ErrConflict] when it is
+// the id of a template, and [ErrRateLimited] when too many builds run.
+//
+// It is retried only when provably nothing was sent, or when the service answers 429.
+func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCreateParams) (*NewBuild, error) {
+	if p == nil {
+		p = &TemplateCreateParams{}
+	}
+	request := templateRequest{name, p.Tags, p.CPUCount, p.MemoryMB, p.MinFreeDiskMB}
+	build := &NewBuild{}
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: "/v3/templates", body: request, once: true}, build); err != nil {
+		return nil, err
+	}
+	if _, err := buildPath(build.TemplateID, build.BuildID, ""); err != nil {
+		return nil, errors.New("api: the service's answer has no usable templateID and buildID")
+	}
+	return build, nil
+}
+
+// BuildStep is one step of a build. The service does it in a sandbox, or takes what it
+// made of the same steps before.
+type BuildStep struct {
+	// Type is COPY, RUN, ENV, WORKDIR or USER.
+	Type string `json:"type"`
+	// Args are those of the type: source, destination, owner and mode of COPY, the
+	// last two may be empty; command and, if there is a second one, user of RUN; names
+	// and values in turn of ENV; one path of WORKDIR; one name of USER.
+	Args []string `json:"args"`
+	// FilesHash names the archive with what COPY takes; see FileUpload.
+	FilesHash string `json:"filesHash,omitempty"`
+	// Force does this step, and with it all later ones, even if they were done before.
+	Force bool `json:"force"`
+}
+
+// ImageRegistry says how to log in where an image is: with Username and Password, or
+// with the three fields of AWS, or with the service account of Google's cloud.
+type ImageRegistry struct {
+	Username string
+	Password Key
+
+	AWSAccessKeyID     string
+	AWSSecretAccessKey Key
+	AWSRegion          string
+
+	// GCPServiceAccount is the JSON text of the account's key.
+	GCPServiceAccount Key
+}
+
+var errLogin = fmt.Errorf("api: the login to a registry wants Username and Password, or AWSAccessKeyID, AWSSecretAccessKey and AWSRegion, or GCPServiceAccount: %w", ErrInvalidArgument)
+
+// wire returns the registry as it is sent.
+func (r *ImageRegistry) wire() (map[string]string, error) {
+	if r == nil {
+		return nil, nil
+	}
+	basic := map[string]string{"username": r.Username, "password": string(r.Password)}
+	aws := map[string]string{"awsAccessKeyId": r.AWSAccessKeyID, "awsSecretAccessKey": string(r.AWSSecretAccessKey), "awsRegion": r.AWSRegion}
+	gcp := map[string]string{"serviceAccountJson": string(r.GCPServiceAccount)}
+	var found map[string]string
+	for name, fields := range map[string]map[string]string{"registry": basic, "aws": aws, "gcp": gcp} {
+		given := 0
+		for _, value := range fields {
+			if value != "" {
+				given++
+			}
+		}
+		switch {
+		case given == 0:
+			continue
+		case given < len(fields) || found != nil:
+			return nil, errLogin
+		}
+		found, fields["type"] = fields, name
+	}
+	if found == nil {
+		return nil, errLogin
+	}
+	return found, nil
+}
+
+// StartBuildParams says what to build. FromImage or FromTemplate must be set.
+type StartBuildParams struct {
+	// FromImage is the image to begin with.
+	FromImage string
+	// FromTemplate is the template to begin with, by id or name.
+	FromTemplate string
+	// Registry is the login for FromImage; nil means none.
+	Registry *ImageRegistry
+	// Steps are done one after another.
+	Steps []BuildStep
+	// Force does all steps even if they were done before.
+	Force bool
+	// StartCommand runs in every sandbox from its start on; empty means none.
+	StartCommand string
+	// ReadyCommand succeeds when a sandbox is ready; empty means the service's default.
+	ReadyCommand string
+}
+
+type startBuildRequest struct {
+	FromImage         string            `json:"fromImage,omitempty"`
+	FromTemplate      string            `json:"fromTemplate,omitempty"`
+	FromImageRegistry map[string]string `json:"fromImageRegistry,omitempty"`
+	Force             bool              `json:"force"`
+	Steps             []BuildStep       `json:"steps"`
+	StartCmd          string            `json:"startCmd,omitempty"`
+	ReadyCmd          string            `json:"readyCmd,omitempty"`
+}
+
+// StartBuild starts a build that Create asked for. Builds that run for the same
+// template and tag end. What is wrong with the steps, or with what they begin with, is
+// mostly found later, and BuildStatus says so. The error is [ErrInvalidArgument] when
+// the build was started before, and [ErrNotFound] when there is no such build.
+//
+// It is retried only when provably nothing was sent, or when the service answers 429.
+func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID string, p *StartBuildParams) error {
+	path, err := buildPath(templateID, buildID, "")
+	if err != nil {
+		return err
+	}
+	if p == nil || (p.FromImage == "") == (p.FromTemplate == "") {
+		return fmt.Errorf("api: a build begins with FromImage or with FromTemplate: %w", ErrInvalidArgument)
+	}
+	request := startBuildRequest{
+		FromImage: p.FromImage, FromTemplate: p.FromTemplate, Force: p.Force, Steps: append([]BuildStep{}, p.Steps...),
+		StartCmd: p.StartCommand, ReadyCmd: p.ReadyCommand,
+	}
+	if request.FromImageRegistry, err = p.Registry.wire(); err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodPost, path: "/v2" + path, body: request, once: true}, nil)
+	return err
+}
+
+// BuildLogLevel is how much a line of a build's log matters. A service may use others
+// than the constants here.
+type BuildLogLevel string
+
+// The levels of a build's log.
+const (
+	BuildLogDebug BuildLogLevel = "debug"
+	BuildLogInfo  BuildLogLevel = "info"
+	BuildLogWarn  BuildLogLevel = "warn"
+	BuildLogError BuildLogLevel = "error"
+)
+
+// BuildLogEntry is a line of a build's log. Its text comes from what was built, and may
+// have control characters.
+type BuildLogEntry struct {
+	Time    time.Time     `json:"timestamp"`
+	Level   BuildLogLevel `json:"level"`
+	Message string        `json:"message"`
+	// Step is what [BuildFailure] calls a step; often empty.
+	Step string `json:"step"`
+}
+
+// BuildFailure says why a build failed.
+type BuildFailure struct {
+	Message string `json:"message"`
+	// Step is "base", the number of a step counted from "1", or "finalize"; often empty.
+	Step string `json:"step"`
+	// Logs are lines about it; often none.
+	Logs []*BuildLogEntry `json:"logEntries"`
+}
+
+// BuildState is how far a build is, with a part of its log.
+type BuildState struct {
+	TemplateID string      `json:"templateID"`
+	BuildID    string      `json:"buildID"`
+	Status     BuildStatus `json:"status"`
+	// Logs begin where BuildStatusParams.LogsOffset says.
+	Logs []*BuildLogEntry `json:"logEntries"`
+	// Failure is set when Status is [BuildError].
+	Failure *BuildFailure `json:"reason"`
+}
+
+// BuildStatusParams says which part of the log to return with the state. The zero value
+// is its beginning.
+type BuildStatusParams struct {
+	// LogsOffset is how many lines to leave out: those that were returned before.
+	LogsOffset int
+	// Limit is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	Limit int
+	// Level leaves out what matters less; empty means nothing.
+	Level BuildLogLevel
+}
+
+// BuildStatus returns how far a build is. There may be more of the log than one answer
+// has, also of a build that has ended. The error for a build that there is not is
+// [ErrInvalidArgument] or [ErrNotFound], as the service likes.
+func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID string, p *BuildStatusParams) (*BuildState, error) {
+	path, err := buildPath(templateID, buildID, "/status")
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	if p != nil {
+		setPage(query, p.Limit, "")
+		if p.LogsOffset != 0 {
+			query.Set("logsOffset", strconv.Itoa(p.LogsOffset))
+		}
+		setLevel(query, p.Level)
+	}
+	state := &BuildState{}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, state); err != nil {
+		return nil, err
+	}
+	return state, nil
+}
+
+// BuildLogsParams says which part of a log to return. The zero value is its beginning.
+type BuildLogsParams struct {
+	// Cursor is the time to begin at; zero means the first line, or the last one with
+	// Backward.
+	Cursor time.Time
+	// Backward returns the newest lines first.
+	Backward bool
+	// Limit is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	Limit int
+	// Level leaves out what matters less; empty means nothing.
+	Level BuildLogLevel
+}
+
+// BuildLogs returns a part of a build's log, also long after its end. To follow a build,
+// use BuildStatus, which counts lines where this one goes by their time.
+func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID string, p *BuildLogsParams) ([]*BuildLogEntry, error) {
+	path, err := buildPath(templateID, buildID, "/logs")
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	if p != nil {
+		setPage(query, p.Limit, "")
+		if !p.Cursor.IsZero() {
+			query.Set("cursor", strconv.FormatInt(p.Cursor.UnixMilli(), 10))
+		}
+		if p.Backward {
+			query.Set("direction", "backward")
+		}
+		setLevel(query, p.Level)
+	}
+	var answer struct {
+		Logs []*BuildLogEntry `json:"logs"`
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &answer)
+	return answer.Logs, err
+}
+
+func setLevel(query url.Values, level BuildLogLevel) {
+	if level != "" {
+		query.Set("level", string(level))
+	}
+}
+
+// buildPath returns the path of a route of a build. The first generation has no prefix.
+func buildPath(templateID, buildID, route string) (string, error) {
+	path, err := objectPath("/templates/", "template", templateID, "/builds/")
+	if err != nil {
+		return "", err
+	}
+	return objectPath(path, "build", buildID, route)
+}
+
+// isHash reports whether s is a SHA-256 in hexadecimal digits.
+func isHash(s string) bool {
+	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+}

@@ -1,0 +1,218 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// answering returns a client of a service that has one answer, and what it was asked.
+func answering(t *testing.T, status int, body string) (*Client, <-chan string) {
+	t.Helper()
+	asked := make(chan string, 10)
+	return service(t, func(w http.ResponseWriter, r *http.Request) {
+		sent, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		asked <- strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.URL.RequestURI(), sent))
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}), asked
+}
+
+func asks(t *testing.T, asked <-chan string, want string) {
+	t.Helper()
+	select {
+	case got := <-asked:
+		if got != want {
+			t.Errorf("the service was asked %s, want %s", got, want)
+		}
+	default:
+		t.Errorf("the service was not asked %s", want)
+	}
+}
+
+func TestCreateTemplate(t *testing.T) {
+	t.Parallel()
+	c, asked := answering(t, 202, `{"templateID":"t1","buildID":"b-1","public":false,"names":["team/a"],"tags":["v1"],"aliases":["a"]}`)
+	none := 0
+	got, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Tags: []string{"v1"}, CPUCount: 2, MemoryMB: 512, MinFreeDiskMB: &none})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&NewBuild{TemplateID: "t1", BuildID: "b-1", Names: []string{"team/a"}, Aliases: []string{"a"}, Tags: []string{"v1"}}, got); diff != "" {
+		t.Error(diff)
+	}
+	asks(t, asked, `POST /v3/templates {"name":"a","tags":["v1"],"cpuCount":2,"memoryMB":512,"minFreeDiskMb":0}`)
+	if _, err := c.Templates.Create(t.Context(), "a", nil); err != nil {
+		t.Fatal(err)
+	}
+	asks(t, asked, `POST /v3/templates {"name":"a"}`)
+	c, _ = answering(t, 202, `{"templateID":"../x","buildID":"b"}`)
+	if _, err := c.Templates.Create(t.Context(), "a", nil); err == nil {
+		t.Error("an answer with an id that is none: got no error")
+	}
+}
+
+func TestStartBuild(t *testing.T) {
+	t.Parallel()
+	const login = `api: the login to a registry wants`
+	tests := []struct {
+		name    string
+		params  *StartBuildParams
+		want    string // the body
+		wantErr string
+	}{
+		{name: "nothing to begin with", params: nil, wantErr: "begins with FromImage or with FromTemplate"},
+		{name: "two things", params: &StartBuildParams{FromImage: "a", FromTemplate: "b"}, wantErr: "begins with"},
+		{name: "least", params: &StartBuildParams{FromImage: "a"}, want: `{"fromImage":"a","force":false,"steps":[]}`},
+		{
+			name: "most",
+			params: &StartBuildParams{
+				FromTemplate: "b:v1", Force: true, StartCommand: "start", ReadyCommand: "ready",
+				Steps: []BuildStep{{Type: "RUN", Args: []string{"x"}}, {Type: "COPY", Args: []string{"a", "b", "", ""}, FilesHash: "h", Force: true}},
+			},
+			want: `{"fromTemplate":"b:v1","force":true,"steps":[{"type":"RUN","args":["x"],"force":false},` +
+				`{"type":"COPY","args":["a","b","",""],"filesHash":"h","force":true}],"startCmd":"start","readyCmd":"ready"}`,
+		},
+		{
+			name: "password", params: &StartBuildParams{FromImage: "a", Registry: &ImageRegistry{Username: "u", Password: "secret-word"}},
+			want: `{"fromImage":"a","fromImageRegistry":{"password":"secret-word","type":"registry","username":"u"},"force":false,"steps":[]}`,
+		},
+		{
+			name: "aws", params: &StartBuildParams{FromImage: "a", Registry: &ImageRegistry{AWSAccessKeyID: "i", AWSSecretAccessKey: "s", AWSRegion: "r"}},
+			want: `{"fromImage":"a","fromImageRegistry":{"awsAccessKeyId":"i","awsRegion":"r","awsSecretAccessKey":"s","type":"aws"},"force":false,"steps":[]}`,
+		},
+		{
+			name: "gcp", params: &StartBuildParams{FromImage: "a", Registry: &ImageRegistry{GCPServiceAccount: "{}"}},
+			want: `{"fromImage":"a","fromImageRegistry":{"serviceAccountJson":"{}","type":"gcp"},"force":false,"steps":[]}`,
+		},
+		{name: "half a login", params: &StartBuildParams{FromImage: "a", Registry: &ImageRegistry{Username: "u"}}, wantErr: login},
+		{name: "two logins", params: &StartBuildParams{FromImage: "a", Registry: &ImageRegistry{Username: "u", Password: "p", GCPServiceAccount: "{}"}}, wantErr: login},
+		{name: "no login", params: &StartBuildParams{FromImage: "a", Registry: &ImageRegistry{}}, wantErr: login},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c, asked := answering(t, 202, "")
+			err := c.Templates.StartBuild(t.Context(), "t", "b", test.params)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) || !errors.Is(err, ErrInvalidArgument) {
+					t.Errorf("got error %v, want one of class ErrInvalidArgument with %q", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			asks(t, asked, "POST /v2/templates/t/builds/b "+test.want)
+		})
+	}
+}
+
+func TestBuildStatusAndLogs(t *testing.T) {
+	t.Parallel()
+	c, asked := answering(t, 200, `{"templateID":"t","buildID":"b","status":"error","logs":[],
+		"logEntries":[{"timestamp":"2026-11-22T13:30:00Z","level":"info","message":"m","step":"1"}],
+		"reason":{"message":"it broke","step":"2","logEntries":[{"timestamp":"2026-11-22T13:30:00Z","level":"error","message":"e"}]}}`)
+	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
+	got, err := c.Templates.BuildStatus(t.Context(), "t", "b", &BuildStatusParams{LogsOffset: 3, Limit: 5, Level: BuildLogInfo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&BuildState{
+		TemplateID: "t", BuildID: "b", Status: BuildError, Logs: []*BuildLogEntry{{at, BuildLogInfo, "m", "1"}},
+		Failure: &BuildFailure{"it broke", "2", []*BuildLogEntry{{Time: at, Level: BuildLogError, Message: "e"}}},
+	}, got); diff != "" {
+		t.Error(diff)
+	}
+	asks(t, asked, "GET /templates/t/builds/b/status?level=info&limit=5&logsOffset=3")
+	if _, err := c.Templates.BuildStatus(t.Context(), "t", "b", nil); err != nil {
+		t.Fatal(err)
+	}
+	asks(t, asked, "GET /templates/t/builds/b/status")
+
+	c, asked = answering(t, 200, `{"logs":[{"timestamp":"2026-11-22T13:30:00Z","level":"warn","message":"m"}]}`)
+	logs, err := c.Templates.BuildLogs(t.Context(), "t", "b", &BuildLogsParams{Cursor: at, Backward: true, Limit: 7, Level: BuildLogWarn})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]*BuildLogEntry{{Time: at, Level: BuildLogWarn, Message: "m"}}, logs); diff != "" {
+		t.Error(diff)
+	}
+	asks(t, asked, fmt.Sprintf("GET /templates/t/builds/b/logs?cursor=%d&direction=backward&level=warn&limit=7", at.UnixMilli()))
+
+	for _, ids := range [][2]string{{"", "b"}, {"t", ""}, {"a/b", "b"}, {"t", "../b"}} {
+		if _, err := c.Templates.BuildStatus(t.Context(), ids[0], ids[1], nil); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("status of template %q and build %q: got %v, want ErrInvalidArgument", ids[0], ids[1], err)
+		}
+	}
+}
+
+func TestUpload(t *testing.T) {
+	t.Parallel()
+	const content = "what is in the archive"
+	uploads := make(chan *http.Request, 1)
+	bodies := make(chan string, 1)
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		bodies <- string(body)
+		uploads <- r
+		if r.URL.Query().Get("signature") != "s/1" {
+			http.Error(w, "<Error>no</Error>", http.StatusForbidden)
+		}
+	}))
+	t.Cleanup(storage.Close)
+	hash := strings.Repeat("0a", 32)
+	c, asked := answering(t, 201, fmt.Sprintf(`{"present":false,"url":"%s/bucket?signature=s%%2F1","headers":{"X-Blob":"yes","content-length":"7"}}`, storage.URL))
+	to, err := c.Templates.FileUpload(t.Context(), "t", hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks(t, asked, "GET /templates/t/files/"+hash)
+	for _, text := range []string{content, ""} {
+		if err := c.Templates.Upload(t.Context(), to, strings.NewReader(text), int64(len(text))); err != nil {
+			t.Fatal(err)
+		}
+		r, body := <-uploads, <-bodies
+		if body != text || r.ContentLength != int64(len(text)) || len(r.TransferEncoding) != 0 {
+			t.Errorf("got %q of length %d, encodings %v, want %q of its length", body, r.ContentLength, r.TransferEncoding, text)
+		}
+		if got := r.Header.Get("X-Blob"); got != "yes" {
+			t.Errorf("header: got %q, want yes", got)
+		}
+		for name := range r.Header {
+			if strings.Contains(strings.ToLower(name), "api") || name == "Authorization" {
+				t.Errorf("the key's header %s went to the storage", name)
+			}
+		}
+	}
+	to.URL = storage.URL + "/bucket?signature=forged"
+	err = c.Templates.Upload(t.Context(), to, strings.NewReader(content), int64(len(content)))
+	if !errors.Is(err, ErrForbidden) || strings.Contains(err.Error(), "forged") {
+		t.Errorf("got %v, want ErrForbidden without the signature", err)
+	}
+	<-uploads
+	<-bodies
+	if err := c.Templates.Upload(t.Context(), to, strings.NewReader("x"), 2); err == nil {
+		t.Error("an archive that is shorter than it was said to be: got no error")
+	}
+	for _, bad := range []string{"", "/relative", "ftp://example.com/", "http://%zz"} {
+		if err := c.Templates.Upload(t.Context(), &FileUpload{URL: bad}, strings.NewReader("x"), 1); err == nil {
+			t.Errorf("address %q: got no error", bad)
+		}
+	}
+	for _, bad := range []string{"", "ab", strings.Repeat("z", 64), strings.Repeat("0A", 32)} {
+		if _, err := c.Templates.FileUpload(t.Context(), "t", bad); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("hash %q: got %v, want ErrInvalidArgument", bad, err)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/httpwait"
+)
+
+// FileUpload says where to send an archive for a step COPY of a build.
+type FileUpload struct {
+	// Present reports whether the service has the archive already.
+	Present bool `json:"present"`
+	// URL takes the archive; it is signed and valid for a while, so whoever has it can
+	// use it. It may be empty when Present is true.
+	URL string `json:"url"`
+	// Headers are to be sent with it.
+	Headers map[string]string `json:"headers"`
+}
+
+// FileUpload returns where to send the archive that BuildStep.FilesHash names. The hash
+// is a SHA-256 in hexadecimal digits that the client computes, of what is copied and how:
+// the service trusts it. The error is [ErrNotFound] when there is no such template.
+func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash string) (*FileUpload, error) {
+	path, err := objectPath("/templates/", "template", templateID, "/files/")
+	if err != nil {
+		return nil, err
+	}
+	if !isHash(hash) {
+		return nil, fmt.Errorf("api: the hash of files is not 64 hexadecimal digits: %w", ErrInvalidArgument)
+	}
+	upload := &FileUpload{}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path + hash}, upload); err != nil {
+		return nil, err
+	}
+	return upload, nil
+}
+
+// Upload sends an archive, tar or tar.gz, of exactly size bytes to where FileUpload says.
+// It is sent as it is read, without the API key, and archive is not closed. ctx bounds all
+// of it. It is never retried.
+func (s *TemplateService) Upload(ctx context.Context, to *FileUpload, archive io.Reader, size int64) error {
+	at, err := url.Parse(to.URL)
+	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
+		return errors.New("api: the service named no usable address to upload to") // the address is a secret
+	}
+	body := io.NopCloser(archive)
+	if size == 0 {
+		body = http.NoBody // any other body without a length would be sent in chunks
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, to.URL, body)
+	if err != nil {
+		return NewError(http.MethodPut, at.Path, withoutURL(err))
+	}
+	request.ContentLength = size
+	request.Header.Set("User-Agent", s.client.agent)
+	for name, value := range to.Headers {
+		if !strings.EqualFold(name, "Content-Length") {
+			request.Header.Set(name, value)
+		}
+	}
+	start := time.Now()
+	// The transport itself: the address is for this request, not for where it redirects to.
+	response, err := httpwait.Do(s.client.transport.RoundTrip, request, httpwait.Limits{})
+	if err != nil {
+		return NewError(http.MethodPut, at.Path, withoutURL(err))
+	}
+	defer response.Body.Close()
+	s.client.logger.DebugContext(ctx, "upload", "host", at.Host, "bytes", size, "duration", time.Since(start), "status", response.StatusCode)
+	text, _ := io.ReadAll(io.LimitReader(response.Body, maxErrorBody))
+	if response.StatusCode < 200 || response.StatusCode > 299 {
+		return ResponseError(http.MethodPut, at.Path, response.StatusCode, response.Header, text)
+	}
+	return nil
+}

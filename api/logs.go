@@ -1,0 +1,238 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// LogLevel is how serious an entry of a log is. A service may use others than the
+// constants here.
+type LogLevel string
+
+// The levels, from the least serious one.
+const (
+	LogDebug LogLevel = "debug"
+	LogInfo  LogLevel = "info"
+	LogWarn  LogLevel = "warn"
+	LogError LogLevel = "error"
+)
+
+// LogEntry is one entry of a sandbox's log. The log is not what programs in the sandbox
+// print, but what the service and its daemon inside say about the sandbox; code in the
+// sandbox can make the daemon say anything.
+type LogEntry struct {
+	Time    time.Time `json:"timestamp"`
+	Level   LogLevel  `json:"level"`
+	Message string    `json:"message"`
+	// Fields say more, by name. The field "logger" says who it was.
+	Fields map[string]string `json:"fields"`
+}
+
+// LogParams says which entries of a log are wanted. The zero value means all that there
+// are.
+type LogParams struct {
+	// From is the time of the first entry, to the millisecond; zero means the first that
+	// there is.
+	From time.Time
+	// Tail is how many of the entries that there are are wanted, the newest of them; 0
+	// means all, and 1000 is the most.
+	Tail int
+	// Level is the least serious level; empty means all.
+	Level LogLevel
+	// Search is what messages contain, at most 256 characters.
+	Search string
+	// Follow goes on with what is logged from then on, until the sandbox has ended.
+	Follow bool
+}
+
+const (
+	// maxLogPage is the largest page of a log, and the service's default.
+	maxLogPage = 1000
+	// followEvery is how often a log that is followed is asked for, and aliveEvery how often
+	// at most whether there will be more of it.
+	followEvery = 500 * time.Millisecond
+	aliveEvery  = 2 * time.Second
+)
+
+// Logs iterates over the log of a sandbox, oldest entry first, and fetches each page when
+// it is needed. A service may still have the log of a sandbox that has ended. An error,
+// such as [ErrNotFound], is yielded at most once, as the last item.
+func (s *SandboxService) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[*LogEntry, error] {
+	var params LogParams
+	if p != nil {
+		params = *p
+	}
+	return func(yield func(*LogEntry, error) bool) {
+		l := &logReader{service: s, id: id, params: params, from: params.From.Truncate(time.Millisecond)}
+		for {
+			entries, err := l.next(ctx)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(entries) == 0 {
+				return
+			}
+			for _, e := range entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// logReader reads a log page by page.
+type logReader struct {
+	service *SandboxService
+	id      string
+	params  LogParams
+	tailed  bool
+	from    time.Time // of the next page, a whole millisecond; zero: the beginning
+	came    int       // entries of that millisecond that came already
+	after   time.Time // instead, of the last one that came; zero: came says
+	ended   bool      // the sandbox has, or whatever else there will be no more entries
+	asked   time.Time // whether it has
+}
+
+// next returns the next entries, none at the end.
+func (l *logReader) next(ctx context.Context) ([]*LogEntry, error) {
+	if l.params.Tail != 0 && !l.tailed {
+		l.tailed = true
+		if tail, err := l.tail(ctx); len(tail) > 0 || err != nil {
+			return tail, err
+		}
+	}
+	l.ended = l.ended || !l.params.Follow
+	for {
+		last := l.ended // what was logged before the end is still to come
+		entries, err := l.page(ctx)
+		if err != nil || len(entries) > 0 || last {
+			return entries, err
+		}
+		if err := l.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// wait waits for new entries, and finds out whether there will be any. Also after the end of
+// the sandbox, of which its service may have to say something yet.
+func (l *logReader) wait(ctx context.Context) error {
+	if time.Since(l.asked) >= aliveEvery {
+		l.asked = time.Now()
+		_, err := l.service.Get(ctx, l.id)
+		l.ended = errors.Is(err, ErrNotFound)
+		if err != nil && !l.ended {
+			return err
+		}
+	}
+	timer := time.NewTimer(followEvery)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// page returns what is new in the next page.
+func (l *logReader) page(ctx context.Context) ([]*LogEntry, error) {
+	if l.params.Tail != 0 && !l.params.Follow {
+		return nil, nil
+	}
+	query := l.query("forward")
+	if !l.from.IsZero() {
+		query.Set("cursor", strconv.FormatInt(l.from.UnixMilli(), 10))
+	}
+	page, err := l.fetch(ctx, query)
+	if err != nil || len(page) == 0 {
+		return nil, err
+	}
+	if page[0].Time.Before(l.from) {
+		return nil, errors.New("api: the service's answer has entries of a log that are older than was asked for")
+	}
+	if !l.after.IsZero() {
+		l.came = len(page)
+		if i := slices.IndexFunc(page, func(e *LogEntry) bool { return e.Time.After(l.after) }); i >= 0 {
+			l.came = i
+		}
+	}
+	fresh := page[min(l.came, len(page)):]
+	if len(fresh) == 0 && len(page) >= maxLogPage { // a page is too small for this millisecond
+		l.from, l.came, l.after = l.from.Add(time.Millisecond), 0, time.Time{}
+		return l.page(ctx)
+	}
+	l.advance(page)
+	return fresh, nil
+}
+
+// advance makes the next page begin with the last millisecond of this one, in which there
+// may be more entries by then.
+func (l *logReader) advance(page []*LogEntry) {
+	from := page[len(page)-1].Time.Truncate(time.Millisecond)
+	l.from, l.came, l.after = from, 0, time.Time{}
+	for _, e := range slices.Backward(page) {
+		if e.Time.Before(from) {
+			break
+		}
+		l.came++
+	}
+}
+
+// tail returns the newest entries.
+func (l *logReader) tail(ctx context.Context) ([]*LogEntry, error) {
+	if l.params.Tail < 0 || l.params.Tail > maxLogPage {
+		return nil, fmt.Errorf("api: the last %d entries of a log: want 1 to %d: %w", l.params.Tail, maxLogPage, ErrInvalidArgument)
+	}
+	query := l.query("backward")
+	query.Set("limit", strconv.Itoa(l.params.Tail))
+	page, err := l.fetch(ctx, query)
+	if err != nil || len(page) == 0 {
+		return nil, err
+	}
+	slices.Reverse(page)
+	slices.SortStableFunc(page, func(a, b *LogEntry) int { return a.Time.Compare(b.Time) })
+	page = slices.DeleteFunc(page, func(e *LogEntry) bool { return e.Time.Before(l.params.From) })
+	if len(page) > 0 {
+		l.after = page[len(page)-1].Time // of its millisecond there may be others that were not wanted
+		l.from = l.after.Truncate(time.Millisecond)
+	}
+	return page, nil
+}
+
+func (l *logReader) query(direction string) url.Values {
+	query := url.Values{"direction": {direction}}
+	if l.params.Level != "" {
+		query.Set("level", string(l.params.Level))
+	}
+	if l.params.Search != "" {
+		query.Set("search", l.params.Search)
+	}
+	return query
+}
+
+func (l *logReader) fetch(ctx context.Context, query url.Values) ([]*LogEntry, error) {
+	path, err := sandboxPath(l.id, "/logs")
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Logs []*LogEntry `json:"logs"`
+	}
+	if _, err := l.service.client.do(ctx, call{method: http.MethodGet, path: "/v2" + path, query: query}, &answer); err != nil {
+		return nil, err
+	}
+	if slices.Contains(answer.Logs, nil) {
+		return nil, errors.New("api: the service's answer has an entry of a log that is null")
+	}
+	return answer.Logs, nil
+}

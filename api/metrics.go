@@ -1,0 +1,94 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Usage is what a sandbox used at a time.
+type Usage struct {
+	Time     time.Time `json:"timestamp"`
+	CPUCount int       `json:"cpuCount"`
+	// CPUPercent is how much of its processors the sandbox used, in percent of all of them.
+	CPUPercent float64 `json:"cpuUsedPct"`
+	// MemoryUsed, MemoryTotal and MemoryCache are bytes; MemoryCache is used for copies of
+	// what is on disks, and not part of MemoryUsed.
+	MemoryUsed  int64 `json:"memUsed"`
+	MemoryTotal int64 `json:"memTotal"`
+	MemoryCache int64 `json:"memCache"`
+	// DiskUsed and DiskTotal are bytes.
+	DiskUsed  int64 `json:"diskUsed"`
+	DiskTotal int64 `json:"diskTotal"`
+}
+
+// MetricsParams says which metrics are wanted. The zero value means all that there are.
+type MetricsParams struct {
+	// From and Until bound the time, to the second; zero means unbounded.
+	From, Until time.Time
+}
+
+// Metrics returns what a sandbox, running or paused, has used, oldest first. A service may
+// have none of a sandbox that has just started, and fewer of times that are long ago. It
+// returns [ErrNotFound] when there is no such sandbox.
+func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParams) ([]*Usage, error) {
+	path, err := sandboxPath(id, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	query := url.Values{}
+	if p != nil && !p.From.IsZero() {
+		query.Set("start", strconv.FormatInt(p.From.Unix(), 10))
+	}
+	if p != nil && !p.Until.IsZero() {
+		query.Set("end", strconv.FormatInt(p.Until.Unix(), 10))
+	}
+	var all []*Usage
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &all); err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if m == nil {
+			return nil, errNoMetrics
+		}
+	}
+	return all, nil
+}
+
+var errNoMetrics = errors.New("api: the service's answer has metrics that are null")
+
+// maxMetrics is of how many sandboxes one request asks the metrics.
+const maxMetrics = 100
+
+// MetricsOf returns the latest metrics of several sandboxes by their ids. Sandboxes that
+// do not exist, or of which there are no metrics yet, are left out.
+func (s *SandboxService) MetricsOf(ctx context.Context, ids []string) (map[string]*Usage, error) {
+	for _, id := range ids {
+		if _, err := sandboxPath(id, ""); err != nil {
+			return nil, err
+		}
+	}
+	all := make(map[string]*Usage, len(ids))
+	for len(ids) > 0 {
+		some := ids[:min(len(ids), maxMetrics)]
+		ids = ids[len(some):]
+		var answer struct {
+			Sandboxes map[string]*Usage `json:"sandboxes"`
+		}
+		query := url.Values{"sandbox_ids": {strings.Join(some, ",")}}
+		if _, err := s.client.do(ctx, call{method: http.MethodGet, path: "/sandboxes/metrics", query: query}, &answer); err != nil {
+			return nil, err
+		}
+		for id, m := range answer.Sandboxes {
+			if m == nil {
+				return nil, errNoMetrics
+			}
+			all[id] = m
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,202 @@
+package template
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox/template"
+)
+
+type buildOptions struct {
+	IO    *cmdutil.IOStreams
+	JSON  bool
+	Quiet bool
+	Open  cmdutil.Opener
+
+	Name, Dir  string
+	Dockerfile string // "" for the one in Dir
+	Command    string
+	Ready      string
+	CPUs       cmdutil.Count
+	Memory     cmdutil.Size
+	MemoryMB   cmdutil.Count
+	Tags       []string
+	Args       cmdutil.KeyValues
+	NoCache    bool
+	Detach     bool
+	Progress   progressMode
+}
+
+func newCmdBuild(f *cmdutil.Factory) *cobra.Command {
+	opts := &buildOptions{IO: f.IO, Progress: progressAuto}
+	var isLocal bool
+	cmd := &cobra.Command{
+		Use:     "build <name>[:tag] [directory]",
+		Aliases: []string{"create", "ct", "bd"},
+		Short:   "Build a template from a Dockerfile, and print its ID",
+		Long: `Build a template from a Dockerfile with one stage, and print its ID. The Dockerfile is
+e2b.Dockerfile or Dockerfile of the directory, which is the current one by default, and
+it copies files of that directory, without what .dockerignore names. Steps that were
+built before are not built again, and files that the service has are not sent again.
+
+The steps run on the service, or with --local in sandboxes of the local cloud, which
+has the images e2bdev/base and e2bdev/code-interpreter; if none is running, one is
+started in the background. The log goes to stderr. With --detach the command ends
+when the build has begun, and e2bctl template logs -f follows it. Stopping the command
+does not stop the build either.`,
+		Example: `  e2bctl template build web:v1 --cmd 'python3 app.py' --ready-cmd 'curl -fs localhost:8000'
+  e2bctl template build --local tools ./tools --build-arg VERSION=7
+  e2bctl create web:v1`,
+		Args: cmdutil.Wants("a name, and one directory at most", cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			opts.JSON, opts.Quiet, opts.Name = f.JSON(), f.Quiet(), args[0]
+			if err := opts.setDir(cmd, args[1:]); err != nil {
+				return err
+			}
+			if opts.Memory%(1<<20) != 0 {
+				return cmdutil.Usagef(cmd, "--memory %s: want whole MiB", opts.Memory.String())
+			}
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting, nil); err != nil {
+				return err
+			}
+			return buildRun(cmd.Context(), opts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVarP(&opts.Dockerfile, "dockerfile", "d", "", "the Dockerfile is `FILE`, - for standard input")
+	flags.StringVarP(&opts.Dockerfile, "file", "f", "", "the name of --dockerfile in docker: `FILE`")
+	flags.StringVarP(&opts.Command, "cmd", "c", "", "run `COMMAND` in every sandbox, in place of CMD and ENTRYPOINT")
+	flags.StringVar(&opts.Ready, "ready-cmd", "", "a sandbox is ready when `COMMAND` succeeds\n(default a wait of 20 seconds where a command is run)")
+	flags.Var(&opts.CPUs, "cpu", "processors of a sandbox (default what the service gives)")
+	flags.Var(&opts.Memory, "memory", "memory of a sandbox, such as 512MiB (default what the service gives)")
+	flags.StringArrayVarP(&opts.Tags, "tag", "t", nil, "give the build the `TAG`, too, repeatable")
+	flags.Var(&opts.Args, "build-arg", "value of an ARG of the Dockerfile, repeatable")
+	flags.BoolVar(&opts.NoCache, "no-cache", false, "build all steps anew")
+	flags.BoolVar(&opts.Detach, "detach", false, "end when the build has begun")
+	flags.Var(&opts.Progress, "progress", "how the log is shown: auto, plain with times,\njson with one object a line")
+	opts.addOfficialFlags(cmd)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	cmd.MarkFlagsMutuallyExclusive("dockerfile", "file")
+	cmd.MarkFlagsMutuallyExclusive("memory", "memory-mb")
+	cmd.MarkFlagsMutuallyExclusive("cpu", "cpu-count")
+	return cmd
+}
+
+// addOfficialFlags adds what flags are called in the official CLI.
+func (o *buildOptions) addOfficialFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&o.Dir, "path", "p", "", "the directory")
+	flags.Var(&o.CPUs, "cpu-count", "the name of --cpu in the official CLI")
+	flags.Var(&o.MemoryMB, "memory-mb", "the name of --memory in the official CLI, in MiB")
+	for _, name := range []string{"path", "cpu-count", "memory-mb"} {
+		flags.Lookup(name).Hidden = true
+	}
+}
+
+func (o *buildOptions) setDir(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && o.Dir != "":
+		return cmdutil.Usagef(cmd, "the directory is there twice: as an argument and as --path")
+	case len(args) == 1:
+		o.Dir = args[0]
+	}
+	if o.Dir == "" {
+		o.Dir = "."
+	}
+	return nil
+}
+
+// definition reads the Dockerfile.
+func (o *buildOptions) definition() (template.Definition, error) {
+	params := &template.DockerfileParams{Args: o.Args}
+	if o.Dockerfile == "-" {
+		return o.with(template.FromDockerfile(o.IO.In, params)), nil
+	}
+	file, err := o.openDockerfile()
+	if err != nil {
+		return template.Definition{}, err
+	}
+	defer file.Close()
+	return o.with(template.FromDockerfile(file, params)), nil
+}
+
+func (o *buildOptions) openDockerfile() (io.ReadCloser, error) {
+	if o.Dockerfile != "" {
+		return os.Open(o.Dockerfile)
+	}
+	for _, name := range []string{"e2b.Dockerfile", "Dockerfile"} {
+		file, err := os.Open(filepath.Join(o.Dir, name))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return nil, fmt.Errorf("%s has neither e2b.Dockerfile nor Dockerfile: name one with --dockerfile, or begin with e2bctl template init: %w", o.Dir, fs.ErrNotExist)
+}
+
+// with puts the flags over what the Dockerfile says.
+func (o *buildOptions) with(d template.Definition) template.Definition {
+	if o.Command != "" {
+		d = d.Start(o.Command, "")
+	}
+	if o.Ready != "" {
+		d = d.Ready(template.ReadyCommand(o.Ready))
+	}
+	return d
+}
+
+// builtView is a build as -o json shows it, with the API's names.
+type builtView struct {
+	TemplateID string   `json:"templateID"`
+	BuildID    string   `json:"buildID"`
+	Name       string   `json:"name"`
+	Names      []string `json:"names"`
+	Tags       []string `json:"tags"`
+}
+
+func buildRun(ctx context.Context, opts *buildOptions) (err error) {
+	d, err := opts.definition()
+	if err != nil {
+		return err
+	}
+	conn, err := opts.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(conn, &err)
+	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
+	built, err := template.Start(ctx, conn.API(), opts.Name, d, &template.BuildParams{
+		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryMB: int(opts.MemoryMB) + int(opts.Memory>>20),
+		NoCache: opts.NoCache, Dir: opts.Dir, Log: shown.show,
+	})
+	if err != nil {
+		return err
+	}
+	if !opts.Detach {
+		if err := template.Wait(ctx, conn.API(), built, &template.WaitParams{Log: shown.show}); err != nil {
+			shown.failed(err)
+			if ctx.Err() != nil {
+				fmt.Fprintf(opts.IO.Err, "The build goes on: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
+			}
+			return err
+		}
+	}
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, builtView{built.TemplateID, built.BuildID, built.Name, all(built.Names), all(built.Tags)})
+	}
+	if opts.Detach && !opts.Quiet {
+		fmt.Fprintf(opts.IO.Err, "Building: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
+	}
+	_, err = fmt.Fprintln(opts.IO.Out, cmdutil.Printable(built.TemplateID))
+	return err
+}
+
+// all returns the list, which is not null in JSON.
+func all(list []string) []string { return append([]string{}, list...) }

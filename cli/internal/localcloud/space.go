@@ -1,0 +1,170 @@
+package localcloud
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// Taken is what things of one kind take.
+type Taken struct {
+	Count int   `json:"count"`
+	Bytes int64 `json:"bytes"` // on the disk
+}
+
+// Space is what a state directory has for snapshots and templates.
+type Space struct {
+	// Layers are the files of snapshots and templates, and those that sandboxes share.
+	Layers Taken `json:"layers"`
+	// Cache are the steps of builds that need not run again. Its bytes are of layers that
+	// only such steps need.
+	Cache Taken `json:"cache"`
+	// Uploads are the archives of builds.
+	Uploads Taken `json:"uploads"`
+}
+
+// spaceOf returns what a state directory that this process has open has.
+func spaceOf(ctx context.Context, s *store.Store) (space Space, err error) {
+	layers, err := s.Usage(ctx, store.Layers)
+	if err != nil {
+		return space, err
+	}
+	uploads, err := s.Usage(ctx, store.Uploads)
+	if err != nil {
+		return space, err
+	}
+	for _, bytes := range uploads {
+		space.Uploads.add(bytes)
+	}
+	steps, _ := s.Records(store.Cache) // one that is damaged is none
+	space.Cache.Count = len(steps)
+	needed, err := namedLayers(s)
+	for id, bytes := range layers {
+		if err != nil || needed(id) {
+			space.Layers.add(bytes)
+		} else {
+			space.Cache.Bytes += bytes
+		}
+	}
+	return space, nil
+}
+
+func (t *Taken) add(bytes int64) {
+	t.Count++
+	t.Bytes += bytes
+}
+
+// namedLayers returns a function that reports whether a snapshot, a template or a sandbox
+// needs a layer: its id is in one of their records. Where one of these cannot be read,
+// nothing is known, which is an error.
+func namedLayers(s *store.Store) (func(id string) bool, error) {
+	templates, templatesErr := s.Records(store.Templates)
+	sandboxes, sandboxesErr := s.Records(store.Sandboxes)
+	all := append(templates, sandboxes...)
+	return func(id string) bool {
+		for _, r := range all {
+			if bytes.Contains(r.Value, []byte(id)) {
+				return true
+			}
+		}
+		return false
+	}, errors.Join(templatesErr, sandboxesErr)
+}
+
+// surveySpace returns as much as can be seen of a state directory that another process
+// has open: how many of its layers only cached steps need is not.
+func surveySpace(ctx context.Context, dir string) (space Space, err error) {
+	for table, taken := range map[store.Table]*Taken{store.Layers: &space.Layers, store.Uploads: &space.Uploads} {
+		all, err := store.Survey(ctx, dir, table)
+		if err != nil {
+			return space, err
+		}
+		for _, one := range all {
+			taken.add(one.Bytes)
+		}
+	}
+	return space, nil
+}
+
+// EmptyCache removes cached steps of builds and their archives from a state directory
+// that no process uses, and the layers that nothing else needs.
+func EmptyCache(ctx context.Context, dir string) (err error) {
+	s, err := openState(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, table := range []store.Table{store.Cache, store.Uploads} {
+		if err := deleteAll(s, table, func(string) bool { return false }); err != nil {
+			return err
+		}
+	}
+	needed, err := namedLayers(s)
+	if err != nil {
+		return err
+	}
+	return deleteAll(s, store.Layers, needed)
+}
+
+// deleteAll deletes all records of a table but those to keep.
+func deleteAll(s *store.Store, table store.Table, keep func(id string) bool) error {
+	all, err := s.Records(table)
+	for _, r := range all {
+		if !keep(r.ID) {
+			err = errors.Join(err, s.Delete(table, r.ID))
+		}
+	}
+	return err
+}
+
+// Space asks the local cloud what its state directory has.
+func (r Record) Space(ctx context.Context) (space Space, err error) {
+	return space, r.ask(ctx, http.MethodGet, "/local/space", &space)
+}
+
+// EmptyCache has the local cloud remove cached steps of builds and their archives, but
+// not those that a build just needs.
+func (r Record) EmptyCache(ctx context.Context) error {
+	return r.ask(ctx, http.MethodDelete, "/local/space/cache", nil)
+}
+
+const (
+	askLimit  = 30 * time.Second
+	maxAnswer = 1 << 16
+)
+
+// ask calls what only a local cloud has, so that no client knows it.
+func (r Record) ask(ctx context.Context, method, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, r.URL+path, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("X-API-Key", r.Key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("the local cloud: %w", err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fmt.Errorf("the local cloud: %s %s: %w", method, path, err)
+	case response.StatusCode >= http.StatusMultipleChoices:
+		return fmt.Errorf("the local cloud answers %s to %s %s: one of another version of e2bctl may be running", response.Status, method, path)
+	case answer == nil:
+		return nil
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("the local cloud: %s %s: the answer is not the expected JSON: %w", method, path, err)
+	}
+	return nil
+}

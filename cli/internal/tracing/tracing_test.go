@@ -1,0 +1,168 @@
+package tracing
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// start begins to report a command to a collector at url.
+func start(t *testing.T, url string) (context.Context, *Tracing) {
+	t.Helper()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	ctx, traced, err := Start(t.Context(), "e2bctl test", slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ctx, traced
+}
+
+func TestSpansOfACommand(t *testing.T) {
+	var bodies [][]byte
+	var paths []string
+	var header http.Header
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		bodies, paths, header = append(bodies, body), append(paths, r.URL.Path), r.Header
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20abc, X-Team = mine,broken")
+	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=nightly,deployment=test")
+	t.Setenv("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	ctx, traced := start(t, collector.URL+"/")
+	_, inner := traced.provider.Tracer("inner").Start(ctx, "inner", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.Bool("bool", true), attribute.Int64("int", 1<<60), attribute.Float64("float", 1.5), attribute.String("empty", ""), attribute.StringSlice("list", []string{"a", "b"})))
+	inner.SetStatus(codes.Error, "it broke")
+	inner.End()
+	traced.End(3)
+
+	if len(bodies) != 1 || paths[0] != "/v1/traces" {
+		t.Fatalf("got %d requests to %q, want one to /v1/traces", len(bodies), paths)
+	}
+	if header.Get("Authorization") != "Bearer abc" || header.Get("X-Team") != "mine" || header.Get("Content-Type") != "application/json" {
+		t.Errorf("got the headers %v", header)
+	}
+	var sent tracesData
+	decoder := json.NewDecoder(strings.NewReader(string(bodies[0])))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&sent); err != nil {
+		t.Fatal(err)
+	}
+	spans := map[string]span{}
+	for _, scope := range sent.ResourceSpans[0].ScopeSpans {
+		for _, one := range scope.Spans {
+			spans[one.Name] = one
+		}
+	}
+	root, in := spans["e2bctl test"], spans["inner"]
+	if root.ParentSpanID != "b7ad6b7169203331" || root.TraceID != "0af7651916cd43dd8448eb211c80319c" || in.ParentSpanID != root.SpanID || in.TraceID != root.TraceID {
+		t.Errorf("got %+v in %+v, want one in the other, and that in the span of TRACEPARENT", in, root)
+	}
+	if root.Kind != 1 || in.Kind != 3 || root.Status.Code != 2 || in.Status != (status{2, "it broke"}) {
+		t.Errorf("got kinds %d and %d, status %+v and %+v, want 1 and 3, and errors", root.Kind, in.Kind, root.Status, in.Status)
+	}
+	got, err := json.Marshal(in.Attributes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `[{"key":"bool","value":{"boolValue":true}},{"key":"int","value":{"intValue":"1152921504606846976"}},` +
+		`{"key":"float","value":{"doubleValue":1.5}},{"key":"empty","value":{"stringValue":""}},{"key":"list","value":{"stringValue":"[\"a\",\"b\"]"}}]`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+	about, err := json.Marshal(sent.ResourceSpans[0].Resource)
+	if err != nil || !strings.Contains(string(about), `{"key":"service.name","value":{"stringValue":"nightly"}}`) {
+		t.Errorf("got the resource %s, %v, want that of the environment", about, err)
+	}
+}
+
+// A collector that is slow, down or refuses holds nothing up.
+func TestBadCollectors(t *testing.T) {
+	release := make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}))
+	defer slow.Close()
+	defer close(release)
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no room", http.StatusServiceUnavailable)
+	}))
+	defer refusing.Close()
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, refusing.URL, http.StatusTemporaryRedirect)
+	}))
+	defer elsewhere.Close()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	closed := httptest.NewServer(nil)
+	closed.Close()
+
+	for name, url := range map[string]string{
+		"slow": slow.URL, "silent": "http://" + silent.Addr().String(), "down": closed.URL, "refusing": refusing.URL, "elsewhere": elsewhere.URL,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, traced := start(t, url)
+			begun := time.Now()
+			for range 10_000 { // more than are kept
+				_, one := traced.provider.Tracer("many").Start(ctx, "one")
+				one.End()
+			}
+			if took := time.Since(begun); took > 5*time.Second {
+				t.Errorf("10000 spans took %v, want no wait for the collector", took)
+			}
+			begun = time.Now()
+			traced.End(0)
+			if took := time.Since(begun); took > endGrace+time.Second { // on a busy machine
+				t.Errorf("the end took %v, want %v", took, endGrace)
+			}
+		})
+	}
+}
+
+func TestNotTraced(t *testing.T) {
+	for name, env := range map[string]map[string]string{
+		"nothing":  {},
+		"disabled": {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_SDK_DISABLED": "true"},
+		"none":     {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_TRACES_EXPORTER": "none"},
+		"no URL":   {"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4317"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, variable := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_SDK_DISABLED", "OTEL_TRACES_EXPORTER"} {
+				t.Setenv(variable, env[variable])
+			}
+			ctx, traced, err := Start(t.Context(), "e2bctl test", slog.New(slog.DiscardHandler))
+			if traced != nil || ctx != t.Context() || (err != nil) != (name == "no URL") {
+				t.Errorf("got %v, %v, want nothing to be traced", traced, err)
+			}
+			if options := traced.Options(); options != nil {
+				t.Errorf("got %d options, want none", len(options))
+			}
+			traced.End(0)
+		})
+	}
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+func TestObservability(t *testing.T) {
+	sandboxtest.New(t).Setenv(t)
+	var out strings.Builder
+	if err := observability(t.Context(), &out, false); err != nil {
+		t.Fatal(err)
+	}
+	got := regexp.MustCompile(`(?m) +[0-9.µ]+m?s *$`).ReplaceAllString(out.String(), " TIME")
+	want := `the command knows its trace
+=> 320
+sandbox.create TIME
+report TIME
+  sandbox.command TIME
+  sandbox.code TIME
+  agent.step TIME
+    agent.tool rate TIME
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// With -local it brings its cloud.
+func TestObservabilityLocal(t *testing.T) {
+	sandboxtest.New(t) // skips where there can be no cloud
+	if err := observability(t.Context(), &strings.Builder{}, true); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,322 @@
+package builds
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Bounds of builds.
+const (
+	// MaxActive is how many builds may have been started and not be finished, and
+	// maxRunning how many of them run at once; the others wait.
+	MaxActive  = 20
+	maxRunning = 4
+
+	// MaxSteps bounds the steps of one build.
+	MaxSteps = 1000
+
+	stepDeadline     = time.Hour
+	readyDeadline    = 10 * time.Minute
+	minReadyInterval = 50 * time.Millisecond
+	maxReadyInterval = 2 * time.Second
+
+	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs their number.
+	maxLogs = 32 << 20
+	maxJobs = 1000
+)
+
+// DefaultCap is the number of bytes that layers, cached steps and archives may take.
+const DefaultCap = 20 << 30
+
+var (
+	// ErrBusy is returned when there are [MaxActive] builds.
+	ErrBusy = errors.New("builds: too many builds at once")
+	// ErrClosed is returned when the builder has been closed.
+	ErrClosed = errors.New("builds: the cloud is closing")
+)
+
+// Why a build is given up.
+var (
+	errSuperseded = errors.New("superseded by a newer build of the template with the same tag")
+	errDeleted    = errors.New("the template was deleted")
+	errEnded      = errors.New("the local cloud ended during the build: build it again")
+)
+
+// Sandbox is what a step runs in.
+type Sandbox interface {
+	// Dial connects to a port.
+	Dial(ctx context.Context, port int) (net.Conn, error)
+	// Checkpoint copies what was written to dir, an empty directory.
+	Checkpoint(ctx context.Context, dir string) error
+	Done() <-chan struct{} // closed when it has ended, for whatever reason
+	Err() error            // why it ended; nil before that
+	Close() error          // ends it
+}
+
+// Options configure a [Builder].
+type Options struct {
+	Store     *store.Store
+	Templates *templates.Registry // of that store
+	Layers    *layers.Set         // of that store
+	Cache     *Cache              // of that store
+	// Launch starts a sandbox that is the builder's alone. Its template's commands are not
+	// run.
+	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
+	// Machine names what layers depend on besides the steps: those of another machine
+	// are not used.
+	Machine string
+	OneID   bool // sandboxes have only one user id
+	// Rootless: sandboxes have no root directory of their own, so nothing can be built.
+	Rootless bool
+	Limits   string // of sandboxes, for the log
+	Path     string // PATH of processes
+	Cap      int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
+	Logger   *slog.Logger
+}
+
+// Builder builds templates. It is safe for concurrent use. Close it before what it uses.
+type Builder struct {
+	options Options
+	uploads *Uploads
+	turn    chan struct{} // of maxRunning
+	work    sync.WaitGroup
+
+	mu     sync.Mutex
+	jobs   map[string]*job
+	order  []*job // of jobs, oldest first
+	closed bool
+}
+
+// job is a build that was started since the local cloud was. Builder.mu guards what can
+// change in it.
+type job struct {
+	template, id string
+	tags         []string
+	archives     []string // hashes of those that its steps copy from
+	log          *Log
+	cancel       context.CancelCauseFunc
+	failure      *templates.Failure // nil unless it failed
+	status       templates.Status
+}
+
+// New returns a builder that builds nothing yet.
+func New(o Options) *Builder {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Cap = cmp.Or(o.Cap, DefaultCap)
+	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
+}
+
+// Uploads returns the archives that steps copy files from.
+func (b *Builder) Uploads() *Uploads { return b.uploads }
+
+// Request makes a build that waits for its start. Those of the same template and tags that
+// wait for theirs are superseded.
+func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
+	if b.options.Rootless {
+		return templates.Template{}, templates.Build{}, fmt.Errorf("%w: building templates: its sandboxes have no root directory of their own, which isolation full gives them", errors.ErrUnsupported)
+	}
+	b.mu.Lock()
+	busy := b.activeLocked() >= MaxActive
+	b.mu.Unlock()
+	if busy {
+		return templates.Template{}, templates.Build{}, ErrBusy
+	}
+	t, build, err := b.options.Templates.Request(ref, tags, asked)
+	if err != nil {
+		return t, build, err
+	}
+	for _, other := range t.Builds {
+		if other.ID != build.ID && other.Status == templates.Waiting && overlap(other.Tags, build.Tags) {
+			b.fail(t.ID, other.ID, templates.Failure{Message: errSuperseded.Error()})
+		}
+	}
+	return t, build, nil
+}
+
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(tag string) bool { return slices.Contains(b, tag) })
+}
+
+// fail ends a build in the store. It may have ended already.
+func (b *Builder) fail(template, id string, f templates.Failure) {
+	err := b.options.Templates.Fail(template, id, f)
+	if _, refused := errors.AsType[*templates.Error](err); err != nil && !refused {
+		b.options.Logger.ErrorContext(context.Background(), "that a build failed cannot be stored", "template", template, "build", id, "error", err)
+	}
+}
+
+func (b *Builder) activeLocked() int {
+	n := 0
+	for _, j := range b.order {
+		if j.status == templates.Building {
+			n++
+		}
+	}
+	return n
+}
+
+// Start starts a build that waits for it. Builds of the same template that share a tag and
+// are not finished are superseded. The error is nil also if the build is going to fail.
+func (b *Builder) Start(template, id string, spec Spec) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return ErrClosed
+	case b.activeLocked() >= MaxActive:
+		return ErrBusy
+	}
+	if err := b.options.Templates.Begin(template, id); err != nil {
+		return err
+	}
+	t, err := b.options.Templates.Get(templates.ParseReference(template))
+	if err != nil {
+		return err
+	}
+	build, _ := t.Build(id)
+	for _, other := range b.order {
+		if other.status == templates.Building && other.template == template && overlap(other.tags, build.Tags) {
+			other.cancel(errSuperseded)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var archives []string
+	for _, step := range spec.Steps {
+		archives = append(archives, step.FilesHash)
+	}
+	j := &job{archives: archives, template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
+	b.jobs[id], b.order = j, append(b.order, j)
+	b.forgetLocked()
+	b.work.Go(func() {
+		defer cancel(nil)
+		b.build(ctx, j, t, build, spec)
+	})
+	return nil
+}
+
+// Refuse ends a build that waits for its start, because it cannot be started. It returns
+// the reason, or why it does not wait.
+func (b *Builder) Refuse(template, id string, reason error) error {
+	if err := b.options.Templates.Begin(template, id); err != nil {
+		return err
+	}
+	b.fail(template, id, templates.Failure{Step: stepBase, Message: reason.Error()})
+	return reason
+}
+
+// forgetLocked forgets finished builds whose logs take too much memory, oldest first.
+func (b *Builder) forgetLocked() {
+	bytes, n := 0, 0
+	for i, j := range slices.Backward(b.order) {
+		if j.status == templates.Building {
+			continue
+		}
+		bytes, n = bytes+j.log.size(), n+1
+		if bytes > maxLogs || n > maxJobs {
+			delete(b.jobs, j.id)
+			b.order = slices.Delete(b.order, i, i+1)
+		}
+	}
+}
+
+// build runs one build when it is its turn, and records how it ended.
+func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build templates.Build, spec Spec) {
+	begun := time.Now()
+	j.log.add(slog.LevelInfo, "", fmt.Sprintf("Building template %s/%s", j.template, j.id))
+	if build.CPUs > 0 || build.MemoryMB > 0 {
+		j.log.add(slog.LevelInfo, "", "Resources that are asked for are recorded; sandboxes of this local cloud have "+b.options.Limits)
+	}
+	r := &run{Builder: b, job: j, template: t, spec: spec}
+	defer r.close()
+	err := r.wait(ctx)
+	if err == nil {
+		err = r.all(ctx)
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	took := time.Since(begun).Round(10 * time.Millisecond)
+	if err == nil {
+		// The last line is there before the build is ready: clients stop reading then.
+		j.log.add(slog.LevelInfo, "", fmt.Sprintf("Build finished, took %v", took))
+		err = b.options.Templates.Finish(j.template, j.id, r.take())
+	}
+	var failure *templates.Failure
+	if err != nil {
+		failure = &templates.Failure{Step: r.step, Message: clip.Text(err.Error(), maxLine), Log: j.log.tail(r.step)}
+		j.log.add(slog.LevelError, r.step, fmt.Sprintf("Build failed: %v", err))
+		b.fail(j.template, j.id, *failure)
+	}
+	b.options.Logger.InfoContext(ctx, "template built", "template", t.Name, "build", j.id, "took", took, "error", err)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	j.status, j.failure = templates.Ready, failure
+	if failure != nil {
+		j.status = templates.Failed
+	}
+	b.forgetLocked()
+}
+
+// Status is how far a build is.
+type Status struct {
+	Status  templates.Status
+	Failure *templates.Failure // nil unless it failed
+	Log     func(Select) []templates.Entry
+}
+
+// Status returns how far a build is. After a restart, and for a build that was finished
+// long ago, only the last lines of one that failed are known.
+func (b *Builder) Status(template, id string) (Status, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if j := b.jobs[id]; j != nil && j.template == template {
+		return Status{j.status, j.failure, j.log.Lines}, true
+	}
+	t, err := b.options.Templates.Get(templates.ParseReference(template))
+	build, ok := t.Build(id)
+	if err != nil || !ok || t.ID != template {
+		return Status{}, false
+	}
+	var kept []templates.Entry
+	if build.Failure != nil {
+		kept = build.Failure.Log
+	}
+	return Status{build.Status, build.Failure, func(s Select) []templates.Entry { return selected(kept, s) }}, true
+}
+
+// Drop gives up the builds of a template that was deleted.
+func (b *Builder) Drop(template string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, j := range b.order {
+		if j.template == template && j.status == templates.Building {
+			j.cancel(errDeleted)
+		}
+	}
+}
+
+// Close gives up all builds and waits for their end.
+func (b *Builder) Close() {
+	b.mu.Lock()
+	b.closed = true
+	for _, j := range b.order {
+		j.cancel(errEnded)
+	}
+	b.mu.Unlock()
+	b.work.Wait()
+}

@@ -1,0 +1,310 @@
+package builds
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// A build runs each step in a sandbox, and is in the cache from then on.
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	first := s.request(t, "job", "v1")
+	spec := running("print one", "print two")
+	spec.Steps = append(spec.Steps, Step{Type: "env", Args: []string{"A", "1", "B", "$A$HOME"}}, Step{Type: "USER", Args: []string{"root"}})
+	start := func(id ids, spec Spec) string {
+		t.Helper()
+		if err := s.Start(id.template, id.build, spec); err != nil {
+			t.Fatal(err)
+		}
+		status, log := s.end(t, id)
+		if status.Status != templates.Ready {
+			t.Fatalf("got %s %+v, want ready:\n%s", status.Status, status.Failure, log)
+		}
+		return log
+	}
+	log := start(first, spec)
+	for _, want := range []string{"1 INFO [builder 1/4] RUN print one [", "1 INFO one\n", "2 INFO two\n", "3 INFO [builder 3/4] ENV A 1 B $A$HOME [", " INFO Build finished, took "} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	_, build, err := s.all.Find(templates.ParseReference("job:v1"))
+	if err != nil || len(build.Layers) != 1 || build.User != "root" {
+		t.Fatalf("got %+v and error %v, want a layer and the user", build, err)
+	}
+	if diff := cmp.Diff(map[string]string{"A": "1", "B": "/home/user"}, build.Envs); diff != "" {
+		t.Errorf("variables (-want +got):\n%s", diff)
+	}
+	again := start(s.request(t, "job", "v1"), spec)
+	if n := strings.Count(again, "CACHED [builder"); n != 4 || len(w.ran) != 2 {
+		t.Errorf("got %d steps from the cache and %v run, want 4 and no more:\n%s", n, w.ran, again)
+	}
+	changed := spec
+	changed.Steps = slices.Clone(spec.Steps)
+	changed.Steps[1] = Step{Type: "RUN", Args: []string{"print three"}}
+	log = start(s.request(t, "other"), changed)
+	if n := strings.Count(log, "CACHED [builder"); n != 1 || len(w.ran) != 3 {
+		t.Errorf("got %d steps from the cache and %v run, want 1 and one more:\n%s", n, w.ran, log)
+	}
+	spec.Steps[1].Force = true
+	if start(s.request(t, "job", "v1"), spec); len(w.ran) != 4 {
+		t.Errorf("got %v run, want the forced step again", w.ran)
+	}
+	spec.Force = true
+	if start(s.request(t, "job", "v1"), spec); len(w.ran) != 6 {
+		t.Errorf("got %v run, want all again", w.ran)
+	}
+	if w.running != 0 {
+		t.Errorf("%d sandboxes are left", w.running)
+	}
+	if err := s.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.kept(t); n != 2 {
+		t.Errorf("got %d layers without the cache, want those of the two templates", n)
+	}
+}
+
+// A build that fails says at which step and why, and leaves nothing.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	step := func(kind string, args ...string) Spec {
+		return Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "ENV", Args: []string{"A", "1"}}, {Type: kind, Args: args, FilesHash: strings.Repeat("0", 64)}}}
+	}
+	for name, tt := range map[string]struct {
+		spec Spec
+		step string
+		want string
+	}{
+		"no such template":    {Spec{FromTemplate: "nope"}, "base", "template 'nope' not found"},
+		"itself":              {Spec{FromTemplate: "job"}, "base", "template 'job' is not ready yet"},
+		"an unknown type":     {step("HEALTHCHECK"), "2", "unknown type of step 'HEALTHCHECK'"},
+		"a command":           {step("RUN", "fail"), "2", "failed to run command 'fail': exit status 3: broken"},
+		"a sandbox that dies": {step("RUN", "die"), "2", "its sandbox ended: out of memory"},
+		"too many args":       {step("RUN", "a", "b", "c"), "2", "RUN has 3 args"},
+		"no args":             {step("WORKDIR"), "2", "WORKDIR has 0 args"},
+		"an empty workdir":    {step("WORKDIR", ""), "2", "WORKDIR has no path"},
+		"a value too few":     {step("ENV", "A"), "2", "ENV has 1 args"},
+		"a bad variable":      {step("ARG", "A B", "c"), "2", `ARG has "A B"`},
+		"much environment":    {step("ENV", "A", strings.Repeat("x", maxEnvs)), "2", "ENV: the variables are too large"},
+		"a bad user":          {step("USER", "-a"), "2", "USER '-a': it must be the name"},
+		"another user":        {step("USER", "alice"), "2", "only one user id"},
+		"a bad mode":          {step("COPY", "a", "b", "", "9"), "2", "the mode '9' must be octal"},
+		"a bad owner":         {step("COPY", "a", "b", "a b", ""), "2", "the owner 'a b"},
+		"no archive":          {step("COPY", "a", "b", "", ""), "2", "its files were not uploaded"},
+		"a start command":     {Spec{FromImage: "e2bdev/base", Start: "fail", Ready: "block"}, "finalize", "the start command failed: exit status 3: broken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld()
+			s := w.serve(t, t.TempDir(), func(o *Options) { o.OneID = true })
+			id := s.request(t, "job")
+			if err := s.Start(id.template, id.build, tt.spec); err != nil {
+				t.Fatal(err)
+			}
+			status, log := s.end(t, id)
+			if status.Status != templates.Failed || status.Failure.Step != tt.step || !strings.Contains(status.Failure.Message, tt.want) {
+				t.Fatalf("got %s %+v, want a failure of step %s with %q", status.Status, status.Failure, tt.step, tt.want)
+			}
+			if !strings.Contains(log, tt.step+" ERROR Build failed: ") {
+				t.Errorf("the log does not say that it failed:\n%s", log)
+			}
+			if w.running != 0 || s.kept(t) != 0 {
+				t.Errorf("%d sandboxes and %d layers are left", w.running, s.kept(t))
+			}
+			if _, _, err := s.all.Find(templates.ParseReference("job")); err == nil {
+				t.Error("something can be made from it")
+			}
+		})
+	}
+}
+
+// What the machine cannot do ends the build, too.
+func TestMachineFails(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	for want, fail := range map[string]*error{"saving what the step wrote: the disk is full": &w.fails.save, "starting a sandbox for the step: the disk is full": &w.fails.launch} {
+		*fail = errors.New("the disk is full")
+		id := s.request(t, "job")
+		s.begin(t, id, "print")
+		if status, _ := s.end(t, id); status.Failure == nil || !strings.HasSuffix(status.Failure.Message, want) {
+			t.Errorf("got %+v, want %q", status.Failure, want)
+		}
+		*fail = nil
+	}
+	if w.running != 0 || s.kept(t) != 0 {
+		t.Errorf("%d sandboxes and %d layers are left", w.running, s.kept(t))
+	}
+}
+
+// A build is given up when a newer one has its tag, and when its template is deleted.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	one, waits := s.request(t, "job", "a", "b"), s.request(t, "job", "c")
+	s.begin(t, one, "block")
+	<-w.blocked
+	if err := s.Start(one.template, one.build, running()); err == nil || !strings.Contains(err.Error(), "started already") {
+		t.Errorf("started twice: got %v, want an error", err)
+	}
+	if err := s.Refuse(one.template, one.build, errors.New("bad")); err == nil || !strings.Contains(err.Error(), "started already") {
+		t.Errorf("refused while it runs: got %v, want it to go on", err)
+	}
+	beside := s.request(t, "job", "d")
+	s.begin(t, beside, "block")
+	<-w.blocked
+	two := s.request(t, "job", "b", "c")
+	if status, _ := s.now(t, waits); status.Status != templates.Failed || !strings.Contains(status.Failure.Message, "superseded") {
+		t.Errorf("the one that waits: got %+v, want it to be superseded", status)
+	}
+	if status, _ := s.now(t, one); status.Status != templates.Building {
+		t.Errorf("before the newer one is started: got %s, want building", status.Status)
+	}
+	s.begin(t, two, "print two")
+	if err := s.Start(waits.template, waits.build, running()); err == nil {
+		t.Error("a superseded build was started")
+	}
+	deleted := s.request(t, "gone")
+	s.begin(t, deleted, "block")
+	<-w.blocked
+	if err := s.all.Delete(templates.ParseReference("gone"), func(string) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	s.Drop(deleted.template)
+	close(w.block)
+	for id, want := range map[ids]string{one: errSuperseded.Error(), deleted: errDeleted.Error(), two: "", beside: ""} {
+		status, _ := s.end(t, id)
+		if got := status.Failure; (got != nil) != (want != "") || got != nil && got.Message != want {
+			t.Errorf("got %+v, want %q", got, want)
+		}
+	}
+}
+
+// A few builds run at once, some more wait, and beyond that they are refused.
+func TestManyBuilds(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	var all []ids
+	for i := range MaxActive {
+		id := s.request(t, "job", string(rune('a'+i)))
+		all = append(all, id)
+	}
+	late := s.request(t, "job", "late")
+	for _, id := range all {
+		s.begin(t, id, "block")
+	}
+	for range maxRunning {
+		<-w.blocked
+	}
+	if err := s.Start(late.template, late.build, running()); !errors.Is(err, ErrBusy) {
+		t.Errorf("start: got %v, want ErrBusy", err)
+	}
+	if _, _, err := s.Request(templates.ParseReference("other"), nil, templates.Build{}); !errors.Is(err, ErrBusy) {
+		t.Errorf("request: got %v, want ErrBusy", err)
+	}
+	close(w.block)
+	for _, id := range all {
+		if status, log := s.end(t, id); status.Status != templates.Ready {
+			t.Errorf("got %s, want ready:\n%s", status.Status, log)
+		}
+	}
+	if w.most > maxRunning {
+		t.Errorf("%d sandboxes ran at once, want %d", w.most, maxRunning)
+	}
+	s.begin(t, late)
+	if status, _ := s.end(t, late); status.Status != templates.Ready {
+		t.Errorf("the one that was refused: got %s, want it to be startable later", status.Status)
+	}
+}
+
+// A server that is killed leaves builds that failed, and what was ready.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	dir := t.TempDir()
+	s := w.serve(t, dir)
+	done := s.request(t, "done")
+	s.begin(t, done, "print", "print more")
+	s.end(t, done)
+	failed := s.request(t, "failed")
+	s.begin(t, failed, "fail")
+	s.end(t, failed)
+	waits, runs := s.request(t, "done", "waits"), s.request(t, "runs")
+	s.begin(t, runs, "print", "block")
+	<-w.blocked
+	before := s.kept(t)
+	s.kill(t)
+	s = w.serve(t, dir)
+	for id, want := range map[ids]string{done: "", failed: "failed to run command 'fail'", waits: errEnded.Error(), runs: errEnded.Error()} {
+		status, _ := s.now(t, id)
+		if f := status.Failure; (f != nil) != (want != "") || f != nil && !strings.Contains(f.Message, want) {
+			t.Errorf("got %s %+v, want %q", status.Status, f, want)
+		}
+	}
+	if _, log := s.now(t, failed); !strings.Contains(log, "1 WARN broken") {
+		t.Errorf("the log of the failed one has no last lines:\n%s", log)
+	}
+	if n := s.kept(t); n != before {
+		t.Errorf("got %d layers, want the %d of the cache", n, before)
+	}
+	next := s.request(t, "runs")
+	s.begin(t, next, "print")
+	if _, log := s.end(t, next); !strings.Contains(log, "CACHED [builder 1/1]") {
+		t.Errorf("the cache has not outlived the server:\n%s", log)
+	}
+	s.Close() // in order
+	if err := s.Start(next.template, next.build, running()); !errors.Is(err, ErrClosed) {
+		t.Errorf("start: got %v, want ErrClosed", err)
+	}
+}
+
+// Close ends the builds and stores that they did not become ready.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	id := s.request(t, "job")
+	s.begin(t, id, "block")
+	<-w.blocked
+	s.Close()
+	got, err := s.all.Get(templates.ParseReference("job"))
+	if err != nil || got.Latest().Failure == nil || got.Latest().Failure.Message != errEnded.Error() {
+		t.Errorf("got %+v and error %v, want the build to have failed", got, err)
+	}
+}
+
+// However much a command writes, the log is bounded, and tells the end.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	id := s.request(t, "job")
+	s.begin(t, id, "flood", "fail")
+	status, _ := s.end(t, id)
+	n, last := 0, ""
+	for {
+		page := status.Log(Select{Level: slog.LevelDebug, Offset: n, Limit: 100})
+		if len(page) == 0 {
+			break
+		}
+		n, last = n+len(page), page[len(page)-1].Message
+	}
+	if n < maxLines || n > maxLines+10 || !strings.HasPrefix(last, "Build failed") {
+		t.Errorf("got %d lines, the last %q, want about %d and how it ended", n, last, maxLines)
+	}
+	if f := status.Failure; len(f.Log) == 0 || len(f.Log) > maxTail {
+		t.Errorf("the failure repeats %d lines, want some, %d at most", len(f.Log), maxTail)
+	}
+}

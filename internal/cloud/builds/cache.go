@@ -1,0 +1,151 @@
+package builds
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Cache knows what steps of builds that ran led to. It holds their layers. It is safe for
+// concurrent use.
+type Cache struct {
+	store  *store.Store
+	layers *layers.Set
+	logger *slog.Logger
+
+	mu      sync.Mutex // also held while a change is stored
+	entries map[string]*cached
+}
+
+// cached is what a step led to, and when that was used last. The names of its fields are
+// part of the format.
+type cached struct {
+	State templates.Content
+	Used  time.Time
+}
+
+// OpenCache returns what a store knows of steps. It is called before layers that nobody
+// holds are removed. What cannot be read is dropped: the steps run again then.
+func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
+	c := &Cache{store: s, layers: set, logger: logger, entries: map[string]*cached{}}
+	all, err := s.Records(store.Cache)
+	if err != nil {
+		logger.WarnContext(context.Background(), "steps of builds that cannot be read will run again", "error", err)
+	}
+	for _, r := range all {
+		var entry cached
+		err := json.Unmarshal(r.Value, &entry)
+		if err == nil {
+			_, err = set.Hold(entry.State.Layers...)
+		}
+		if err != nil {
+			logger.WarnContext(context.Background(), "a step of a build that cannot be read will run again", "error", err)
+			_ = s.Delete(store.Cache, r.ID) // or at the next start
+			continue
+		}
+		c.entries[r.ID] = &entry
+	}
+	return c
+}
+
+// get returns what a step led to. The caller holds the layers.
+func (c *Cache) get(key string) (templates.Content, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry := c.entries[key]
+	if entry == nil {
+		return templates.Content{}, false
+	}
+	if _, err := c.layers.Hold(entry.State.Layers...); err != nil {
+		return templates.Content{}, false // the cache holds them, so this does not happen
+	}
+	entry.Used = time.Now().UTC()
+	return entry.State, true
+}
+
+// put notes what a step led to.
+func (c *Cache) put(key string, s templates.Content) error {
+	entry := &cached{s, time.Now().UTC()}
+	value, err := json.Marshal(entry)
+	if err != nil {
+		return err
+	}
+	if _, err := c.layers.Hold(s.Layers...); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	unused := s.Layers
+	if _, err = c.store.Put(store.Cache, key, value, ""); err == nil {
+		unused = nil
+		if former := c.entries[key]; former != nil {
+			unused = former.State.Layers
+		}
+		c.entries[key] = entry
+	}
+	c.mu.Unlock()
+	c.layers.Release(unused...)
+	return err
+}
+
+// uses returns when each entry was used last.
+func (c *Cache) uses() []lastUse {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []lastUse
+	for key, entry := range c.entries {
+		all = append(all, lastUse{key, entry.Used, entry.State.Layers, func() error { return c.drop(key) }})
+	}
+	return all
+}
+
+// lastUse is when something was used last that can be dropped.
+type lastUse struct {
+	name   string // its key or hash
+	at     time.Time
+	layers []string // that it holds
+	drop   func() error
+}
+
+// held returns the layers of all entries.
+func (c *Cache) held() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := map[string]bool{}
+	for _, entry := range c.entries {
+		for _, id := range entry.State.Layers {
+			all[id] = true
+		}
+	}
+	return all
+}
+
+// drop forgets a step.
+func (c *Cache) drop(key string) error {
+	c.mu.Lock()
+	entry := c.entries[key]
+	if entry == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	err := c.store.Delete(store.Cache, key)
+	if err == nil {
+		delete(c.entries, key)
+	}
+	c.mu.Unlock()
+	if err == nil {
+		c.layers.Release(entry.State.Layers...)
+	}
+	return err
+}
+
+func (c *Cache) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.entries)
+}

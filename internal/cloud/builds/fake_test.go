@@ -1,0 +1,250 @@
+package builds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is what sandboxes run in that are only pretended.
+type world struct {
+	processconnect.UnimplementedProcessHandler
+	mu      sync.Mutex
+	ran     []string      // lines, in the order in which they began
+	running int           // sandboxes now
+	most    int           // sandboxes at once
+	block   chan struct{} // what the line "block" waits for
+	blocked chan string   // told the ids of the sandboxes that begin to
+	fails   struct{ launch, save error }
+	size    int // bytes of a checkpoint
+}
+
+func newWorld() *world {
+	return &world{block: make(chan struct{}), blocked: make(chan string, 100), size: 10}
+}
+
+type fakeSandbox struct {
+	world *world
+	id    string
+	envd  *httptest.Server
+	once  sync.Once
+	done  chan struct{}
+}
+
+func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fails.launch != nil {
+		return nil, w.fails.launch
+	}
+	w.running++
+	w.most = max(w.most, w.running)
+	s := &fakeSandbox{world: w, id: spec.ID, done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.Handle(processconnect.NewProcessHandler(&fakeProcesses{world: w, sandbox: s}))
+	mux.HandleFunc("POST /files", func(http.ResponseWriter, *http.Request) {})
+	s.envd = httptest.NewServer(mux)
+	return s, nil
+}
+
+func (s *fakeSandbox) Dial(ctx context.Context, _ int) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "tcp", s.envd.Listener.Addr().String())
+}
+
+func (s *fakeSandbox) Checkpoint(_ context.Context, dir string) error {
+	if err := s.world.fails.save; err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "files"), make([]byte, s.world.size), 0o600)
+}
+
+func (s *fakeSandbox) Done() <-chan struct{} { return s.done }
+
+func (s *fakeSandbox) Err() error {
+	select {
+	case <-s.done:
+		return errors.New("out of memory")
+	default:
+		return nil
+	}
+}
+
+// end is what happens when it dies.
+func (s *fakeSandbox) end() {
+	s.once.Do(func() {
+		close(s.done)
+		s.envd.CloseClientConnections()
+	})
+}
+
+func (s *fakeSandbox) Close() error {
+	s.end()
+	s.envd.Close()
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	s.world.running--
+	return nil
+}
+
+// fakeProcesses runs lines: print and its words, fail, block, die; all others do nothing.
+type fakeProcesses struct {
+	processconnect.UnimplementedProcessHandler
+	world   *world
+	sandbox *fakeSandbox
+}
+
+func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	args := r.Msg.GetProcess().GetArgs()
+	line := args[len(args)-1]
+	p.world.mu.Lock()
+	p.world.ran = append(p.world.ran, line)
+	p.world.mu.Unlock()
+	send := func(e *process.ProcessEvent) { _ = stream.Send(&process.StartResponse{Event: e}) }
+	data := func(stdout, stderr string) {
+		event := &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(stdout)}}
+		if stderr != "" {
+			event.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: []byte(stderr)}
+		}
+		send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: event}})
+	}
+	send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 1}}})
+	end := &process.ProcessEvent_EndEvent{Exited: true}
+	verb, words, _ := strings.Cut(line, " ")
+	switch verb {
+	case "print":
+		data(words+"\n", "")
+	case "fail":
+		data("", "broken\n")
+		end.ExitCode, end.Error = 3, proto.String("exit status 3")
+	case "flood":
+		for range 100 {
+			data(strings.Repeat(strings.Repeat("x", 50)+"\n", 400), "")
+		}
+	case "die":
+		p.sandbox.end()
+	case "block":
+		p.world.blocked <- p.sandbox.id
+		select {
+		case <-p.world.block:
+		case <-ctx.Done():
+		}
+	}
+	send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}})
+	return nil
+}
+
+// server is a builder in a durable store.
+type server struct {
+	*Builder
+	all    *templates.Registry
+	layers *layers.Set
+	store  *store.Store
+	dir    string
+}
+
+func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *server {
+	t.Helper()
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	s := &server{store: st, layers: layers.Open(layers.Options{Store: st}), dir: dir}
+	o := Options{Store: st, Layers: s.layers, Cache: OpenCache(st, s.layers, quiet), Launch: w.launch, Limits: "few", Path: "/bin"}
+	s.all = templates.Open(templates.Options{Store: st, Layers: s.layers})
+	o.Templates = s.all
+	for _, c := range change {
+		c(&o)
+	}
+	s.Builder = New(o)
+	t.Cleanup(func() { s.kill(t) })
+	return s
+}
+
+// kill is the end of a server at which nothing more is written.
+func (s *server) kill(t *testing.T) {
+	t.Helper()
+	if err := s.store.Close(); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+}
+
+type ids struct{ template, build string }
+
+func (s *server) request(t *testing.T, name string, tags ...string) ids {
+	t.Helper()
+	made, build, err := s.Request(templates.ParseReference(name), tags, templates.Build{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ids{made.ID, build.ID}
+}
+
+// begin starts a build of RUN steps.
+func (s *server) begin(t *testing.T, id ids, lines ...string) {
+	t.Helper()
+	if err := s.Start(id.template, id.build, running(lines...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func running(lines ...string) Spec {
+	spec := Spec{FromImage: "e2bdev/base"}
+	for _, line := range lines {
+		spec.Steps = append(spec.Steps, Step{Type: "RUN", Args: []string{line}})
+	}
+	return spec
+}
+
+// end waits for the end of all builds and returns how one ended.
+func (s *server) end(t *testing.T, id ids) (Status, string) {
+	t.Helper()
+	s.work.Wait()
+	return s.now(t, id)
+}
+
+func (s *server) now(t *testing.T, id ids) (Status, string) {
+	t.Helper()
+	status, ok := s.Status(id.template, id.build)
+	if !ok {
+		t.Fatalf("build %s is not known", id.build)
+	}
+	var log strings.Builder
+	for _, e := range status.Log(Select{Level: slog.LevelDebug, Limit: 1000}) {
+		fmt.Fprintf(&log, "%s %v %s\n", e.Step, e.Level, e.Message)
+	}
+	return status, log.String()
+}
+
+// kept returns how many layers the store has.
+func (s *server) kept(t *testing.T) int {
+	t.Helper()
+	all, err := s.store.Records(store.Layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}

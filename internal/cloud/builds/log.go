@@ -1,0 +1,171 @@
+package builds
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Bounds of what a build logs. What commands write beyond them is left out, and the lines
+// of the build itself are not: they tell how it ends.
+const (
+	maxLines = 20_000
+	maxBytes = 4 << 20
+	maxLine  = 4 << 10
+	// maxTail is how many lines a failure repeats.
+	maxTail = 20
+)
+
+// Log holds the lines of one build. A line keeps its place, since clients ask for those
+// from the number that they have on. It is safe for concurrent use.
+type Log struct {
+	mu      sync.Mutex
+	entries []templates.Entry
+	bytes   int
+	lines   int
+	full    bool
+}
+
+// add appends a line of the build itself.
+func (l *Log) add(level slog.Level, step, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.addLocked(level, step, message)
+}
+
+func (l *Log) addLocked(level slog.Level, step, message string) {
+	message = clip.Text(message, maxLine)
+	l.bytes += len(message)
+	l.entries = append(l.entries, templates.Entry{At: time.Now().UTC(), Level: level, Step: step, Message: message})
+}
+
+// output appends a line that a command wrote.
+func (l *Log) output(level slog.Level, step, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.full:
+	case l.lines >= maxLines || l.bytes >= maxBytes:
+		l.full = true
+		l.addLocked(slog.LevelWarn, step, fmt.Sprintf("there is more output, which is left out: a build keeps %d lines of it, %d MiB at most", maxLines, maxBytes>>20))
+	default:
+		l.lines++
+		l.addLocked(level, step, message)
+	}
+}
+
+// Select says which lines to return.
+type Select struct {
+	Level    slog.Level // these and more severe ones
+	Offset   int        // without the first ones
+	Limit    int
+	From     time.Time // not those before it; zero: all
+	Until    time.Time // not those after it; zero: all
+	Backward bool      // newest first
+}
+
+func (s *Select) matches(e *templates.Entry) bool {
+	return e.Level >= s.Level && !e.At.Before(s.From) && (s.Until.IsZero() || !e.At.After(s.Until))
+}
+
+// Lines returns the lines that match.
+func (l *Log) Lines(s Select) []templates.Entry {
+	l.mu.Lock()
+	entries := l.entries[:len(l.entries):len(l.entries)] // which are only appended to
+	l.mu.Unlock()
+	return selected(entries, s)
+}
+
+func selected(entries []templates.Entry, s Select) []templates.Entry {
+	found := []templates.Entry{}
+	skip := s.Offset
+	for i := range entries {
+		e := &entries[i]
+		if s.Backward {
+			e = &entries[len(entries)-1-i]
+		}
+		if !s.matches(e) {
+			continue
+		}
+		if skip > 0 {
+			skip--
+			continue
+		}
+		if len(found) == s.Limit {
+			break
+		}
+		found = append(found, *e)
+	}
+	return found
+}
+
+// tail returns the last lines of a step.
+func (l *Log) tail(step string) []templates.Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var last []templates.Entry
+	for _, e := range slices.Backward(l.entries) {
+		if e.Step != step || len(last) == maxTail {
+			break
+		}
+		last = append(last, e)
+	}
+	slices.Reverse(last)
+	return last
+}
+
+func (l *Log) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
+// lines logs what is written to it, line by line.
+type lines struct {
+	log   *Log
+	level slog.Level
+	step  string
+	line  []byte // that has begun
+	last  string // that was not empty
+}
+
+func (w *lines) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		line, rest, ended := bytes.Cut(p, []byte{'\n'})
+		w.line = append(w.line, line[:min(len(line), maxLine+1-min(len(w.line), maxLine+1))]...)
+		if !ended {
+			return n, nil
+		}
+		w.end()
+		p = rest
+	}
+}
+
+// end logs the line that has begun. Of a line that was written over, as by a progress bar,
+// it logs the last text.
+func (w *lines) end() {
+	text := strings.TrimRight(clip.Text(string(w.line), maxLine), "\r")
+	w.line = w.line[:0]
+	if i := strings.LastIndexByte(text, '\r'); i >= 0 {
+		text = text[i+1:]
+	}
+	if strings.TrimSpace(text) != "" {
+		w.last = text
+	}
+	w.log.output(w.level, w.step, text)
+}
+
+// close logs what is left.
+func (w *lines) close() {
+	if len(w.line) > 0 {
+		w.end()
+	}
+}

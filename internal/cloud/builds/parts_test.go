@@ -1,0 +1,224 @@
+package builds
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+func TestExpand(t *testing.T) {
+	t.Parallel()
+	get := func(name string) string { return map[string]string{"A": "1", "HOME": "/h", "_b2": "x"}[name] }
+	for text, want := range map[string]string{
+		"": "", "plain": "plain", "$A": "1", "${A}": "1", "$A$HOME/x": "1/h/x", "$_b2-": "x-", "$AB": "", "${A}B": "1B",
+		"${NO:-word}": "word", "${A:-word}": "1", "${A:+word}": "word", "${NO:+word}": "", `\$A`: "$A", `a\b`: `a\b`,
+		"$": "$", "$1": "$1", "${": "${", "${}": "${}", "${A": "${A", "${A!}": "${A!}", "$(id)": "$(id)", "`id`": "`id`", "$$A": "$1",
+	} {
+		if got := expand(text, get); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestImages(t *testing.T) {
+	t.Parallel()
+	for image, want := range map[string]bool{
+		"e2bdev/base": true, "e2bdev/base:latest": true, "e2bdev/code-interpreter:v1": true, "docker.io/e2bdev/base": true, "e2bdev/base@sha256:00": true,
+		"": false, "base": false, "python:3": false, "e2bdev/basement": false, "localhost:5000/e2bdev/base": false, "e2bdev/base/x": false,
+	} {
+		err := CheckImage(image)
+		if (err == nil) != want {
+			t.Errorf("%q: got %v, want %v", image, err, want)
+		}
+		if err != nil && !strings.Contains(err.Error(), "the image '"+image+"'") {
+			t.Errorf("got %q, want the image in it", err)
+		}
+	}
+}
+
+// What is written is logged by lines, of which none is long.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	l := &Log{}
+	w := &lines{log: l, level: slog.LevelInfo, step: "1"}
+	for _, part := range []string{"a", "b\nc\n\nd\r\n", "10%\r50%\r100%\n", strings.Repeat("x", maxLine), strings.Repeat("y", maxLine) + "\nbad \xff byte\nend"} {
+		if n, err := io.WriteString(w, part); n != len(part) || err != nil {
+			t.Fatalf("got %d and error %v, want %d", n, err, len(part))
+		}
+	}
+	w.close()
+	var got []string
+	for _, e := range l.Lines(Select{Limit: 100}) {
+		got = append(got, e.Message)
+	}
+	want := []string{"ab", "c", "", "d", "100%", strings.Repeat("x", maxLine) + "…", "bad � byte", "end"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if w.last != "end" {
+		t.Errorf("got the last line %q, want end", w.last)
+	}
+}
+
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var entries []templates.Entry
+	for i, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug, slog.LevelWarn, slog.LevelInfo, slog.LevelError} {
+		entries = append(entries, templates.Entry{At: at.Add(time.Duration(i) * time.Second), Level: level, Message: fmt.Sprint(i)})
+	}
+	for want, s := range map[string]Select{
+		"01234": {Level: slog.LevelDebug, Limit: 100}, "234": {Level: slog.LevelDebug, Offset: 2, Limit: 100}, "0234": {Limit: 100},
+		"34": {Offset: 2, Limit: 100}, "23": {Offset: 1, Limit: 2}, "": {Offset: 9, Limit: 100}, "24": {Level: slog.LevelWarn, Limit: 100},
+		"43": {Backward: true, Limit: 2}, "4320": {Backward: true, Limit: 100},
+		"3": {From: at.Add(3 * time.Second), Limit: 1}, "20": {Backward: true, Until: at.Add(2 * time.Second), Limit: 100},
+	} {
+		var got string
+		for _, e := range selected(entries, s) {
+			got += e.Message
+		}
+		if got != want {
+			t.Errorf("%+v: got %q, want %q", s, got, want)
+		}
+	}
+	if got := selected(entries, Select{Limit: 0}); got == nil || len(got) > 0 {
+		t.Errorf("got %v, want an empty list", got)
+	}
+}
+
+func TestUploads(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorld()
+	s := w.serve(t, dir)
+	hash := strings.Repeat("a", 64)
+	add := func(text string, size int64) error { return s.Uploads().Add(hash, strings.NewReader(text), size) }
+	read := func() string {
+		t.Helper()
+		file, size, err := s.Uploads().open(hash)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		text, err := io.ReadAll(file)
+		if err != nil || int64(len(text)) != size {
+			t.Fatalf("got %d of %d bytes and error %v", len(text), size, err)
+		}
+		return string(text)
+	}
+	if err := add("short", 6); !errors.Is(err, ErrCutOff) || s.Uploads().Has(hash) {
+		t.Errorf("cut off: got %v, want ErrCutOff and nothing kept", err)
+	}
+	if err := add("first and more", 5); err != nil || read() != "first" {
+		t.Errorf("got %q and error %v, want as much as was said", read(), err)
+	}
+	file, _, err := s.Uploads().open(hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var twice sync.WaitGroup
+	for range 2 {
+		twice.Go(func() {
+			if err := s.Uploads().Add(hash, bytes.NewReader(make([]byte, 1<<20)), 1<<20); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	twice.Wait()
+	if text, err := io.ReadAll(file); string(text) != "first" || err != nil {
+		t.Errorf("while it was replaced: got %q and error %v, want what it was", text, err)
+	}
+	s.kill(t)
+	s = w.serve(t, dir)
+	if got := read(); len(got) != 1<<20 {
+		t.Errorf("after a restart: got %d bytes, want 1 MiB", len(got))
+	}
+	for hash, want := range map[string]bool{hash: true, "": false, strings.Repeat("A", 64): false, strings.Repeat("../", 21) + "x": false, hash + "a": false} {
+		if ValidHash(hash) != want {
+			t.Errorf("%q: want %v", hash, want)
+		}
+	}
+}
+
+// Cached steps and archives make room, the oldest first; what templates need stays.
+func TestSpace(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.size = 1 << 20
+	const cap = 4<<20 + 1<<19
+	s := w.serve(t, t.TempDir(), func(o *Options) { o.Cap = cap })
+	build := func(name string, lines ...string) *templates.Failure {
+		t.Helper()
+		id := s.request(t, name)
+		s.begin(t, id, lines...)
+		status, _ := s.end(t, id)
+		return status.Failure
+	}
+	if f := build("a", "a1", "a2"); f != nil { // of which a2 is in use
+		t.Fatal(f)
+	}
+	if err := s.Uploads().Add(strings.Repeat("0", 64), bytes.NewReader(make([]byte, 1<<20)), 1<<20); err != nil {
+		t.Fatal(err)
+	}
+	space, err := s.Space(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	space.Bytes, space.Layers.Bytes, space.Cache.Bytes = space.Bytes>>20, space.Layers.Bytes>>20, space.Cache.Bytes>>20
+	if diff := cmp.Diff(Space{Bytes: 3, Cap: cap, Layers: Taken{1, 1}, Cache: Taken{2, 1}, Uploads: Taken{1, 1 << 20}}, space); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if f := build("b", "b1", "b2", "b3"); f != nil {
+		t.Fatal(f)
+	}
+	if space, err := s.Space(t.Context()); err != nil || space.Bytes > cap || space.Uploads.Count > 0 {
+		t.Errorf("got %+v and error %v, want the oldest step and the archive to have made room", space, err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, _, err := s.all.Find(templates.ParseReference(name)); err != nil {
+			t.Error(err)
+		}
+	}
+	var last *templates.Failure
+	for _, name := range []string{"c", "d", "e", "f"} { // which templates keep
+		if last = build(name, name); last != nil {
+			break
+		}
+	}
+	if last == nil || !strings.HasPrefix(last.Message, "no space: ") {
+		t.Errorf("got %+v, want no space", last)
+	}
+}
+
+// What cannot be read of the cache is dropped.
+func TestDamagedCache(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := newWorld()
+	s := w.serve(t, dir)
+	id := s.request(t, "job")
+	s.begin(t, id, "print")
+	s.end(t, id)
+	for key, value := range map[string]string{"a": "{", "b": `{"State":{"Layers":["gone"]}}`} {
+		if _, err := s.store.Put(store.Cache, key, []byte(value), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.kill(t)
+	s = w.serve(t, dir)
+	if all, err := s.store.Records(store.Cache); err != nil || len(all) != 1 {
+		t.Errorf("got %d records and error %v, want the good one", len(all), err)
+	}
+}

@@ -1,0 +1,349 @@
+package builds
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// The steps that are not numbered.
+const (
+	stepBase     = "base"
+	stepFinalize = "finalize"
+)
+
+// run is a build that runs.
+type run struct {
+	*Builder
+	job      *job
+	template templates.Template
+	spec     Spec
+
+	step   string            // that runs now
+	key    string            // of what the steps so far led to
+	force  bool              // the steps from now on do not come from the cache
+	state  templates.Content // what they led to, whose layers it holds
+	inside *sandbox
+}
+
+// sandbox is one that nothing was done in yet, or only what the step that runs does.
+type sandbox struct {
+	Sandbox
+	client *envdclient.Client
+	base   layers.Base // what it stands on
+}
+
+// wait returns when it is the build's turn, which close ends.
+func (r *run) wait(ctx context.Context) error {
+	r.step = stepBase
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	default:
+	}
+	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("Waiting for other builds: %d run at once", maxRunning))
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *run) all(ctx context.Context) error {
+	defer func() { <-r.turn }()
+	if err := r.base(); err != nil {
+		return err
+	}
+	for i, step := range r.spec.Steps {
+		r.step = strconv.Itoa(i + 1)
+		ctx, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("not done within %v, which is the limit of a step", stepDeadline))
+		err := r.one(ctx, i, step)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	r.step = stepFinalize
+	return r.finalize(ctx)
+}
+
+// base begins with what the build is from.
+func (r *run) base() error {
+	r.force = r.spec.Force
+	from, reference := r.spec.FromImage, r.spec.FromTemplate
+	if name, ok := builtIn(from); ok {
+		reference = name
+	}
+	from = cmp.Or(from, reference)
+	t, build, err := r.options.Templates.Find(templates.ParseReference(reference))
+	if err != nil {
+		return err
+	}
+	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
+		return err
+	}
+	r.state = build.Content
+	r.key = key("base", build.ID, r.options.Machine)
+	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
+	if t.BuiltIn {
+		r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("%s is the built-in template %s of this local cloud: sandboxes see the programs of this machine", clip.Text(from, maxRepeated), t.Name))
+	}
+	if r.spec.Start != "" || r.spec.Ready != "" {
+		r.state.Start, r.state.Ready = r.spec.Start, r.spec.Ready
+	}
+	return nil
+}
+
+// one does one step, or takes what it led to from the cache.
+func (r *run) one(ctx context.Context, i int, step Step) error {
+	kind := strings.ToUpper(strings.TrimSpace(step.Type))
+	r.key = key(r.key, kind, step.Args, step.FilesHash)
+	r.force = r.force || step.Force
+	line := fmt.Sprintf("[builder %d/%d] %s %s [%s]", i+1, len(r.spec.Steps), clip.Text(kind, maxRepeated), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
+	if cached, ok := r.cached(); ok {
+		r.job.log.add(slog.LevelInfo, r.step, "CACHED "+line)
+		r.become(cached)
+		return nil
+	}
+	r.job.log.add(slog.LevelInfo, r.step, line)
+	do, known := kinds[kind]
+	if !known {
+		return fmt.Errorf("unknown type of step '%s': it must be COPY, ADD, RUN, USER, WORKDIR, ENV or ARG", clip.Text(step.Type, maxRepeated))
+	}
+	r.state.Envs = maps.Clone(r.state.Envs) // others have it, too
+	changed, err := do(r, ctx, kind, step)
+	if err != nil {
+		if r.inside != nil && r.inside.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w: its sandbox ended: %w", err, r.inside.Err())
+		}
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	if changed {
+		if err := r.checkpoint(ctx); err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+	}
+	if err := r.options.Cache.put(r.key, r.state); err != nil {
+		r.job.log.add(slog.LevelWarn, r.step, fmt.Sprintf("what the step led to cannot be kept in the cache: %v", err))
+	}
+	return nil
+}
+
+// cached returns what the step that is next led to before. The caller holds its layers.
+func (r *run) cached() (templates.Content, bool) {
+	if r.force {
+		return templates.Content{}, false
+	}
+	s, ok := r.options.Cache.get(r.key)
+	if !ok {
+		return templates.Content{}, false
+	}
+	base, err := r.options.Layers.Use(s.Layers...)
+	if err != nil { // made while sandboxes could share directories, and now they cannot
+		r.options.Layers.Release(s.Layers...)
+		return templates.Content{}, false
+	}
+	base.Release()
+	s.Start, s.Ready = r.state.Start, r.state.Ready
+	return s, true
+}
+
+// become continues with what a cached step led to, whose layers are the build's from now
+// on.
+func (r *run) become(s templates.Content) {
+	r.closeSandbox()
+	r.options.Layers.Release(r.state.Layers...)
+	r.state = s
+}
+
+// checkpoint saves what the step wrote as a layer on top of those so far.
+func (r *run) checkpoint(ctx context.Context) error {
+	if err := r.MakeRoom(ctx, 0); err != nil { // before the disk is full
+		return err
+	}
+	top, err := r.options.Layers.Add(ctx, func(dir string) error { return r.inside.Checkpoint(ctx, dir) })
+	if err != nil {
+		return fmt.Errorf("saving what the step wrote: %w", err)
+	}
+	chain, err := r.options.Layers.Chain(ctx, r.inside.base.IDs, top)
+	if err != nil {
+		return fmt.Errorf("saving what the step wrote: %w", err)
+	}
+	r.closeSandbox()
+	if err := r.MakeRoom(ctx, 0); err != nil {
+		r.options.Layers.Release(chain...)
+		return err
+	}
+	r.options.Layers.Release(r.state.Layers...)
+	r.state.Layers = chain
+	return nil
+}
+
+// take returns what was built, whose layers are the caller's from now on.
+func (r *run) take() templates.Content {
+	content := r.state
+	r.state = templates.Content{}
+	return content
+}
+
+// close ends what is left of the build.
+func (r *run) close() {
+	r.closeSandbox()
+	r.options.Layers.Release(r.state.Layers...)
+	r.state = templates.Content{}
+}
+
+// sandbox returns the sandbox for the step, which stands on the layers so far.
+func (r *run) sandbox(ctx context.Context) (*sandbox, error) {
+	if r.inside != nil {
+		return r.inside, nil
+	}
+	egress, err := network.ParseRules(true, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	token := rand.Text()
+	spec := lifecycle.Spec{
+		ID: "i" + strings.ToLower(rand.Text())[:20], Template: lifecycle.Template{ID: r.template.ID, Alias: r.template.Name},
+		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
+	}
+	base, err := r.options.Layers.Use(r.state.Layers...)
+	if err != nil {
+		return nil, err
+	}
+	spec.Layers, spec.Files = base.Layers, base.Files
+	started, err := r.options.Launch(ctx, spec)
+	if err != nil {
+		base.Release()
+		return nil, fmt.Errorf("starting a sandbox for the step: %w", err)
+	}
+	r.inside = &sandbox{started, envdclient.New(started.Dial, token), base}
+	return r.inside, nil
+}
+
+func (r *run) closeSandbox() {
+	if r.inside == nil {
+		return
+	}
+	r.inside.client.Close()
+	if err := r.inside.Close(); err != nil {
+		r.options.Logger.WarnContext(context.Background(), "the sandbox of a build", "build", r.job.id, "error", err)
+	}
+	r.inside.base.Release()
+	r.inside = nil
+}
+
+// user returns the current user and its home, as processes know it.
+func (r *run) user() (name, home string) {
+	name = cmp.Or(r.state.User, "user")
+	return name, cmp.Or(r.state.Home, map[string]string{"root": "/root"}[name], "/home/"+name)
+}
+
+// command runs a command in the sandbox, and logs what it writes.
+func (r *run) command(ctx context.Context, c envdclient.Command) error {
+	inside, err := r.sandbox(ctx)
+	if err != nil {
+		return err
+	}
+	stdout, stderr := r.lines(slog.LevelInfo), r.lines(slog.LevelWarn)
+	if c.Stdout == nil {
+		c.Stdout = stdout
+	}
+	c.Stderr = stderr
+	err = inside.client.Run(ctx, c)
+	stdout.close()
+	stderr.close()
+	if _, failed := errors.AsType[*envdclient.ExitError](err); failed && stderr.last != "" {
+		return fmt.Errorf("%w: %s", err, clip.Line(stderr.last, maxRepeated))
+	}
+	return err
+}
+
+func (r *run) lines(level slog.Level) *lines {
+	return &lines{log: r.job.log, level: level, step: r.step}
+}
+
+// finalize runs the commands that every sandbox of the template runs, once.
+func (r *run) finalize(ctx context.Context) error {
+	ready := r.state.Ready
+	if r.state.Start == "" && ready == "" {
+		return nil
+	}
+	if ready == "" {
+		ready = "sleep 20"
+	}
+	if r.state.Start != "" {
+		r.job.log.add(slog.LevelInfo, stepFinalize, "Running start command: "+r.state.Start)
+	}
+	inside, err := r.sandbox(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if r.state.Start == "" {
+			return
+		}
+		if err := r.command(ctx, r.inTemplate(r.state.Start)); err != nil && ctx.Err() == nil {
+			cancel(fmt.Errorf("the start command failed: %w", err))
+		}
+	}()
+	err = r.waitReady(ctx, inside, ready)
+	cancel(errFinalized)
+	<-ended
+	r.closeSandbox() // what the commands wrote they write in every sandbox
+	return err
+}
+
+var errFinalized = errors.New("the template is ready")
+
+// waitReady repeats a command until it succeeds.
+func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) error {
+	r.job.log.add(slog.LevelInfo, stepFinalize, "Waiting for template to be ready: "+ready)
+	ctx, cancel := context.WithTimeoutCause(ctx, readyDeadline, fmt.Errorf("the ready command did not succeed within %v: %s", readyDeadline, clip.Text(ready, maxRepeated)))
+	defer cancel()
+	for interval := minReadyInterval; ; interval = min(2*interval, maxReadyInterval) {
+		c := r.inTemplate(ready)
+		output := r.lines(slog.LevelDebug)
+		c.Stdout, c.Stderr = output, output
+		err := inside.client.Run(ctx, c)
+		output.close()
+		if _, failed := errors.AsType[*envdclient.ExitError](err); !failed {
+			if err == nil {
+				r.job.log.add(slog.LevelInfo, stepFinalize, "Template is ready")
+			}
+			return cmp.Or(context.Cause(ctx), err)
+		}
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// inTemplate returns a command as sandboxes of the template run theirs.
+func (r *run) inTemplate(line string) envdclient.Command {
+	c := envdclient.Shell(line)
+	name, home := r.user()
+	c.User, c.Dir, c.Envs = name, cmp.Or(r.state.Workdir, home), r.state.Envs
+	return c
+}

@@ -1,0 +1,131 @@
+package builds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Space is what is taken of the space for layers, cached steps and archives. Layers are
+// those that something else than the cache needs.
+type Space struct {
+	Bytes, Cap             int64
+	Layers, Cache, Uploads Taken
+}
+
+// Taken is what things of one kind take. Of the cache it counts steps.
+type Taken struct {
+	Count int
+	Bytes int64
+}
+
+// Space returns what is taken.
+func (b *Builder) Space(ctx context.Context) (Space, error) {
+	sizes, err := b.options.Store.Usage(ctx, store.Layers)
+	if err != nil {
+		return Space{}, err
+	}
+	space := Space{Cap: b.options.Cap, Cache: Taken{Count: b.options.Cache.count()}}
+	cached, used := b.options.Cache.held(), b.used()
+	for id, bytes := range sizes {
+		space.Bytes += bytes
+		if cached[id] && !used[id] {
+			space.Cache.Bytes += bytes
+			continue
+		}
+		space.Layers.Count++
+		space.Layers.Bytes += bytes
+	}
+	for _, bytes := range b.uploads.sizes() {
+		space.Bytes += bytes
+		space.Uploads.Count++
+		space.Uploads.Bytes += bytes
+	}
+	return space, nil
+}
+
+// used returns the layers of all templates.
+func (b *Builder) used() map[string]bool {
+	used := map[string]bool{}
+	for _, t := range b.options.Templates.All() {
+		for _, build := range t.Builds {
+			for _, id := range build.Layers {
+				used[id] = true
+			}
+		}
+	}
+	return used
+}
+
+// needed returns the hashes of the archives that the steps of builds copy from which are not
+// finished.
+func (b *Builder) needed() map[string]bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	needed := map[string]bool{}
+	for _, j := range b.order {
+		for _, hash := range j.archives {
+			needed[hash] = needed[hash] || j.status == templates.Building
+		}
+	}
+	return needed
+}
+
+// EmptyCache forgets all steps, and all archives that no build needs which is not finished.
+func (b *Builder) EmptyCache() error {
+	var failed []error
+	needed := b.needed()
+	for _, one := range append(b.options.Cache.uses(), b.uploads.uses()...) {
+		if !needed[one.name] {
+			failed = append(failed, one.drop())
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// SpaceError means that the space for layers, cached steps and archives is used up.
+type SpaceError struct{ Space Space }
+
+func (e *SpaceError) Error() string {
+	const mib = 1 << 20
+	return fmt.Sprintf("no space: templates and snapshots take %d MiB of the %d MiB that they may take: delete those that are no longer needed, or start the local cloud with more", e.Space.Bytes/mib, e.Space.Cap/mib)
+}
+
+// MakeRoom forgets cached steps and archives, those used longest ago first, until bytes more
+// have room. What a template needs stays, so a step that only leads to that stays, too.
+func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
+	space, err := b.Space(ctx)
+	if err != nil {
+		return err
+	}
+	if space.Bytes+bytes <= space.Cap {
+		return nil
+	}
+	b.options.Logger.InfoContext(ctx, "cached steps and archives make room", "bytes", space.Bytes, "cap", space.Cap)
+	for _, one := range b.droppable() {
+		if err := one.drop(); err != nil {
+			return err
+		}
+		if space, err = b.Space(ctx); err != nil || space.Bytes+bytes <= space.Cap {
+			return err
+		}
+	}
+	return &SpaceError{space}
+}
+
+// droppable returns the cached steps and archives whose end makes room, those used longest
+// ago first.
+func (b *Builder) droppable() []lastUse {
+	used := b.used()
+	all := slices.DeleteFunc(b.options.Cache.uses(), func(one lastUse) bool {
+		return !slices.ContainsFunc(one.layers, func(id string) bool { return !used[id] })
+	})
+	needed := b.needed()
+	all = append(all, slices.DeleteFunc(b.uploads.uses(), func(one lastUse) bool { return needed[one.name] })...)
+	slices.SortFunc(all, func(x, y lastUse) int { return x.at.Compare(y.at) })
+	return all
+}

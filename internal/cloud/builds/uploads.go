@@ -1,0 +1,171 @@
+package builds
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// MaxUpload bounds an archive.
+const MaxUpload = 2 << 30
+
+// archiveName is the file with an archive in the directory of its record.
+const archiveName = "archive"
+
+// ErrCutOff is returned for an archive that is shorter than was said.
+var ErrCutOff = errors.New("builds: the archive is cut off")
+
+// Uploads are the archives that steps copy files from, by the hashes that clients made of
+// these files. They are bytes of clients, which only a sandbox unpacks. It is safe for
+// concurrent use.
+type Uploads struct {
+	store *store.Store
+
+	mu      sync.Mutex // also held while a change is stored
+	entries map[string]*upload
+}
+
+type upload struct {
+	dir string
+	uploadRecord
+}
+
+// uploadRecord is what is stored of an upload besides its file.
+type uploadRecord struct {
+	Size int64
+	Used time.Time
+}
+
+// OpenUploads returns the archives of a store.
+func OpenUploads(s *store.Store, logger *slog.Logger) *Uploads {
+	u := &Uploads{store: s, entries: map[string]*upload{}}
+	all, err := s.Records(store.Uploads)
+	if err != nil {
+		logger.WarnContext(context.Background(), "archives that cannot be read have to be uploaded again", "error", err)
+	}
+	for _, r := range all {
+		var record uploadRecord
+		if r.Dir == "" || json.Unmarshal(r.Value, &record) != nil {
+			_ = s.Delete(store.Uploads, r.ID) // or at the next start
+			continue
+		}
+		u.entries[r.ID] = &upload{r.Dir, record}
+	}
+	return u
+}
+
+// ValidHash reports whether a hash is one: 64 hexadecimal digits.
+func ValidHash(hash string) bool {
+	return len(hash) == 64 && strings.Trim(hash, "0123456789abcdef") == ""
+}
+
+// Has reports whether there is an archive.
+func (u *Uploads) Has(hash string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.entries[hash] != nil
+}
+
+// Add stores an archive of size bytes, in the place of an earlier one. After an error
+// nothing of it is left.
+func (u *Uploads) Add(hash string, content io.Reader, size int64) (err error) {
+	record := uploadRecord{size, time.Now().UTC()}
+	value, err := json.Marshal(record)
+	if err != nil {
+		return err
+	}
+	dir, err := u.store.NewDir()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, u.store.Discard(dir))
+		}
+	}()
+	if err := writeArchive(filepath.Join(dir, archiveName), content, size); err != nil {
+		return err
+	}
+	u.mu.Lock() // so that nobody opens a file that is being replaced
+	defer u.mu.Unlock()
+	published, err := u.store.Put(store.Uploads, hash, value, dir)
+	if err != nil {
+		return err
+	}
+	u.entries[hash] = &upload{published, record}
+	return nil
+}
+
+func writeArchive(path string, content io.Reader, size int64) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	switch n, err := io.Copy(file, io.LimitReader(content, size)); {
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return err
+	case n < size:
+		return fmt.Errorf("%w: %d of %d bytes came", ErrCutOff, n, size)
+	}
+	return file.Sync()
+}
+
+// open opens an archive, which stays readable whatever becomes of it. The caller closes it.
+func (u *Uploads) open(hash string) (file *os.File, size int64, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	entry := u.entries[hash]
+	if entry == nil {
+		return nil, 0, os.ErrNotExist
+	}
+	entry.Used = time.Now().UTC()
+	file, err = os.Open(filepath.Join(entry.dir, archiveName))
+	return file, entry.Size, err
+}
+
+// sizes returns the bytes of each archive.
+func (u *Uploads) sizes() map[string]int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := map[string]int64{}
+	for hash, entry := range u.entries {
+		all[hash] = entry.Size
+	}
+	return all
+}
+
+// uses returns when each archive was used last.
+func (u *Uploads) uses() []lastUse {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var all []lastUse
+	for hash, entry := range u.entries {
+		all = append(all, lastUse{hash, entry.Used, nil, func() error { return u.drop(hash) }})
+	}
+	return all
+}
+
+// drop removes an archive.
+func (u *Uploads) drop(hash string) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.entries[hash] == nil {
+		return nil
+	}
+	if err := u.store.Delete(store.Uploads, hash); err != nil {
+		return err
+	}
+	delete(u.entries, hash)
+	return nil
+}

@@ -1,0 +1,288 @@
+package control
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Bounds of what a build asks for, which are the service's.
+const (
+	maxCPUs     = 32
+	minMemoryMB = 128
+)
+
+// requestBuild makes a build of a template, which is started by another call.
+func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Name          string   `json:"name"`
+		Tags          []string `json:"tags"`
+		CPUCount      *int32   `json:"cpuCount"`
+		MemoryMB      *int32   `json:"memoryMB"`
+		MinFreeDiskMb *int32   `json:"minFreeDiskMb"`
+		Alias         string   `json:"alias"` // what older clients call the name
+		TeamID        string   `json:"teamID"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	if q.Name == "" {
+		q.Name = q.Alias
+	}
+	switch {
+	case q.Name == "":
+		return invalid("name is missing")
+	case q.TeamID != "" && q.TeamID != teamID:
+		return errorf(http.StatusForbidden, "no access to that team: this local cloud has only %s", teamID)
+	case q.CPUCount != nil && (*q.CPUCount < 1 || *q.CPUCount > maxCPUs):
+		return invalid("cpuCount must be between 1 and %d", maxCPUs)
+	case q.MemoryMB != nil && *q.MemoryMB < minMemoryMB:
+		return invalid("memoryMB must be at least %d", minMemoryMB)
+	case q.MinFreeDiskMb != nil && *q.MinFreeDiskMb < 0:
+		return invalid("minFreeDiskMb must not be negative")
+	}
+	var asked templates.Build
+	if q.CPUCount != nil {
+		asked.CPUs = int(*q.CPUCount)
+	}
+	if q.MemoryMB != nil {
+		asked.MemoryMB = int(*q.MemoryMB)
+	}
+	t, build, err := s.builds.Request(templates.ParseReference(q.Name), q.Tags, asked)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusAccepted, struct {
+		TemplateID string   `json:"templateID"`
+		BuildID    string   `json:"buildID"`
+		Public     bool     `json:"public"`
+		Names      []string `json:"names"`
+		Tags       []string `json:"tags"`
+		Aliases    []string `json:"aliases"`
+	}{t.ID, build.ID, t.Public, namesOf(t.FullName()), build.Tags, namesOf(t.Name)})
+	return nil
+}
+
+// stepRequest is a step of a build. Clients send more fields, which are their own.
+type stepRequest struct {
+	Type      string   `json:"type"`
+	Args      []string `json:"args"`
+	FilesHash string   `json:"filesHash"`
+	Force     bool     `json:"force"`
+}
+
+type startRequest struct {
+	FromImage         string         `json:"fromImage"`
+	FromTemplate      string         `json:"fromTemplate"`
+	FromImageRegistry map[string]any `json:"fromImageRegistry"`
+	Force             bool           `json:"force"`
+	Steps             []stepRequest  `json:"steps"`
+	StartCmd          string         `json:"startCmd"`
+	ReadyCmd          string         `json:"readyCmd"`
+}
+
+func (q *startRequest) spec() (builds.Spec, error) {
+	spec := builds.Spec{FromImage: q.FromImage, FromTemplate: q.FromTemplate, Force: q.Force, Start: q.StartCmd, Ready: q.ReadyCmd}
+	if (q.FromImage == "") == (q.FromTemplate == "") {
+		return spec, invalid("exactly one of fromImage and fromTemplate must be given, and not be empty")
+	}
+	if len(q.Steps) > builds.MaxSteps {
+		return spec, invalid("steps has %d elements, and may have %d", len(q.Steps), builds.MaxSteps)
+	}
+	for i, step := range q.Steps {
+		if step.Type == "" {
+			return spec, invalid("steps[%d].type is missing", i)
+		}
+		if step.FilesHash != "" && !builds.ValidHash(step.FilesHash) {
+			return spec, invalid("steps[%d].filesHash must be 64 hexadecimal digits", i)
+		}
+		spec.Steps = append(spec.Steps, builds.Step(step))
+	}
+	return spec, nil
+}
+
+// startBuild starts a build that was requested.
+func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
+	if err != nil {
+		return err
+	}
+	var q startRequest
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	spec, err := q.spec()
+	if err != nil {
+		return err
+	}
+	id := r.PathValue("build")
+	if q.FromImage != "" {
+		if err := builds.CheckImage(q.FromImage); err != nil {
+			return s.builds.Refuse(t.ID, id, err)
+		}
+	}
+	if err := s.builds.Start(t.ID, id, spec); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Length", "0") // clients fail on an empty chunked body
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// logEntry is a line of the log of a build as clients see it.
+type logEntry struct {
+	Timestamp time.Time `json:"timestamp"`
+	Message   string    `json:"message"`
+	Level     string    `json:"level"`
+	Step      string    `json:"step,omitempty"`
+}
+
+func logEntries(lines []templates.Entry) []logEntry {
+	answer := make([]logEntry, len(lines))
+	for i, line := range lines {
+		answer[i] = logEntry{line.At, line.Message, levelName(line.Level), line.Step}
+	}
+	return answer
+}
+
+// failureAnswer says why a build failed.
+type failureAnswer struct {
+	Message    string     `json:"message"`
+	Step       string     `json:"step,omitempty"`
+	LogEntries []logEntry `json:"logEntries,omitempty"`
+}
+
+// buildStatus answers with how far a build is, and the next lines of its log.
+func (s *Service) buildStatus(w http.ResponseWriter, r *http.Request) error {
+	status, query, err := s.findBuild(r)
+	if err != nil {
+		return err
+	}
+	selection, err := selectLines(query)
+	if err != nil {
+		return err
+	}
+	if selection.Offset, err = wholeNumber(query, "logsOffset", 0); err != nil {
+		return err
+	}
+	answer := struct {
+		TemplateID string         `json:"templateID"`
+		BuildID    string         `json:"buildID"`
+		Status     string         `json:"status"`
+		Logs       []string       `json:"logs"` // always empty: older clients need it
+		LogEntries []logEntry     `json:"logEntries"`
+		Reason     *failureAnswer `json:"reason,omitempty"`
+	}{r.PathValue("id"), r.PathValue("build"), string(status.Status), []string{}, logEntries(status.Log(selection)), nil}
+	if f := status.Failure; f != nil {
+		answer.Reason = &failureAnswer{f.Message, f.Step, logEntries(f.Log)}
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// buildLogs answers with lines of the log of a build, from a time on.
+func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
+	status, query, err := s.findBuild(r)
+	if err != nil {
+		return err
+	}
+	selection, err := selectLines(query)
+	if err != nil {
+		return err
+	}
+	switch direction := query.Get("direction"); direction {
+	case "", "forward":
+	case "backward":
+		selection.Backward = true
+	default:
+		return invalid("direction must be forward or backward")
+	}
+	if source := query.Get("source"); source != "" && source != "temporary" && source != "persistent" {
+		return invalid("source must be temporary or persistent")
+	}
+	cursor, err := millisecond(query, "cursor")
+	if err != nil {
+		return err
+	}
+	if selection.Backward {
+		selection.Until = cursor
+	} else {
+		selection.From = cursor
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Logs []logEntry `json:"logs"`
+	}{logEntries(status.Log(selection))})
+	return nil
+}
+
+// findBuild finds the build of a request. One that does not exist is 400 on the service.
+func (s *Service) findBuild(r *http.Request) (builds.Status, url.Values, error) {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return builds.Status{}, nil, err
+	}
+	status, ok := s.builds.Status(r.PathValue("id"), r.PathValue("build"))
+	if !ok {
+		if _, err := s.templates.Get(templates.ParseReference(r.PathValue("id"))); err != nil {
+			return builds.Status{}, nil, err
+		}
+		return builds.Status{}, nil, errorf(http.StatusBadRequest, "template '%s' has no build '%s'", bounded(r.PathValue("id")), bounded(r.PathValue("build")))
+	}
+	return status, query, nil
+}
+
+// selectLines reads which lines of a log are asked for.
+func selectLines(query url.Values) (selection builds.Select, err error) {
+	if selection.Level, err = leastLevel(query); err != nil {
+		return selection, err
+	}
+	selection.Limit, err = wholeNumber(query, "limit", maxPage)
+	if err == nil && selection.Limit > maxPage {
+		err = invalid("limit must be between 0 and %d", maxPage)
+	}
+	return selection, err
+}
+
+// wholeNumber reads a number of a query that is not negative.
+func wholeNumber(query url.Values, name string, otherwise int) (int, error) {
+	text := query.Get(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 0 {
+		return 0, invalid("%s must be a number that is not negative", name)
+	}
+	return int(n), nil
+}
+
+// buildError returns the answer for an error of package builds, nil for others.
+func buildError(err error) *apiError {
+	if e, ok := errors.AsType[*builds.ImageError](err); ok {
+		return &apiError{Code: http.StatusBadRequest, Message: e.Error()}
+	}
+	if e, ok := errors.AsType[*builds.SpaceError](err); ok {
+		return &apiError{Code: http.StatusInsufficientStorage, Message: e.Error()}
+	}
+	switch {
+	case errors.Is(err, builds.ErrBusy):
+		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent template builds, %d", builds.MaxActive)}
+	case errors.Is(err, builds.ErrClosed):
+		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &apiError{Code: http.StatusInsufficientStorage, Message: "the disk is full: " + bounded(err.Error())}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return &apiError{Code: http.StatusRequestTimeout, Message: "the archive did not come"}
+	case errors.Is(err, builds.ErrCutOff):
+		return &apiError{Code: http.StatusBadRequest, Message: bounded(err.Error())}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package control
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
+)
+
+// maxMeasured is of how many sandboxes one request asks the metrics.
+const maxMeasured = 100
+
+// metric is a sample of what a sandbox uses.
+type metric struct {
+	Timestamp     time.Time `json:"timestamp"`
+	TimestampUnix int64     `json:"timestampUnix"`
+	CPUCount      int       `json:"cpuCount"`
+	CPUUsedPct    float64   `json:"cpuUsedPct"`
+	MemUsed       uint64    `json:"memUsed"`
+	MemTotal      uint64    `json:"memTotal"`
+	MemCache      uint64    `json:"memCache"`
+	DiskUsed      uint64    `json:"diskUsed"`
+	DiskTotal     uint64    `json:"diskTotal"`
+}
+
+func (s *Service) metricOf(sample telemetry.Sample) metric {
+	return metric{
+		Timestamp: sample.Time.UTC(), TimestampUnix: sample.Time.Unix(),
+		CPUCount: s.options.Resources.CPUs, CPUUsedPct: sample.CPUPercent,
+		MemUsed: sample.Memory, MemTotal: uint64(s.options.Resources.MemoryMB) << 20, MemCache: sample.Cache,
+		DiskUsed: sample.Disk, DiskTotal: sample.DiskTotal,
+	}
+}
+
+// metrics answers with what a sandbox has used, oldest first.
+func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	from, err := second(query, "start", 0)
+	if err != nil {
+		return err
+	}
+	const never = 1<<40 - 1
+	until, err := second(query, "end", never)
+	if err != nil {
+		return err
+	}
+	if from > until {
+		return invalid("start must not be after end")
+	}
+	sb, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	samples := s.telemetry.Metrics(sb.ID, time.Unix(from, 0), time.Unix(until, 999_999_999))
+	all := make([]metric, len(samples))
+	for i, sample := range samples {
+		all[i] = s.metricOf(sample)
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+// metricsOf answers with the latest of each of several sandboxes. Of those that do not
+// exist, and those that were never measured, there is none.
+func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	ids := strings.Split(query.Get("sandbox_ids"), ",")
+	if ids[0] == "" || len(ids) > maxMeasured {
+		return invalid("sandbox_ids must be the ids of 1 to %d sandboxes, separated by commas", maxMeasured)
+	}
+	latest := map[string]metric{}
+	for _, id := range ids {
+		if id == "" || strings.ContainsFunc(id, notLowerAlphanumeric) {
+			return invalid("sandbox_ids must be ids of sandboxes")
+		}
+		if sample, ok := s.telemetry.Latest(id); ok {
+			latest[id] = s.metricOf(sample)
+		}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"sandboxes": latest})
+	return nil
+}
+
+// second reads a time of the query in seconds.
+func second(query url.Values, name string, fallback int64) (int64, error) {
+	text := query.Get(name)
+	if text == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > 1<<40 {
+		return 0, invalid("%s must be a time in seconds since 1970", name)
+	}
+	return n, nil
+}

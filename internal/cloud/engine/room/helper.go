@@ -1,0 +1,59 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// helperTimeout bounds the work of a helper, in case that the disk does not answer.
+const helperTimeout = time.Hour
+
+// helper is a process that reads or writes files of sandboxes for the server, with rights
+// over these only, so that nothing that a sandbox's code made can be of use to it
+// elsewhere. It ends with the server.
+type helper struct {
+	conn    *wire.Conn
+	process *spawn.Process
+}
+
+// startHelper starts a helper. In a user namespace of its own it has the ids of a slot.
+func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
+	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
+	if namespaces != 0 {
+		spawn.MapIDs(attr, r.ranged(), spawn.IDBase+spawn.FirstID(slot), spawn.SlotSize, os.Geteuid(), os.Getegid())
+	}
+	conn, fd3, err := wire.Pair(wire.MaxMessage)
+	if err != nil {
+		return nil, err
+	}
+	process, err := spawn.Start(r.binary, fd3, nil, attr, spawn.Placement{})
+	fd3.Close()
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("start a process for it: %w", err)
+	}
+	return &helper{conn, process}, nil
+}
+
+// run tells a helper what to do, and waits for its answer.
+func (h *helper) run(ctx context.Context, as wire.Role, spec any, files ...*os.File) (wire.Message, error) {
+	if err := h.conn.Handshake(ctx, as, spec, files...); err != nil {
+		return wire.Message{}, fmt.Errorf("start a process for it: %w", err)
+	}
+	defer h.conn.Deadline(ctx, helperTimeout)()
+	m, _, err := h.conn.Expect(wire.KindReady, 0)
+	return m, wire.CauseOf(ctx, err)
+}
+
+func (h *helper) end() {
+	h.conn.Close()
+	h.process.Kill()
+}

@@ -1,0 +1,236 @@
+//go:build linux
+
+package inside
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// built is what building the file system of a sandbox leaves.
+type built struct {
+	notes    []string        // what is weaker on this kernel
+	memory   *os.File        // open for writing the text of /proc/meminfo
+	files    *os.File        // the file system with all that the sandbox writes
+	restored map[string]bool // trees whose upper directory is filled already
+	lost     []string        // trees that only the layers and saved files have
+}
+
+// build makes the file system of a sandbox and moves this process into it.
+// Everything that can be written to is on one tmpfs, whose size is the disk limit:
+//
+//	root/     becomes /
+//	lower/N   the Nth tree as it is on the host, read-only
+//	hidden/N  what must not be shown of it, with layers
+//	layers/N  the Nth layer from below, read-only
+//	upper/N   what the sandbox changes in the tree, or with layers in root
+//	work/N    what overlayfs needs beside
+//	meminfo   the text of /proc/meminfo
+//	cpuinfo   that of /proc/cpuinfo
+//
+// Only root stays visible.
+func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return nil, fmt.Errorf("make mounts private: %w", err)
+	}
+	// All parts come first: the staging directory is mounted over a directory of the host,
+	// and hides what is below it.
+	p, err := openParts(spec, mounts)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	if p.nodes, err = openNodes(hostDevices); err != nil {
+		return nil, err
+	}
+	stage, err := stagingDirectory()
+	if err != nil {
+		return nil, err
+	}
+	// An inode takes about 1 KiB of the kernel's memory, which size does not count.
+	options := fmt.Sprintf("mode=0755,size=%d,nr_inodes=%d", spec.Disk, spec.Disk>>10)
+	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, options); err != nil {
+		return nil, fmt.Errorf("mount tmpfs: %w", err)
+	}
+	if err := os.Chdir(stage); err != nil {
+		return nil, err
+	}
+	files, err := openStage()
+	if err != nil {
+		return nil, err
+	}
+	b, err := construct(spec, p, files)
+	if err != nil {
+		return nil, err
+	}
+	if err := leaveOldRoot(); err != nil {
+		return nil, err
+	}
+	if len(spec.Authority) > 0 {
+		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
+			return nil, fmt.Errorf("show the certificate authority: %w", err)
+		}
+	}
+	return b, nil
+}
+
+// parts are what a file system is built of. None of them is attached anywhere.
+type parts struct {
+	trees, layers, volumes []*os.File
+
+	nodes   []*os.File // nil: those of the file system that is replaced
+	made    *os.File   // a mount with the sandbox's own devices
+	private []string
+	saved   *os.File
+}
+
+func openParts(spec *wire.InitSpec, mounts []*os.File) (p *parts, err error) {
+	p = &parts{}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if last := len(mounts) - 1; spec.Saved != "" && last >= 0 {
+		p.saved, mounts = mounts[last], mounts[:last]
+	}
+	if last := len(mounts) - 1; spec.Private && last >= 0 {
+		if p.private, err = readPrivate(mounts[last]); err != nil {
+			return nil, err
+		}
+		mounts = mounts[:last]
+	}
+	if last := len(mounts) - 1; spec.Devices && last >= 0 {
+		p.made, mounts = mounts[last], mounts[:last]
+	}
+	if p.trees, mounts, err = openTrees(spec, mounts); err != nil {
+		return nil, err
+	}
+	if p.layers, mounts, err = openLayers(spec.Layers, mounts); err != nil {
+		return nil, err
+	}
+	p.volumes, err = openVolumes(spec.Volumes, mounts)
+	return p, err
+}
+
+// close closes what is closed late or not at all otherwise.
+func (p *parts) close() {
+	for _, files := range [][]*os.File{p.layers, p.volumes, p.nodes} {
+		wire.CloseAll(files)
+	}
+}
+
+// construct makes the file system in the working directory, which files is open for, and
+// moves this process into it. The old root is still mounted above it.
+func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
+	b = &built{files: files, restored: make(map[string]bool)}
+	for _, dir := range []string{"root", "lower", "upper", "work"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.makeRoot(spec, p); err != nil {
+		return nil, err
+	}
+	if p.made != nil {
+		wire.CloseAll(p.nodes)
+		if p.nodes, err = openMade(p.made); err != nil {
+			return nil, err
+		}
+	}
+	if err := mountDevices(p.nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
+		return nil, err
+	}
+	for i, path := range spec.Trees {
+		var tree *os.File // none of a tree that is lost
+		if i < len(p.trees) {
+			tree = p.trees[i]
+		}
+		if err := b.mountTree(i, spec, tree, below(path, p.private)); err != nil {
+			return nil, fmt.Errorf("show %s: %w", path, err)
+		}
+	}
+	if p.nodes == nil {
+		err = keepProc()
+	} else {
+		err = b.makeProc(spec)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(spec.Processors) > 0 {
+		if err := writeSys(spec.Processors); err != nil {
+			return nil, err
+		}
+	}
+	if err := mountVolumes(spec.Volumes, p.volumes); err != nil {
+		return nil, err
+	}
+	return b, enter()
+}
+
+// makeRoot makes a mount of root with what the sandbox begins with there.
+func (b *built) makeRoot(spec *wire.InitSpec, p *parts) error {
+	if err := b.attachLayers(spec, p.layers); err != nil {
+		return err
+	}
+	if p.saved != nil {
+		if err := b.restore(spec, p.saved); err != nil {
+			return fmt.Errorf("restore the saved files: %w", err)
+		}
+	}
+	if len(p.layers) > 0 {
+		if err := b.mountRoot(spec); err != nil {
+			return fmt.Errorf("show the layers: %w", err)
+		}
+		return b.mendSkeleton(spec)
+	}
+	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
+		return fmt.Errorf("bind the root: %w", err)
+	}
+	if p.saved != nil {
+		return b.mendSkeleton(spec)
+	}
+	return writeSkeleton(spec)
+}
+
+// makeProc mounts /proc, with what is different in a sandbox.
+func (b *built) makeProc(spec *wire.InitSpec) (err error) {
+	if err := mountProc(spec.Counters); err != nil {
+		return err
+	}
+	if len(spec.Processors) > 0 {
+		if err := showProcessors(spec.Processors); err != nil {
+			return err
+		}
+	}
+	if spec.Memory > 0 {
+		b.memory, err = showMemory(uint64(spec.Memory))
+	}
+	return err
+}
+
+// enter makes root the root of this process, and of all others that had the same as this
+// one.
+func enter() error {
+	if err := os.Chdir("root"); err != nil {
+		return err
+	}
+	// Both arguments are the same directory: the old root ends up on top.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	return nil
+}
+
+// leaveOldRoot unmounts the root that was there before enter.
+func leaveOldRoot() error {
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("detach the old root: %w", err)
+	}
+	return os.Chdir("/")
+}

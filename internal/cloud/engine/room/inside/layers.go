@@ -1,0 +1,205 @@
+//go:build linux
+
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// runLayers makes a layer, or with nothing to make it of tries whether it could. It has the
+// ids of a sandbox, with which the mount of its directory shows the files, and rights over
+// these only.
+func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+	var spec wire.LayersSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	unix.Umask(0) // modes are used as written
+	dir, files, err := openLayerDirectory(spec.Dir, files)
+	if err != nil {
+		return err
+	}
+	ready := wire.Message{Kind: wire.KindReady}
+	switch {
+	case spec.Layout != "" && len(files) == 1:
+		ready.Trees, err = unpack(dir, files[0], spec.Layout)
+	case len(files) > 0:
+		err = fmt.Errorf("%w: %d files to make a layer of", wire.ErrProtocol, len(files))
+	case len(spec.Merge) > 0:
+		err = merge(dir, spec.Merge)
+	default:
+		err = tryLayers(dir, spec.Ranged)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Send(ready)
+}
+
+// openLayerDirectory returns the directory as a mount that is attached nowhere, and the
+// other files that were passed.
+func openLayerDirectory(path string, files []*os.File) (dir *os.File, rest []*os.File, err error) {
+	if path == "" {
+		if len(files) == 0 {
+			return nil, nil, fmt.Errorf("%w: no directory for a layer", wire.ErrProtocol)
+		}
+		return files[0], files[1:], nil
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return nil, nil, fmt.Errorf("clone the mount of %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), files, nil
+}
+
+// unpack makes the trees of a layer in dir of saved files.
+func unpack(dir, from *os.File, layout string) (trees []string, err error) {
+	if err := unix.Fchdir(int(dir.Fd())); err != nil {
+		return nil, os.NewSyscallError("fchdir", err)
+	}
+	if err := os.Mkdir(layer.Trees, 0o755); err != nil {
+		return nil, err
+	}
+	err = readSaved(from, ".", saved.Options{Layout: layout, Place: func(name string) (saved.Place, error) {
+		at := filepath.Join(layer.Trees, strconv.Itoa(len(trees)))
+		if err := os.Mkdir(at, 0o700); err != nil {
+			return saved.Place{}, err
+		}
+		trees = append(trees, name)
+		to, err := os.Open(at)
+		return saved.Place{Dir: to}, err
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if len(trees) == 0 || trees[0] != "" {
+		return nil, fmt.Errorf("%w: they have no root", saved.ErrDamaged)
+	}
+	root, err := layer.OpenDir(dir, filepath.Join(layer.Trees, "0"))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := freeNames(root); err != nil {
+		return nil, err
+	}
+	return trees, syncTrees(dir)
+}
+
+// syncTrees returns when all files of the layer outlast a loss of power. To sync each
+// would take much longer.
+func syncTrees(dir *os.File) error {
+	trees, err := layer.OpenDir(dir, ".") // the mount itself is no open file
+	if err != nil {
+		return err
+	}
+	defer trees.Close()
+	return os.NewSyscallError("syncfs", unix.Syncfs(int(trees.Fd())))
+}
+
+func merge(dir *os.File, all []wire.MergeSpec) error {
+	for _, spec := range all {
+		if err := mergeTree(dir, spec); err != nil {
+			return err
+		}
+	}
+	return syncTrees(dir)
+}
+
+func mergeTree(dir *os.File, spec wire.MergeSpec) error {
+	var from []*os.File
+	defer func() { wire.CloseAll(from) }()
+	for _, path := range spec.From {
+		f, err := layer.OpenDir(dir, path)
+		if err != nil {
+			return err
+		}
+		from = append(from, f)
+	}
+	if err := unix.Mkdirat(int(dir.Fd()), spec.To, 0o700); err != nil {
+		return &os.PathError{Op: "mkdir", Path: spec.To, Err: err}
+	}
+	to, err := layer.OpenDir(dir, spec.To)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return layer.Merge(to, from, spec.Below)
+}
+
+// tryLayers makes two layers in dir, and looks at them through an overlay as a sandbox
+// would.
+func tryLayers(dir *os.File, ranged bool) error {
+	if err := unix.Fchdir(int(dir.Fd())); err != nil {
+		return os.NewSyscallError("fchdir", err)
+	}
+	for _, name := range []string{"lower", "lower/opaque", "upper", "upper/opaque"} {
+		if err := os.Mkdir(name, 0o700); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"lower/removed", "lower/opaque/removed", "lower/kept"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			return err
+		}
+	}
+	if ranged {
+		if err := os.Chown("lower/kept", protocol.UserID, protocol.UserID); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mknod("upper/removed", unix.S_IFCHR, 0); err != nil {
+		return fmt.Errorf("note that a file was removed: %w", err)
+	}
+	if err := unix.Setxattr("upper/opaque", "user.overlay.opaque", []byte("y"), 0); err != nil {
+		return fmt.Errorf("note that a directory was replaced: %w", err)
+	}
+	return lookThrough(dir)
+}
+
+// lookThrough mounts an overlay of what tryLayers made.
+func lookThrough(dir *os.File) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	stage, err := stagingDirectory()
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", stage, "tmpfs", unix.MS_NODEV, ""); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	if err := os.Chdir(stage); err != nil {
+		return err
+	}
+	for _, name := range []string{"layers", "upper", "work", "root"} {
+		if err := os.Mkdir(name, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := unix.MoveMount(int(dir.Fd()), "", unix.AT_FDCWD, "layers", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("attach: %w", err)
+	}
+	if err := mountOverlay("root", []string{"layers/upper", "layers/lower"}, "upper", "work"); err != nil {
+		return fmt.Errorf("mount an overlay: %w", err)
+	}
+	if exists("root/removed") || exists("root/opaque/removed") {
+		return errors.New("an overlay shows what was removed")
+	}
+	if err := os.WriteFile("root/kept", []byte("changed"), 0); err != nil {
+		return fmt.Errorf("change a file through an overlay: %w", err)
+	}
+	return nil
+}

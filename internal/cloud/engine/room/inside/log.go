@@ -1,0 +1,58 @@
+//go:build linux
+
+package inside
+
+import (
+	"bytes"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+const (
+	// maxLine is the longest line of a log; a message with it is within
+	// [wire.MaxEnvdMessage].
+	maxLine = 12 << 10
+	// maxLines is how many lines wait for the server.
+	maxLines = 512
+)
+
+// Log carries the log of envd to the server. Whoever writes to it never waits: lines that
+// the server does not take in time are dropped, and the server is told how many.
+type Log struct {
+	lines   chan []byte
+	dropped atomic.Int64
+}
+
+func newLog() *Log { return &Log{lines: make(chan []byte, maxLines)} }
+
+// Write takes one line, an object of JSON. It never fails.
+func (l *Log) Write(line []byte) (int, error) {
+	kept := bytes.Clone(bytes.TrimSpace(line))
+	if len(kept) > maxLine {
+		l.dropped.Add(1)
+		return len(line), nil
+	}
+	select {
+	case l.lines <- kept:
+	default:
+		l.dropped.Add(1)
+	}
+	return len(line), nil
+}
+
+// send sends what is written until the server is gone.
+func (l *Log) send(c *wire.Conn) {
+	for line := range l.lines {
+		if n := l.dropped.Swap(0); n > 0 {
+			line := fmt.Appendf(nil, `{"level":"WARN","msg":"%d lines of this log were dropped: they were too long, or too many at once"}`, n)
+			if c.Send(wire.Message{Kind: wire.KindLog, Spec: line}) != nil {
+				return
+			}
+		}
+		if c.Send(wire.Message{Kind: wire.KindLog, Spec: line}) != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package inside
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// startMounter starts the process that can replace the file system of a warm sandbox, until
+// somebody gets it. Its parent is what becomes the second stage.
+func startMounter(fd3 *os.File) error {
+	defer fd3.Close()
+	fd, err := unix.FcntlInt(hello.BinaryFD, unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	binary := os.NewFile(uintptr(fd), "binary")
+	defer binary.Close()
+	_, err = spawn.Start(binary, fd3, nil, &unix.SysProcAttr{Setsid: true}, spawn.Placement{})
+	return err
+}
+
+// runMounter replaces the file system of the sandbox, of which mounts[0] is what it writes:
+// another one is built beside it, on the same tmpfs, so that both share the disk limit. None
+// of the sandbox's code has run yet.
+func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
+	if err := restrictEnvd(); err != nil {
+		return err
+	}
+	var spec wire.InitSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(mounts) == 0 {
+		return fmt.Errorf("%w: no files to replace", wire.ErrProtocol)
+	}
+	unix.Umask(0) // modes are used as written
+	b, err := rebuild(&spec, mounts[0], mounts[1:])
+	if err != nil {
+		return err
+	}
+	if err := c.Send(wire.Message{Kind: wire.KindReady, Notes: b.notes, Trees: b.lost}, b.files); err != nil {
+		return err
+	}
+	return leaveOldRoot() // while envd starts
+}
+
+func rebuild(spec *wire.InitSpec, before *os.File, mounts []*os.File) (*built, error) {
+	p, err := openParts(spec, mounts)
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	stage, err := stagingDirectory()
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.MoveMount(int(before.Fd()), "", unix.AT_FDCWD, stage, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return nil, fmt.Errorf("attach the files: %w", err)
+	}
+	if err := os.Chdir(stage); err != nil {
+		return nil, err
+	}
+	const beside = "next"
+	if err := errors.Join(os.Mkdir(beside, 0o755), os.Chdir(beside)); err != nil {
+		return nil, err
+	}
+	files, err := os.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	return construct(spec, p, files)
+}
+
+// keepProc takes over /proc of the file system that is replaced, with all that was mounted
+// over files of it. It is not cloned before it is attached: by now the sandbox may have no
+// more mount namespaces, and the kernel takes a clone for one.
+func keepProc() error {
+	if err := unix.Mount("/proc", "root/proc", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("show /proc: %w", err)
+	}
+	return nil
+}

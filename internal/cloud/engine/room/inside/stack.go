@@ -1,0 +1,170 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// rootUpper is what a sandbox with layers writes in its root, and rootWork what overlayfs
+// needs beside.
+const rootUpper, rootWork = "upper/root", "work/root"
+
+// openLayers returns each layer as a separate mount that is attached nowhere, and the files
+// that were passed after those that the server made.
+func openLayers(layers []wire.Layer, mounts []*os.File) (opened, rest []*os.File, err error) {
+	for _, l := range layers {
+		if l.Dir == "" {
+			if len(mounts) == 0 {
+				return opened, nil, fmt.Errorf("%w: the mount of a layer is missing", wire.ErrProtocol)
+			}
+			opened, mounts = append(opened, mounts[0]), mounts[1:]
+			continue
+		}
+		fd, err := unix.OpenTree(unix.AT_FDCWD, l.Dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return opened, nil, fmt.Errorf("open the layer %s: %w", l.Dir, err)
+		}
+		opened = append(opened, os.NewFile(uintptr(fd), l.Dir))
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: wire.LayerAttributes}); err != nil {
+			return opened, nil, fmt.Errorf("restrict the layer %s: %w", l.Dir, err)
+		}
+	}
+	return opened, mounts, nil
+}
+
+// attachLayers attaches the layers in the staging directory, and notes the trees that only
+// they have.
+func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
+	if len(mounts) > 0 {
+		if err := os.Mkdir("layers", 0o755); err != nil {
+			return err
+		}
+	}
+	for i, mount := range mounts {
+		dir := layerDirectory(i)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.MoveMount(int(mount.Fd()), "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("attach a layer: %w", err)
+		}
+	}
+	for _, l := range spec.Layers {
+		for _, path := range l.Trees {
+			if path != "" && !slices.Contains(spec.Trees, path) {
+				if _, err := b.addTree(spec, path); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func layerDirectory(i int) string { return "layers/" + strconv.Itoa(i) }
+
+// addTree adds a tree that this machine no longer shows, such as another Python
+// environment: nothing that was changed there is lost, even if most of it is of no use
+// without the rest.
+func (b *built) addTree(spec *wire.InitSpec, path string) (i int, err error) {
+	if err := checkLost(spec, path); err != nil {
+		return 0, err
+	}
+	b.noteLost(path)
+	b.lost = append(b.lost, path)
+	spec.Trees = append(spec.Trees, path)
+	return len(spec.Trees) - 1, nil
+}
+
+// inLayers returns the directories that the layers have of a tree, highest first.
+func inLayers(layers []wire.Layer, path string) (dirs []string) {
+	for i, l := range slices.Backward(layers) {
+		if n := slices.Index(l.Trees, path); n >= 0 {
+			dirs = append(dirs, filepath.Join(layerDirectory(i), strconv.Itoa(n)))
+		}
+	}
+	return dirs
+}
+
+// mountRoot shows what the layers have of the root, below what the sandbox writes there.
+func (b *built) mountRoot(spec *wire.InitSpec) error {
+	if err := os.Mkdir(rootWork, 0o755); err != nil {
+		return err
+	}
+	lower := inLayers(spec.Layers, "")
+	if len(lower) == 0 {
+		return layer.ErrDamaged
+	}
+	if !b.restored[""] {
+		if err := makeUpper(rootUpper, lower[0]); err != nil {
+			return err
+		}
+	}
+	if err := makeMissing(rootUpper); err != nil {
+		return err
+	}
+	return mountOverlay("root", lower, rootUpper, rootWork)
+}
+
+// makeUpper makes an upper directory with the attributes of the highest directory below it,
+// because the overlay's own root has those of the upper one.
+func makeUpper(upper, lower string) error {
+	if err := os.Mkdir(upper, 0o700); err != nil {
+		return err
+	}
+	from, err := os.Open(lower)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.Open(upper)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return layer.CopyAttributes(from, to)
+}
+
+// mountOverlay mounts an overlay of lower, highest first, and upper.
+func mountOverlay(target string, lower []string, upper, work string) error {
+	options := "userxattr,upperdir=" + upper + ",workdir=" + work + ",lowerdir=" + strings.Join(lower, ":")
+	if len(options) >= os.Getpagesize() {
+		return fmt.Errorf("%d layers are more than one overlay can have", len(lower))
+	}
+	return unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
+}
+
+// freeNames gives the names that every start makes anew in /etc back to it, in the root of a
+// layer: a directory cannot be renamed when it is below an overlay.
+func freeNames(root *os.File) error {
+	etc, err := layer.OpenDir(root, "etc")
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer etc.Close()
+	for _, name := range madeAnew {
+		var stat unix.Stat_t
+		if err := unix.Fstatat(int(etc.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
+			continue
+		}
+		if _, err := renameAway(int(etc.Fd()), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

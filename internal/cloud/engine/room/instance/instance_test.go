@@ -1,0 +1,28 @@
+//go:build linux
+
+package instance
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What a sandbox closed to its owner, in a volume of a cloud that keeps nothing, is removed
+// as well.
+func TestCleanClosed(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "cloud-1")
+	closed := filepath.Join(dir, "state", "files", "closed")
+	if err := errors.Join(os.MkdirAll(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), nil, 0o600), os.Chmod(closed, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Spec{Dir: dir, Roots: filepath.Join(dir, "sandboxes")}).Clean(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got error %v, want the directory to be gone", err)
+	}
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package layer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Names of what is in the directory of a layer.
+const (
+	manifestName = "layer.json"
+	Trees        = "trees"
+)
+
+// ErrDamaged is for a directory that is not what was written.
+var ErrDamaged = errors.New("the layer is damaged")
+
+const version = 1
+
+// Manifest says what is in a layer.
+type Manifest struct {
+	Version int    `json:"version"`
+	Layout  string `json:"layout"` // of the sandboxes that can use it
+	// Whole: there is no other layer below it.
+	Whole bool `json:"whole,omitempty"`
+	// Trees are the paths of what is in the directories of trees, in order. The first one
+	// is "", the root.
+	Trees []string `json:"trees"`
+}
+
+// Name returns the path of the manifest of the layer in dir.
+func Name(dir string) string { return filepath.Join(dir, manifestName) }
+
+// Read reads what is in the layer in dir.
+func Read(dir string) (m Manifest, err error) {
+	name := Name(dir)
+	data, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, name, err)
+	}
+	if m.Version != version {
+		return m, fmt.Errorf("%s was made by another version of e2bctl: its format is %d, not %d", dir, m.Version, version)
+	}
+	if len(m.Trees) == 0 || m.Trees[0] != "" {
+		return m, fmt.Errorf("%w: %s: it has no root", ErrDamaged, name)
+	}
+	for i := range m.Trees {
+		info, err := os.Lstat(filepath.Join(dir, Trees, strconv.Itoa(i)))
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is not a directory", info.Name())
+		}
+		if err != nil {
+			return m, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+	}
+	return m, nil
+}
+
+// Write completes the layer in dir, when what is in its trees is on the disk. Afterwards it
+// is, too.
+func (m Manifest) Write(dir string) error {
+	m.Version = version
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(Name(dir), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,91 @@
+//go:build linux
+
+package room
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+)
+
+// BenchmarkLayers measures how long a sandbox above layers takes to start, with the trees
+// that a cloud has, against one without: from a warm sandbox, and not.
+func BenchmarkLayers(b *testing.B) {
+	env, err := pyenv.Find(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	warm := engine.Limits{}
+	r := startRoom(b, Options{Trees: env.Trees, Warm: &warm})
+	defer r.Close()
+	var layers []string
+	for n := range 20 {
+		s := newSandbox(b, r, engine.SandboxOptions{ID: "layer", Layers: layers})
+		sh(b, s, fmt.Sprintf("mkdir -p ~/%d; echo %d > ~/%d/file; echo %d > /tmp/%d", n, n, n, n, n))
+		layers = append(layers, layerOf(b, s))
+		s.Close()
+	}
+	start := func(b *testing.B, o engine.SandboxOptions) {
+		for b.Loop() {
+			o.ID = "started"
+			s, err := r.NewSandbox(b.Context(), o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			conn, err := s.Dial(b.Context(), 49983)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StopTimer()
+			conn.Close()
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			readyWarm(b, r)
+			b.StartTimer()
+		}
+	}
+	b.Run("warm", func(b *testing.B) { start(b, engine.SandboxOptions{}) })
+	b.Run("cold", func(b *testing.B) { start(b, engine.SandboxOptions{Limits: engine.Limits{Processes: 500}}) })
+	for _, n := range []int{1, 12, 20} {
+		b.Run(fmt.Sprintf("%d layers", n), func(b *testing.B) { start(b, engine.SandboxOptions{Layers: layers[:n]}) })
+	}
+}
+
+// BenchmarkUnpack measures how long a layer takes to be made of saved files.
+func BenchmarkUnpack(b *testing.B) {
+	for name, command := range map[string]string{
+		"one of 100 MB":   "head -c 100M /dev/urandom > $TMPDIR/big",
+		"10000 of 100 MB": "python3 -c 'import os\nfor i in range(10000): open(\"/tmp/%d\" % i, \"wb\").write(os.urandom(10000))'",
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := newRoomOn(b, engine.Full)
+			s := newSandbox(b, r, engine.SandboxOptions{})
+			if got := sh(b, s, command); got.Status != 0 {
+				b.Fatalf("%+v", got)
+			}
+			freeze(b, s)
+			var merged time.Duration
+			for b.Loop() {
+				b.StopTimer()
+				dir := layerDir(b)
+				if err := s.Save(b.Context(), dir); err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if err := r.Unpack(b.Context(), dir); err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				began := time.Now()
+				mergeOf(b, r, dir)
+				merged += time.Since(began)
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(merged.Milliseconds())/float64(b.N), "merge-ms")
+		})
+	}
+}

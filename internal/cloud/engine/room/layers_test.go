@@ -1,0 +1,502 @@
+//go:build linux
+
+package room
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+)
+
+//go:embed testdata/mutate.py
+var mutateScript string
+
+// newLayeredRoom starts a room whose sandboxes can have layers, with a tree that they can
+// change.
+func newLayeredRoom(t testing.TB) (r *Room, tree string) {
+	t.Helper()
+	tree = filepath.Join(t.TempDir(), "environment", "venv")
+	if err := os.MkdirAll(filepath.Join(tree, "lib", "package"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lib/package/code.py", "lib/package/old.py", "lib/other.py"} {
+		if err := os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = startRoom(t, Options{Trees: []string{tree}, Warm: &engine.Limits{}})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	return r, tree
+}
+
+// layerDir makes a directory for a layer. What is in it may lock out its owner, and be
+// deeper than paths may be long.
+func layerDir(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Cleanup(func() {
+		if out, err := exec.Command("chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+// layerOf makes a layer of what was written in a sandbox.
+func layerOf(t testing.TB, s *Sandbox) (dir string) {
+	t.Helper()
+	dir = layerDir(t)
+	freeze(t, s)
+	if err := s.Save(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	thaw(t, s)
+	if err := s.room.Unpack(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// describe describes files of a sandbox.
+func describe(t testing.TB, s *Sandbox, places ...string) []string {
+	t.Helper()
+	return strings.Split(python(t, s, "root", describeScript, places...), "\n")
+}
+
+// TestLayers: a sandbox over layers sees what the one saw of which they were made, of every
+// kind of file, and so does one that begins with what another one wrote above them.
+func TestLayers(t *testing.T) {
+	t.Parallel()
+	r, tree := newLayeredRoom(t)
+	first := newSandbox(t, r, engine.SandboxOptions{ID: "first"})
+	t.Log(python(t, first, "root", menagerieScript, tree))
+	if r.ranged() {
+		t.Log(python(t, first, "user", menagerieScript, "-"))
+	}
+	want := describe(t, first, tree)
+	if len(want) < 60 {
+		t.Fatalf("only %d files: %s", len(want), want)
+	}
+	layers := []string{layerOf(t, first)}
+	next := newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: layers})
+	if diff := cmp.Diff(want, describe(t, next, tree)); diff != "" {
+		t.Errorf("(-saved +above a layer):\n%s", diff)
+	}
+	if got := sh(t, next, "hostname; cat /etc/hostname"); got.Output != "next\nnext\n" {
+		t.Errorf("its names: got %+v", got)
+	}
+}
+
+// TestLayerChain: whatever is changed above any number of layers, a sandbox above it sees
+// it, and one above all of them merged, or above some that are merged.
+func TestLayerChain(t *testing.T) {
+	t.Parallel()
+	r, tree := newLayeredRoom(t)
+	places := []string{"/home/user/changed", "/opt/changed", filepath.Join(tree, "lib"), "/usr/share/changed"}
+	if !r.ranged() {
+		places = places[:3] // nobody may change the rest
+	}
+	names := regexp.MustCompile(` n\d+ i\S*`)
+	see := func(o engine.SandboxOptions, change int) (*Sandbox, []string) {
+		s := newSandbox(t, r, o)
+		if change >= 0 {
+			python(t, s, "root", mutateScript, append([]string{fmt.Sprint(change)}, places...)...)
+		}
+		got := describe(t, s, append([]string{"-"}, places...)...)
+		for i := range got {
+			got[i] = names.ReplaceAllString(got[i], "") // a merged file has more names, and an overlay forgets that they are of one file
+		}
+		return s, got
+	}
+	same := func(what string, want, got []string) {
+		t.Helper()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	var chain []string
+	for n := range 20 {
+		limits := engine.Limits{Processes: 1024 + n%2} // every second one does not begin as a warm one
+		s, want := see(engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Limits: limits, Layers: chain}, n)
+		freeze(t, s)
+		files := t.TempDir()
+		if err := s.Save(t.Context(), files); err != nil {
+			t.Fatal(err)
+		}
+		thaw(t, s)
+		_, got := see(engine.SandboxOptions{ID: "copy", Layers: chain, Files: files}, -1)
+		same(fmt.Sprintf("above %d layers and saved files", n), want, got)
+		chain = append(chain, layerOf(t, s))
+		s.Close()
+		if n != 1 && n != 9 && n != 19 {
+			continue
+		}
+		_, got = see(engine.SandboxOptions{ID: "next", Layers: chain}, -1)
+		same(fmt.Sprintf("above %d layers", n+1), want, got)
+		all, upper := mergeOf(t, r, chain...), mergeOf(t, r, chain[1:]...)
+		_, got = see(engine.SandboxOptions{ID: "merged", Layers: []string{all}}, -1)
+		same(fmt.Sprintf("above %d merged layers", n+1), want, got)
+		_, got = see(engine.SandboxOptions{ID: "upper", Layers: []string{chain[0], upper}}, -1)
+		same(fmt.Sprintf("above %d layers, all but the first one merged", n+1), want, got)
+		_, got = see(engine.SandboxOptions{ID: "again", Layers: []string{mergeOf(t, r, chain[0], upper)}}, -1)
+		same(fmt.Sprintf("above %d layers, merged twice", n+1), want, got)
+	}
+}
+
+func mergeOf(t testing.TB, r *Room, layers ...string) (dir string) {
+	t.Helper()
+	dir = layerDir(t)
+	if err := r.Merge(t.Context(), layers, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestLayersApart: twenty sandboxes have a layer at the same time, and what one of them
+// changes is seen by no other, nor in the layer.
+func TestLayersApart(t *testing.T) {
+	t.Parallel()
+	r, _ := newLayeredRoom(t)
+	first := newSandbox(t, r, engine.SandboxOptions{ID: "first"})
+	python(t, first, "root", mutateScript, "1", "/home/user/changed")
+	wantOutput(t, first, "root", "mkdir /opt/dir && echo shared > /opt/dir/file && echo gone > /opt/dir/gone", "")
+	dir := layerOf(t, first)
+	before := onHost(t, dir)
+	var all [20]*Sandbox
+	var starting errgroup.Group
+	for i := range all {
+		starting.Go(func() (err error) {
+			all[i], err = r.NewSandbox(t.Context(), engine.SandboxOptions{ID: fmt.Sprintf("number%d", i), Layers: []string{dir}})
+			return err
+		})
+	}
+	if err := starting.Wait(); err != nil {
+		t.Error(err)
+	}
+	for i, s := range all {
+		if s != nil {
+			defer s.Close()
+			wantOutput(t, s, "root", fmt.Sprintf("cd /opt/dir && cat file gone && echo %d > file && rm gone && chmod 700 /opt && rm -r /home/user/changed", i), "shared\ngone")
+		}
+	}
+	for i, s := range all {
+		if s != nil {
+			wantOutput(t, s, "root", "cat /opt/dir/file; ls /opt/dir /home/user", fmt.Sprintf("%d\n/home/user:\n\n/opt/dir:\nfile", i))
+		}
+	}
+	if diff := cmp.Diff(before, onHost(t, dir)); diff != "" {
+		t.Errorf("the layer was changed (-before +after):\n%s", diff)
+	}
+}
+
+// onHost lists a directory with what the host shows of it.
+func onHost(t *testing.T, dir string) string {
+	t.Helper()
+	out, err := exec.Command("find", dir, "-printf", "%P %i %s %m %U %G %T@ %l\n").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(out), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// TestLayersRefused: layers that do not exist, are damaged or do not belong together are
+// named.
+func TestLayersRefused(t *testing.T) {
+	t.Parallel()
+	r, _ := newLayeredRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{})
+	first, files := layerOf(t, s), saveTo(t, s)
+	second := layerOf(t, newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: []string{first}}))
+	text, err := os.ReadFile(filepath.Join(second, "layer.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := func(change func(dir string) error) string {
+		dir := layerDir(t)
+		err := errors.Join(os.WriteFile(filepath.Join(dir, "layer.json"), text, 0o600), os.MkdirAll(filepath.Join(dir, "trees", "0"), 0o755))
+		if err = errors.Join(err, change(dir)); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	manifest := func(text string) func(string) error {
+		return func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "layer.json"), []byte(text), 0o600)
+		}
+	}
+	for name, tt := range map[string]struct {
+		layers []string
+		files  string
+		want   string
+	}{
+		"missing":            {[]string{first, "/nowhere/layer"}, "", "/nowhere/layer"},
+		"relative":           {[]string{"layer"}, "", "is not a clean absolute path"},
+		"not a layer":        {[]string{files}, "", layer.ErrDamaged.Error()},
+		"in another order":   {[]string{second, first}, "", "not on the layers that it was made on"},
+		"without the first":  {[]string{second}, "", "not on the layers that it was made on"},
+		"no JSON":            {[]string{first, damaged(manifest("{"))}, "", layer.ErrDamaged.Error()},
+		"of a later version": {[]string{first, damaged(manifest(`{"version":2}`))}, "", "another version of e2bctl"},
+		"without a root":     {[]string{first, damaged(manifest(`{"version":1,"layout":"` + r.layout() + `"}`))}, "", "it has no root"},
+		"of others":          {[]string{first, damaged(manifest(`{"version":1,"layout":"other","trees":[""]}`))}, "", saved.ErrLayout.Error()},
+		"without its files":  {[]string{first, damaged(func(dir string) error { return os.RemoveAll(filepath.Join(dir, "trees")) })}, "", layer.ErrDamaged.Error()},
+		"a file for its root": {[]string{first, damaged(func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, "trees", "0")), os.WriteFile(filepath.Join(dir, "trees", "0"), nil, 0o600))
+		})}, "", layer.ErrDamaged.Error()},
+		"files of a sandbox without layers": {[]string{first}, files, saved.ErrLayout.Error()},
+	} {
+		bad, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Layers: tt.layers, Files: tt.files})
+		if err == nil {
+			bad.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", name, err, tt.want)
+		}
+	}
+	if err := r.Merge(t.Context(), []string{first, "/nowhere/layer"}, layerDir(t)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("merged with one that is missing: got %v, want %v", err, os.ErrNotExist)
+	}
+	for what, err := range map[string]error{
+		"unpack": r.Unpack(t.Context(), "relative"), "merge": r.Merge(t.Context(), []string{first}, "relative"), "try": r.CheckLayers(t.Context(), "relative"), "merge nothing": r.Merge(t.Context(), nil, layerDir(t)),
+	} {
+		if err == nil {
+			t.Errorf("%s: got no error", what)
+		}
+	}
+	none := newRoomOn(t, engine.None)
+	_, start := none.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Layers: []string{first}})
+	for what, err := range map[string]error{
+		"try": none.CheckLayers(t.Context(), t.TempDir()), "unpack": none.Unpack(t.Context(), files), "merge": none.Merge(t.Context(), []string{first}, t.TempDir()), "start": start,
+	} {
+		if !errors.Is(err, engine.ErrNoLayers) {
+			t.Errorf("%s without namespaces: got %v, want %v", what, err, engine.ErrNoLayers)
+		}
+	}
+}
+
+// TestCheckLayersRefused: what a file system refuses is said, and nothing is left there.
+func TestCheckLayersRefused(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	if !r.ranged() {
+		t.Skip("this user cannot mount another file system")
+	}
+	dir := t.TempDir()
+	upper, work := t.TempDir(), t.TempDir()
+	if err := unix.Mount("overlay", dir, "overlay", 0, "lowerdir="+t.TempDir()+",upperdir="+upper+",workdir="+work); err != nil {
+		t.Skipf("no file system without id-mapped mounts: %v", err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	if err := r.CheckLayers(t.Context(), dir); !errors.Is(err, engine.ErrNoLayers) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, want %v that names the directory", err, engine.ErrNoLayers)
+	}
+	if entries, err := os.ReadDir(dir); len(entries) > 0 || err != nil {
+		t.Errorf("got %v, %v left, want nothing", entries, err)
+	}
+}
+
+// TestUnpackFails: a file that is damaged, a full disk and an end in the middle say so.
+func TestUnpackFails(t *testing.T) {
+	t.Parallel()
+	r, _ := newLayeredRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{})
+	sh(t, s, "head -c 4M /dev/urandom > /tmp/big")
+	text := readSavedFile(t, saveTo(t, s))
+	put := func(dir string, text []byte) string {
+		if err := os.WriteFile(filepath.Join(dir, savedName), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for name, tt := range map[string]struct {
+		text []byte
+		want string
+	}{
+		"cut off":    {text[:len(text)/2], "they end too early"},
+		"empty":      {nil, "they end too early"},
+		"changed":    {append(bytes.Clone(text[:len(text)-2]), 'x', 'y'), "their checksum is"},
+		"not ours":   {[]byte("PK\x03\x04 something else entirely"), "they begin with"},
+		"of another": {bytes.Replace(text, []byte(r.layout()), []byte(strings.Repeat("x", len(r.layout()))), 1), "sandboxes of another kind"},
+	} {
+		dir := put(layerDir(t), tt.text)
+		if err := r.Unpack(t.Context(), dir); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", name, err, tt.want)
+		}
+		if _, err := layer.Read(dir); err == nil {
+			t.Errorf("%s: it is a layer nevertheless", name)
+		}
+	}
+	if err := r.Unpack(t.Context(), layerDir(t)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("without files: got %v, want %v", err, os.ErrNotExist)
+	}
+	ended, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	cancel(stopped)
+	if err := r.Unpack(ended, put(layerDir(t), text)); !errors.Is(err, stopped) {
+		t.Errorf("with an ended context: got %v, want %v", err, stopped)
+	}
+	readyWarm(t, r)
+	if r.mu.Lock(); len(r.slots) != 2 {
+		t.Errorf("got %d slots in use, want those of the sandbox and of the warm one", len(r.slots))
+	}
+	r.mu.Unlock()
+	if !r.ranged() {
+		return // this user cannot make a small disk
+	}
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "mode=0700,size=6m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	if err := r.Unpack(t.Context(), put(small, text)); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("a full disk: got %v, want that it has no space left", err)
+	}
+}
+
+// TestLayersHostile: what a sandbox put in the way of its own mounts does not lead anywhere
+// when it is in a layer, and is still there under another name.
+func TestLayersHostile(t *testing.T) {
+	t.Parallel()
+	r, _ := newLayeredRoom(t)
+	if !r.ranged() {
+		t.Skip("nobody inside may rename what is at the root")
+	}
+	var chain []string
+	for n, tt := range []struct {
+		commands   []string
+		look, want string
+	}{
+		{
+			[]string{
+				"mv /run /run2; echo file > /run", "mv /var /var2; ln -s ../../../../tmp /var", "mv /etc/ssl /etc/ssl2; ln -s /nowhere /etc/ssl",
+				"rm /etc/hosts /etc/resolv.conf /etc/hostname; mkfifo /etc/hosts; ln -s /home/user/taken /etc/resolv.conf; mkdir /etc/hostname; echo x > /etc/hostname/x",
+				"mv /dev /dev2; ln -s /home/user /dev; rm /bin; mkdir /bin",
+			},
+			"cat /run.saved1 /etc/hostname.saved1/x; readlink /var.saved1 /etc/ssl.saved1",
+			"file\nx\n../../../../tmp\n/nowhere\n",
+		},
+		{ // above what the first one did
+			[]string{
+				"mv /run /run3; echo again > /run", "mv /etc/ssl /etc/ssl3; ln -s / /etc/ssl",
+				"rm /etc/hosts /etc/resolv.conf; mkdir /etc/resolv.conf; ln -s /home/user/taken /etc/hosts", "mv /opt /opt2; ln -s /home/user /opt",
+			},
+			"cat /run.saved1 /run.saved2; ls -d /etc/resolv.conf.saved1; readlink /etc/ssl.saved2 /opt",
+			"file\nagain\n/etc/resolv.conf.saved1\n/\n/home/user\n",
+		},
+	} {
+		s := newSandbox(t, r, engine.SandboxOptions{ID: "hostile", Layers: chain})
+		for _, command := range tt.commands {
+			if got := call(t, s, "/run", testRequest{User: "root", Command: "PATH=/usr/bin:/usr/sbin; " + command}); got.Status != 0 {
+				t.Errorf("%d: %s: got %+v", n, command, got)
+			}
+		}
+		chain = append(chain, layerOf(t, s))
+		for _, layers := range [][]string{chain, {mergeOf(t, r, chain...)}} {
+			next := newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: layers})
+			got := sh(t, next, "hostname; head -c 9 /etc/hosts; echo; cat /etc/hostname; test -f /etc/resolv.conf && test -c /dev/null && echo made; test -e /home/user/taken || echo no; "+tt.look)
+			if want := "next\n127.0.0.1\nnext\nmade\nno\n" + tt.want; got.Output != want {
+				t.Errorf("%d, above %d layers: got %+v, want %s", n, len(layers), got, want)
+			}
+		}
+	}
+}
+
+// TestLayersPrivate: what is closed to others on the host is not shown through layers, and
+// what a sandbox has at the same path is its own.
+func TestLayersPrivate(t *testing.T) {
+	t.Parallel()
+	tree := privateTree(t)
+	r := startRoom(t, Options{Trees: []string{tree}})
+	defer r.Close()
+	if !r.ranged() {
+		t.Skip("the host's permissions apply inside")
+	}
+	s := newSandbox(t, r, engine.SandboxOptions{})
+	want := call(t, s, "/run", testRequest{User: "root", Command: "cd " + tree + " && find . | sort"})
+	first := layerOf(t, s)
+	next := newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: []string{first}})
+	if got := call(t, next, "/run", testRequest{User: "root", Command: "cd " + tree + " && find . | sort"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	wantOutput(t, next, "root", "cd "+tree+" && echo mine > secret && cat secret", "mine")
+	last := newSandbox(t, r, engine.SandboxOptions{ID: "last", Layers: []string{first, layerOf(t, next)}})
+	wantOutput(t, last, "root", "cat "+tree+"/secret", "mine")
+}
+
+// TestLayersElsewhere: what layers and saved files have of a tree that is no longer shown
+// is not lost, and neither is what is written there afterwards.
+func TestLayersElsewhere(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	trees := []string{filepath.Join(parent, "one"), filepath.Join(parent, "two"), filepath.Join(parent, "three")}
+	for _, tree := range trees {
+		if err := errors.Join(os.Mkdir(tree, 0o755), os.WriteFile(filepath.Join(tree, "host"), nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var chain []string
+	var files string
+	for n, command := range []string{"cd %s && echo one > file && rm host", "cd %s && echo two > file", ""} {
+		r := startRoom(t, Options{Trees: trees[n : n+1]})
+		o := engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Layers: chain, Files: files}
+		s := newSandbox(t, r, o)
+		switch n {
+		case 0:
+			if got := sh(t, s, fmt.Sprintf(command, trees[0])); got.Status != 0 {
+				t.Skipf("the tree cannot be changed here: %+v", got)
+			}
+			chain = append(chain, layerOf(t, s))
+		case 1:
+			wantOutput(t, s, "root", "cat "+trees[0]+"/file; ls "+trees[0], "one\nfile")
+			wantOutput(t, s, "root", "echo more > "+trees[0]+"/more", "")
+			wantOutput(t, s, "root", fmt.Sprintf(command, trees[1]), "")
+			files = saveTo(t, s)
+		case 2:
+			for range 2 {
+				wantOutput(t, s, "root", "cat "+trees[0]+"/file "+trees[0]+"/more "+trees[1]+"/file; ls "+trees[2], "one\nmore\ntwo\nhost")
+				s = newSandbox(t, r, engine.SandboxOptions{ID: "again", Layers: append(chain, layerOf(t, s))})
+			}
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, inTheWay := range []string{parent, filepath.Join(trees[0], "below")} {
+		if err := os.MkdirAll(inTheWay, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r := startRoom(t, Options{Trees: []string{inTheWay}})
+		_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Layers: chain})
+		if err == nil || !strings.Contains(err.Error(), "shows as a part of something else") {
+			t.Errorf("%s in the way of %s: got %v, want that it is named", inTheWay, trees[0], err)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// become turns the warm sandbox into the one that o describes. If it fails the sandbox is
+// closed.
+func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
+	s.options = o
+	err := s.group.Yield(false)
+	if err != nil {
+		err = fmt.Errorf("limit: %w", err)
+	}
+	if err == nil && (o.Files != "" || len(o.Layers) > 0) {
+		err = s.refit(ctx)
+	}
+	if err != nil {
+		return s.abandon(err)
+	}
+	if s.mounter != nil {
+		s.mounter.End()
+	}
+	return s.begin(ctx, o, wire.RoleEnvd)
+}
+
+// refit replaces the file system of the warm sandbox by one with layers or saved files. All
+// processes in it find themselves in the new one.
+func (s *Sandbox) refit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
+	defer cancel()
+	pid, err := pidOf(s.pidfd)
+	if err != nil {
+		return err
+	}
+	spec, mounts, err := s.buildSpec(pid)
+	defer func() { wire.CloseAll(mounts) }()
+	if err != nil {
+		return err
+	}
+	if err := s.mounter.Handshake(ctx, wire.RoleMounter, spec, append([]*os.File{s.files}, mounts...)...); err != nil {
+		return s.explain(ctx, "hand over the template", err)
+	}
+	defer s.mounter.Deadline(ctx, s.bootTimeout())()
+	built, files, err := s.mounter.Expect(wire.KindReady, 1)
+	if err != nil {
+		return s.explain(ctx, "build", err)
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%w: a sandbox without files", wire.ErrProtocol)
+	}
+	s.noteBuilt(ctx, built)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		files[0].Close()
+		return engine.ErrGone
+	}
+	s.files.Close()
+	s.files = files[0]
+	return nil
+}
+
+// awaitMounter waits until the process that can replace the file system has ended, which it
+// was told to or does by itself. It could do anything in the sandbox.
+func (s *Sandbox) awaitMounter(ctx context.Context) error {
+	if s.mounter == nil {
+		return nil
+	}
+	if err := s.mounter.AwaitEnd(ctx); err != nil {
+		return s.explain(ctx, "end the mounter", err)
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+//go:build linux
+
+package room
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+)
+
+// Usage returns what the sandbox uses. Control groups count it where there are any that
+// do; elsewhere its processes are added up, without their files in memory. Without
+// namespaces the disk is that of the host.
+func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
+
+// usage is Usage with what a group counts, if it is not nil.
+func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
+	if s.reason.Load() != nil {
+		return engine.Usage{}, false
+	}
+	var usage engine.Usage
+	disk, ok := s.disk()
+	if !ok {
+		return engine.Usage{}, false
+	}
+	usage.DiskTotal = disk.Blocks * uint64(disk.Bsize)
+	usage.Disk = usage.DiskTotal - min(usage.DiskTotal, disk.Bavail*uint64(disk.Bsize))
+	memory, counted := countedMemory(group)
+	usage.Memory, usage.Cache = memory.Used(), memory.Cache
+	processor, timed := group.ProcessorTime()
+	usage.CPU = processor
+	if counted && timed {
+		return usage, true
+	}
+	pids, err := s.processes()
+	if err != nil {
+		return engine.Usage{}, false
+	}
+	for _, pid := range pids {
+		if !counted {
+			usage.Memory += privateMemory(pid)
+		}
+		if !timed {
+			usage.CPU += processorTime(pid)
+		}
+	}
+	return usage, true
+}
+
+// disk describes the file system that the sandbox writes to.
+func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
+	if s.root != nil {
+		return disk, unix.Statfs(s.root.Dir, &disk) == nil
+	}
+	raw, err := s.files.SyscallConn() // which fails when it is closed, as at the end
+	if err != nil {
+		return disk, false
+	}
+	failed := raw.Control(func(fd uintptr) { err = unix.Fstatfs(int(fd), &disk) })
+	return disk, failed == nil && err == nil
+}
+
+// countedMemory returns the memory that a group counts, and false if none does.
+func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
+	f, err := group.OpenMemoryUse()
+	if f == nil || err != nil {
+		return cgroup.Memory{}, false
+	}
+	defer f.Close()
+	return cgroup.ReadMemory(f)
+}
+
+// processes returns the processes of the sandbox, as this process numbers them.
+func (s *Sandbox) processes() ([]int, error) {
+	envd, err := pidOf(s.pidfd)
+	if err != nil {
+		return nil, err
+	}
+	return members{Sandbox: s, envd: envd}.List()
+}
+
+// privateMemory returns the memory of a process without what it shares; 0 if it has
+// ended.
+func privateMemory(pid int) uint64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	var size, resident, shared uint64
+	if _, err := fmt.Sscan(string(text), &size, &resident, &shared); err != nil || shared > resident {
+		return 0
+	}
+	return (resident - shared) * uint64(os.Getpagesize())
+}
+
+// processorTime returns the processor time of a process and of those of its children that
+// it has waited for; 0 if it has ended.
+func processorTime(pid int) time.Duration {
+	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every Linux
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	// The name of the program is in parentheses and may contain any character.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const user, childrensSystem = 11, 14
+	if len(fields) <= childrensSystem {
+		return 0
+	}
+	var used time.Duration
+	for _, field := range fields[user : childrensSystem+1] {
+		ticks, _ := strconv.ParseInt(field, 10, 64) // the kernel's own numbers
+		used += time.Duration(ticks) * tick
+	}
+	return used
+}

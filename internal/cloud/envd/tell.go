@@ -1,0 +1,59 @@
+//go:build linux
+
+package envd
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// tell logs the start and the end of a process. It returns when the process has ended, and
+// nobody waits for what it does meanwhile.
+func (ps *processes) tell(l *launch, r *running) {
+	began := time.Now()
+	ctx := context.Background()
+	ps.logger.InfoContext(ctx, "process started", "pid", r.pid, "command", commandLine(l.config.GetCmd(), l.config.GetArgs()), "cwd", l.dir, "user", l.user.Name)
+	<-r.ended
+	ps.logger.InfoContext(ctx, "process ended", "pid", r.pid, "status", r.end.GetStatus(), "took", time.Since(began))
+}
+
+// Bounds of the command line of a process in the log: what is looked at, and what is kept.
+const (
+	maxCommand     = 64 << 10
+	maxCommandKept = 512
+)
+
+// secrets are what looks like a secret in a command line, between what is kept.
+var secrets = []func(string) string{
+	replacing(`(://)[^/\s@'"]*(@)`), // user and password of an address
+	replacing(`(?i)(\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}()`),
+	replacing(`(?i)((?:passw(?:or)?d|secret|token|api[-_]?key|credentials?|authorization)[\w-]*["']?\s*[=:]\s*["']?)[^\s"'&;,\\]+()`),
+	replacing(`(?i)(--?(?:passw(?:or)?d|secret|token|api-?key)[\w-]*\s+["']?)[^\s"'&;,]+()`),
+}
+
+func replacing(expression string) func(string) string {
+	compiled := lazyregexp.New(expression)
+	return func(s string) string { return compiled().ReplaceAllString(s, "$1***$2") }
+}
+
+// commandLine returns a command for the log, without what looks like a secret. That cannot
+// be all: what must stay secret belongs in the environment or stdin.
+func commandLine(name string, args []string) string {
+	var line strings.Builder
+	line.WriteString(name)
+	for _, arg := range args {
+		if line.Len() > maxCommand {
+			break
+		}
+		line.WriteString(" " + arg[:min(len(arg), maxCommand)])
+	}
+	text := line.String()
+	for _, hide := range secrets {
+		text = hide(text)
+	}
+	return clip.Text(text, maxCommandKept)
+}

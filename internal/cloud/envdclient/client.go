@@ -1,0 +1,203 @@
+package envdclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// Bounds of what a sandbox answers.
+const (
+	maxMessage  = 4 << 20
+	maxAnswer   = 64 << 10
+	maxRepeated = 1 << 10
+)
+
+// Client talks to the envd of one sandbox. It is safe for concurrent use. Close it.
+type Client struct {
+	http      *http.Client
+	transport *http.Transport
+	processes processconnect.ProcessClient
+	token     string
+}
+
+// New returns a client of a sandbox. dial connects to its ports, and token is its access
+// token.
+func New(dial func(ctx context.Context, port int) (net.Conn, error), token string) *Client {
+	c := &Client{token: token, transport: &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, protocol.PortEnvd) },
+		DisableCompression: true, MaxResponseHeaderBytes: maxAnswer,
+	}}
+	c.http = &http.Client{Transport: c.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.processes = processconnect.NewProcessClient(c.http, base, connect.WithReadMaxBytes(maxMessage))
+	return c
+}
+
+// base is the address of envd, whose host nobody looks at.
+const base = "http://envd"
+
+// Close closes the connections of calls that have returned.
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// Command is a command to run.
+type Command struct {
+	Args []string
+	User string // "": the sandbox's default one
+	Dir  string // "": the sandbox's default one; ~ is the home of the user
+	Envs map[string]string
+	// Stdout and Stderr take what it writes; nil: nobody does.
+	Stdout, Stderr io.Writer
+}
+
+// Shell returns a command that runs a line as the service runs what it is told.
+func Shell(line string) Command { return Command{Args: []string{"/bin/bash", "-l", "-c", line}} }
+
+// ExitError means that a command failed.
+type ExitError struct {
+	Code   int
+	Detail string // what envd says about it
+}
+
+func (e *ExitError) Error() string {
+	if e.Detail != "" {
+		return e.Detail
+	}
+	return fmt.Sprintf("exit status %d", e.Code)
+}
+
+// Run runs a command until it ends. It ends at the deadline of ctx, too. The error is an
+// [*ExitError] if it ran and failed.
+func (c *Client) Run(ctx context.Context, command Command) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := c.start(ctx, command)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }() // what matters was received
+	for stream.Receive() {
+		switch event := stream.Msg().GetEvent().GetEvent().(type) {
+		case *process.ProcessEvent_Data:
+			if err := write(command.Stdout, event.Data.GetStdout()); err != nil {
+				return err
+			}
+			if err := write(command.Stderr, event.Data.GetStderr()); err != nil {
+				return err
+			}
+		case *process.ProcessEvent_End:
+			if end := event.End; end.GetExitCode() != 0 || !end.GetExited() {
+				return &ExitError{int(end.GetExitCode()), clip.Text(end.GetError(), maxRepeated)}
+			}
+			return nil
+		}
+	}
+	return failure(ctx, stream.Err(), "it ended without a status")
+}
+
+// Start starts a command that runs on when Start returns.
+func (c *Client) Start(ctx context.Context, command Command) error {
+	// Without the deadline of ctx, which envd would hold the command to.
+	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer stop()
+	stream, err := c.start(lasting, command)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stream.Close() }() // what matters was received
+	for stream.Receive() {
+		if stream.Msg().GetEvent().GetStart() != nil {
+			return nil
+		}
+	}
+	return failure(lasting, stream.Err(), "it did not start")
+}
+
+func (c *Client) start(ctx context.Context, command Command) (*connect.ServerStreamForClient[process.StartResponse], error) {
+	stdin := false
+	config := &process.ProcessConfig{Cmd: command.Args[0], Args: command.Args[1:], Envs: command.Envs}
+	if command.Dir != "" {
+		config.Cwd = &command.Dir
+	}
+	request := connect.NewRequest(&process.StartRequest{Process: config, Stdin: &stdin})
+	c.identify(request.Header(), command.User)
+	stream, err := c.processes.Start(ctx, request)
+	if err != nil {
+		return nil, failure(ctx, err, "")
+	}
+	return stream, nil
+}
+
+func (c *Client) identify(header http.Header, user string) {
+	if c.token != "" {
+		header.Set(protocol.HeaderAccess, c.token)
+	}
+	if user != "" {
+		request := http.Request{Header: header}
+		request.SetBasicAuth(user, "")
+	}
+}
+
+func write(w io.Writer, data []byte) error {
+	if w == nil || len(data) == 0 {
+		return nil
+	}
+	_, err := w.Write(data)
+	return err
+}
+
+// failure words the error of a call of envd.
+func failure(ctx context.Context, err error, otherwise string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err == nil {
+		return errors.New(otherwise)
+	}
+	if refused, ok := errors.AsType[*connect.Error](err); ok {
+		if refused.Code() == connect.CodeDeadlineExceeded {
+			return context.DeadlineExceeded
+		}
+		return errors.New(clip.Text(refused.Message(), maxRepeated))
+	}
+	return err
+}
+
+// WriteFile writes a file of size bytes, which belongs to a user from then on.
+func (c *Client) WriteFile(ctx context.Context, path, user string, content io.Reader, size int64) error {
+	query := url.Values{"path": {path}, "username": {user}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/files?"+query.Encode(), io.NopCloser(content))
+	if err != nil {
+		return err
+	}
+	request.ContentLength = size
+	request.Header.Set("Content-Type", "application/octet-stream")
+	c.identify(request.Header, "")
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return failure(ctx, err, "")
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode == http.StatusOK {
+		return nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	var refused struct{ Message string }
+	if json.Unmarshal(body, &refused) != nil || refused.Message == "" {
+		refused.Message = answer.Status
+	}
+	return fmt.Errorf("writing %s: %s", path, clip.Text(refused.Message, maxRepeated))
+}

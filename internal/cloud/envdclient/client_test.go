@@ -1,0 +1,200 @@
+//go:build linux
+
+package envdclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/envd"
+	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const token = "secret"
+
+// serve starts an envd in a directory.
+func serve(t *testing.T) (*envdclient.Client, *envd.Server, string) {
+	t.Helper()
+	home := t.TempDir()
+	me := envd.User{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}
+	daemon, err := envd.New(envd.Options{Users: []envd.User{me}, Token: token, Path: os.Getenv("PATH"), Envs: map[string]string{"FROM": "envd"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(daemon.Handler())
+	t.Cleanup(func() {
+		if err := daemon.Close(); err != nil {
+			t.Error(err)
+		}
+		server.Close()
+	})
+	client := connect(t, server.Listener.Addr().String(), token)
+	return client, daemon, home
+}
+
+func connect(t *testing.T, address, token string) *envdclient.Client {
+	t.Helper()
+	client := envdclient.New(func(ctx context.Context, port int) (net.Conn, error) {
+		if port != 49983 {
+			t.Errorf("got port %d, want that of envd", port)
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	}, token)
+	t.Cleanup(client.Close)
+	return client
+}
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	client, _, home := serve(t)
+	var stdout, stderr strings.Builder
+	command := envdclient.Shell("echo $FROM $MORE; pwd; echo bad >&2; exit 3")
+	command.Envs, command.Dir, command.User = map[string]string{"MORE": "more"}, "~", "me"
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err := client.Run(t.Context(), command)
+	if exit, ok := errors.AsType[*envdclient.ExitError](err); !ok || exit.Code != 3 || err.Error() != "exit status 3" {
+		t.Errorf("got %v, want exit status 3", err)
+	}
+	if want := "envd more\n" + home + "\n"; stdout.String() != want || stderr.String() != "bad\n" {
+		t.Errorf("got %q and %q, want %q", stdout.String(), stderr.String(), want)
+	}
+	if err := client.Run(t.Context(), envdclient.Shell("kill -9 $$")); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("got %v, want it to be killed", err)
+	}
+	for want, command := range map[string]envdclient.Command{
+		"invalid username: 'nobody'": {Args: []string{"true"}, User: "nobody"}, "cwd '/no such' does not exist": {Args: []string{"true"}, Dir: "/no such"},
+	} {
+		if err := client.Run(t.Context(), command); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	command = envdclient.Shell("echo text")
+	command.Stdout = failing{}
+	if err := client.Run(t.Context(), command); !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("got %v, want the error of who reads it", err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// A command that is given up ends, and one that was started runs on.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	client, daemon, home := serve(t)
+	why := errors.New("superseded")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	started := envdclient.Shell("echo started; sleep 1000")
+	started.Stdout = onWrite(func() { cancel(why) })
+	if err := client.Run(ctx, started); !errors.Is(err, why) {
+		t.Errorf("got %v, want why it was given up", err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if err := client.Run(ctx, envdclient.Shell("sleep 1000")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want its deadline", err)
+	}
+	ctx, stop = context.WithTimeout(t.Context(), time.Minute)
+	if err := client.Start(ctx, envdclient.Shell("while [ ! -e "+home+"/go ]; do sleep 0.01; done; echo > "+home+"/went")); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if err := os.WriteFile(filepath.Join(home, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for !exists(filepath.Join(home, "went")) {
+		if t.Context().Err() != nil {
+			t.Fatal("it did not run on")
+		}
+	}
+	if err := daemon.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Start(t.Context(), envdclient.Shell("true")); err == nil {
+		t.Error("got no error from an envd that is closed")
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+type onWrite func()
+
+func (f onWrite) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+func TestWriteFile(t *testing.T) {
+	t.Parallel()
+	client, _, home := serve(t)
+	path := filepath.Join(home, "new", "file")
+	if err := client.WriteFile(t.Context(), path, "me", strings.NewReader("text"), 4); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); string(text) != "text" || err != nil {
+		t.Errorf("got %q and error %v, want text", text, err)
+	}
+	for name, err := range map[string]error{
+		"a directory":  client.WriteFile(t.Context(), home, "me", strings.NewReader("text"), 4),
+		"no such user": client.WriteFile(t.Context(), path, "nobody", strings.NewReader("text"), 4),
+		"a bad source": client.WriteFile(t.Context(), path, "me", iotest.ErrReader(io.ErrNoProgress), 4),
+		"a short one":  client.WriteFile(t.Context(), path, "me", strings.NewReader("text"), 400),
+	} {
+		if err == nil || len(err.Error()) > 2000 {
+			t.Errorf("%s: got %v, want a short error", name, err)
+		}
+	}
+}
+
+// What a sandbox answers is bounded, and an error says what it was.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{
+		"nothing":            "",
+		"no HTTP":            strings.Repeat("x", 1000),
+		"another status":     "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\ntext",
+		"a redirect":         "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+		"a large message":    "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\n\r\n\x00\x7f\xff\xff\xff",
+		"a large head":       "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 2<<20) + "\r\n\r\n",
+		"a stream that ends": "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\nContent-Length: 0\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := envdclient.New(func(context.Context, int) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() {
+					defer theirs.Close()
+					buffer := make([]byte, 1<<16)
+					_, _ = theirs.Read(buffer)
+					_, _ = io.WriteString(theirs, answer)
+				}()
+				return ours, nil
+			}, token)
+			defer client.Close()
+			if err := client.Run(t.Context(), envdclient.Shell("true")); err == nil || len(err.Error()) > 3000 {
+				t.Errorf("run: got %v, want a short error", err)
+			}
+			err := client.WriteFile(t.Context(), "/a", "me", strings.NewReader("text"), 4)
+			if fine := strings.HasPrefix(answer, "HTTP/1.1 200 OK\r\nContent"); (err == nil) != fine || err != nil && len(err.Error()) > 3000 {
+				t.Errorf("write: got %v, want a short error unless it says that it has", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// Bounds of the wait for what a template runs in its sandboxes.
+const (
+	readyDeadline    = 30 * time.Second
+	minReadyInterval = 20 * time.Millisecond
+	maxReadyInterval = time.Second
+)
+
+// onlySleeps matches a command that waits for nothing: here the wait would be in vain, since
+// what it is for was not measured on this machine.
+var onlySleeps = lazyregexp.New(`^\s*sleep\s+[0-9.]+[smhd]?\s*$`)
+
+// begin runs the start command of the sandbox's template, and waits until its ready command
+// succeeds, or for so long that there is no point in waiting further. The sandbox is used
+// also if they fail: otherwise one that broke them could not be resumed.
+func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
+	if spec.Template.Start == "" {
+		return nil
+	}
+	client := envdclient.New(r.Dial, spec.AccessToken)
+	defer client.Close()
+	err := client.Start(ctx, envdclient.Shell(spec.Template.Start))
+	if ready := spec.Template.Ready; err == nil && ready != "" && !onlySleeps().MatchString(ready) {
+		err = untilReady(ctx, r.Done(), func(ctx context.Context) error { return client.Run(ctx, envdclient.Shell(ready)) })
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case r.Err() != nil:
+		return fmt.Errorf("it ended while it ran the start command of its template: %w", r.Err())
+	case err != nil:
+		r.cloud.options.Logger.WarnContext(ctx, "the start command of the template failed, or was not ready in time: the sandbox is used as it is", "sandbox", spec.ID, "error", err)
+	}
+	return nil
+}
+
+// untilReady repeats a check until it succeeds. It returns the error of the last one if that
+// is not in time, or when gone is closed.
+func untilReady(ctx context.Context, gone <-chan struct{}, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
+	defer cancel()
+	for interval := minReadyInterval; ; interval = min(2*interval, maxReadyInterval) {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-time.After(interval):
+		case <-gone:
+			return err
+		case <-ctx.Done():
+			return err
+		}
+	}
+}

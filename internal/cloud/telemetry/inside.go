@@ -1,0 +1,83 @@
+package telemetry
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+)
+
+// The loggers inside a sandbox.
+const (
+	LoggerDaemon  = "envd"
+	LoggerProcess = "process" // commands
+	LoggerKernel  = "kernel"
+)
+
+// Inside appends a line of the daemon inside a sandbox, which is what a
+// [slog.JSONHandler] writes. Nothing in it is trusted: lines that are anything else are
+// dropped, and so are those that come too fast.
+func (r *Registry) Inside(id string, line []byte) {
+	if !r.admit(id) {
+		return
+	}
+	if e, ok := parse(line); ok {
+		r.Add(id, e)
+	}
+}
+
+// admit reports whether one more line from inside may be kept.
+func (r *Registry) admit(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.records[id]
+	if rec == nil || !rec.bucket.take() {
+		return false
+	}
+	if rec.bucket.refused > 0 {
+		r.addLocked(rec, rec.bucket.missing())
+	}
+	return true
+}
+
+// parse reads a line of slog. Only the server says when it is, and what a logger outside
+// says.
+func parse(line []byte) (Entry, bool) {
+	var all map[string]any
+	if err := json.Unmarshal(line, &all); err != nil {
+		return Entry{}, false
+	}
+	e := Entry{Logger: LoggerDaemon}
+	level, _ := all[slog.LevelKey].(string)
+	message, _ := all[slog.MessageKey].(string)
+	if err := e.Level.UnmarshalText([]byte(level)); err != nil || message == "" {
+		return Entry{}, false
+	}
+	e.Message = message
+	if name, _ := all[loggerKey].(string); name == LoggerProcess || name == LoggerKernel {
+		e.Logger = name
+	}
+	for _, known := range []string{slog.TimeKey, slog.LevelKey, slog.MessageKey, loggerKey, "timestamp", "message"} {
+		delete(all, known)
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		e.Fields = append(e.Fields, Field{name, text(all[name])})
+	}
+	return e, true
+}
+
+// text returns a value of JSON as the text of a field.
+func text(value any) string {
+	switch value := value.(type) {
+	case string:
+		return value
+	case map[string]any, []any:
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			return ""
+		}
+		return string(encoded)
+	}
+	return fmt.Sprint(value)
+}

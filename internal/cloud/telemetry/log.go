@@ -1,0 +1,168 @@
+package telemetry
+
+import (
+	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// Bounds of one entry. What is longer is shortened.
+const (
+	maxMessage = 4 << 10
+	maxFields  = 32
+	maxName    = 64
+	maxValue   = 2 << 10
+)
+
+// Entry is one entry of a log.
+type Entry struct {
+	Time    time.Time
+	Level   slog.Level
+	Logger  string
+	Message string
+	Fields  []Field
+}
+
+// Field is what an entry says besides its message.
+type Field struct{ Name, Value string }
+
+// bound shortens an entry to what a log takes. It copies its fields.
+func (e *Entry) bound() {
+	e.Logger, e.Message = clip.Text(e.Logger, maxName), clip.Text(e.Message, maxMessage)
+	fields := make([]Field, min(len(e.Fields), maxFields))
+	for i := range fields {
+		fields[i] = Field{clip.Text(e.Fields[i].Name, maxName), clip.Text(e.Fields[i].Value, maxValue)}
+	}
+	e.Fields = fields
+}
+
+// size returns the bytes that keeping an entry takes, approximately.
+func (e *Entry) size() int {
+	const entry, field = 96, 32
+	size := entry + len(e.Logger) + len(e.Message)
+	for _, f := range e.Fields {
+		size += field + len(f.Name) + len(f.Value)
+	}
+	return size
+}
+
+// log is the log of one sandbox, oldest entry first.
+type log struct {
+	entries []Entry
+	size    int
+	dropped int       // entries that there was no room for
+	gap     time.Time // of the latest of these
+}
+
+// add appends an entry. Each is later than the one before it, so that its time tells it
+// apart.
+func (l *log) add(e Entry) {
+	if n := len(l.entries); n > 0 && !e.Time.After(l.entries[n-1].Time) {
+		e.Time = l.entries[n-1].Time.Add(1)
+	}
+	l.entries = append(l.entries, e)
+	l.size += e.size()
+}
+
+// shrink drops the oldest entries until the log has at most size bytes.
+func (l *log) shrink(size int) {
+	drop := 0
+	for ; drop < len(l.entries) && l.size > size; drop++ {
+		l.size -= l.entries[drop].size()
+		l.gap = l.entries[drop].Time
+	}
+	clear(l.entries[:drop]) // their text is behind the slice, which goes on
+	l.entries = l.entries[drop:]
+	l.dropped += drop
+}
+
+// Query says which entries of a log are wanted.
+type Query struct {
+	From     time.Time  // not before it; zero: from the first
+	Until    time.Time  // before it; zero: to the last
+	Backward bool       // newest first, so that Limit keeps the newest
+	Level    slog.Level // at least
+	Search   string     // in the message, in any case
+	Limit    int        // at most so many; 0: any number
+	Whole    bool       // no entries of a millisecond that has others, which are left out
+}
+
+// maxFound bounds the bytes of the entries that are returned at once.
+const maxFound = 2 << 20
+
+// find returns the first entries that match, as many as it may. An entry in the place of
+// those that were dropped is among them.
+func (l *log) find(q Query) []Entry {
+	q.Search = strings.ToLower(q.Search)
+	found, size := []Entry{}, 0
+	for e := range l.all(q.Backward) {
+		if !q.matches(e) {
+			continue
+		}
+		size += e.size()
+		if len(found) > 0 && (len(found) == q.Limit || size > maxFound) {
+			if q.Whole {
+				return wholeMilliseconds(found, e.Time)
+			}
+			break
+		}
+		found = append(found, *e)
+	}
+	return found
+}
+
+// all iterates over all entries.
+func (l *log) all(backward bool) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		first := l.missing()
+		if !backward && first != nil && !yield(first) {
+			return
+		}
+		for i := range l.entries {
+			if backward {
+				i = len(l.entries) - 1 - i
+			}
+			if !yield(&l.entries[i]) {
+				return
+			}
+		}
+		if backward && first != nil {
+			yield(first)
+		}
+	}
+}
+
+// wholeMilliseconds returns the entries that are not of the same millisecond as the one
+// after them; if all are, it returns all: better some than none.
+func wholeMilliseconds(entries []Entry, next time.Time) []Entry {
+	next = next.Truncate(time.Millisecond)
+	for n := len(entries); n > 0; n-- {
+		if entries[n-1].Time.Before(next) {
+			return entries[:n]
+		}
+	}
+	return entries
+}
+
+func (q *Query) matches(e *Entry) bool {
+	switch {
+	case e.Time.Before(q.From), !q.Until.IsZero() && !e.Time.Before(q.Until), e.Level < q.Level:
+		return false
+	}
+	return q.Search == "" || strings.Contains(strings.ToLower(e.Message), q.Search)
+}
+
+// missing returns the entry for those that were dropped; nil if none were.
+func (l *log) missing() *Entry {
+	if l.dropped == 0 {
+		return nil
+	}
+	return &Entry{
+		Time: l.gap, Level: slog.LevelWarn, Logger: loggerTelemetry,
+		Message: fmt.Sprintf("%d earlier entries were dropped: the log of a sandbox holds %d MiB, and those of all %d", l.dropped, maxLog>>20, maxLogs>>20),
+	}
+}

@@ -1,0 +1,237 @@
+package telemetry
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// interval is how often sandboxes are measured, and how old a sample that is returned as
+// the current one may be.
+const interval = 5 * time.Second
+
+// Sample is what a sandbox used at a time.
+type Sample struct {
+	Time time.Time
+	// CPUPercent is the share of the processors that it may use, since the sample before;
+	// 0 in the first one.
+	CPUPercent float64
+	Memory     uint64 // bytes that cannot be reclaimed
+	Cache      uint64 // bytes of memory with copies of what is on disks
+	Disk       uint64 // bytes
+	DiskTotal  uint64 // bytes
+}
+
+// Measure returns what a sandbox uses now, and false if that cannot be found out.
+type Measure func() (engine.Usage, bool)
+
+// run is a time during which a sandbox runs.
+type run struct {
+	measure Measure
+
+	mu   sync.Mutex // one measurement at a time; never taken while Registry.mu is held
+	used time.Duration
+	at   time.Time // of used; zero before the first measurement
+}
+
+// sample measures the sandbox.
+func (r *run) sample(cpus float64) (Sample, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	usage, ok := r.measure()
+	if !ok {
+		return Sample{}, false
+	}
+	now := time.Now()
+	s := Sample{Time: now, Memory: usage.Memory, Cache: usage.Cache, Disk: usage.Disk, DiskTotal: usage.DiskTotal}
+	if passed := now.Sub(r.at); !r.at.IsZero() && passed > 0 {
+		share := (usage.CPU - r.used).Seconds() / passed.Seconds() / cpus
+		s.CPUPercent = math.Round(min(max(share, 0), 1)*10000) / 100
+	}
+	r.used, r.at = usage.CPU, now
+	return s, true
+}
+
+// series is the metrics of one sandbox.
+type series struct {
+	run      *run     // nil: it does not run
+	measured bool     // in this run
+	samples  []Sample // oldest first
+}
+
+// Run measures a sandbox from now on, until Rest or End.
+func (r *Registry) Run(id string, measure Measure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.records[id]
+	if rec == nil || rec.expiry != nil || r.closed {
+		return
+	}
+	r.restLocked(rec)
+	rec.series.run, rec.series.measured = &run{measure: measure}, false
+	if r.running++; r.running == 1 {
+		stop := make(chan struct{})
+		r.stop = stop
+		r.sampler.Go(func() { r.sampleAll(stop) })
+	}
+	select {
+	case r.begun <- struct{}{}:
+	default: // the goroutine has yet to look
+	}
+}
+
+// Rest stops to measure a sandbox, whose series stays.
+func (r *Registry) Rest(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.records[id]; rec != nil {
+		r.restLocked(rec)
+	}
+}
+
+func (r *Registry) restLocked(rec *record) {
+	if rec.series.run == nil {
+		return
+	}
+	rec.series.run = nil
+	if r.running--; r.running == 0 {
+		close(r.stop)
+	}
+}
+
+// sampleAll measures all sandboxes that run until stop is closed: each one when it begins
+// to, and then again and again.
+func (r *Registry) sampleAll(stop chan struct{}) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		all := false
+		select {
+		case <-stop:
+			return
+		case <-r.begun:
+		case <-tick.C:
+			all = true
+		}
+		for rec, now := range r.due(all) {
+			r.sample(rec, now)
+		}
+	}
+}
+
+// due returns what runs, or only what has not been measured since it does.
+func (r *Registry) due(all bool) map[*record]*run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	due := map[*record]*run{}
+	for _, rec := range r.records {
+		if rec.series.run != nil && (all || !rec.series.measured) {
+			due[rec] = rec.series.run
+		}
+	}
+	return due
+}
+
+// sample adds a sample to the series of a sandbox, if it is still in that run.
+func (r *Registry) sample(rec *record, now *run) {
+	s, ok := now.sample(r.options.CPUs)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec.series.run == now {
+		rec.series.add(s)
+	}
+}
+
+// Metrics returns the samples of a sandbox from one time to another, both included. While
+// it runs, its latest sample is at most 5 seconds old.
+func (r *Registry) Metrics(id string, from, until time.Time) []Sample {
+	r.refresh(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := []Sample{}
+	if rec := r.records[id]; rec != nil {
+		for _, s := range rec.series.samples {
+			if !s.Time.Before(from) && !s.Time.After(until) {
+				found = append(found, s)
+			}
+		}
+	}
+	return found
+}
+
+// Latest returns the latest sample of a sandbox, and false if there is none. While it
+// runs, that is at most 5 seconds old.
+func (r *Registry) Latest(id string) (Sample, bool) {
+	r.refresh(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.records[id]
+	if rec == nil || len(rec.series.samples) == 0 {
+		return Sample{}, false
+	}
+	return rec.series.samples[len(rec.series.samples)-1], true
+}
+
+// refresh measures a sandbox that runs and whose latest sample is too old.
+func (r *Registry) refresh(id string) {
+	r.mu.Lock()
+	rec := r.records[id]
+	var now *run
+	if rec != nil && rec.series.stale() {
+		now = rec.series.run
+	}
+	r.mu.Unlock()
+	if now != nil {
+		r.sample(rec, now)
+	}
+}
+
+// stale reports whether a sandbox runs and has no current sample.
+func (s *series) stale() bool {
+	return s.run != nil && (!s.measured || time.Since(s.samples[len(s.samples)-1].Time) > interval)
+}
+
+// maxSamples bounds a series.
+const maxSamples = 4096
+
+// steps says how far apart samples are that are older than an age, at least.
+var steps = []struct{ age, step time.Duration }{
+	{24 * time.Hour, 30 * time.Minute}, {12 * time.Hour, 5 * time.Minute}, {6 * time.Hour, 2 * time.Minute}, {time.Hour, 30 * time.Second},
+}
+
+func (s *series) add(sample Sample) {
+	s.samples, s.measured = append(s.samples, sample), true
+	if len(s.samples) > maxSamples {
+		s.thin(sample.Time)
+	}
+}
+
+// thin makes room: of the older samples it keeps one in a while, and if that is not
+// enough, it drops the oldest.
+func (s *series) thin(now time.Time) {
+	var last time.Time
+	s.samples = slices.DeleteFunc(s.samples, func(one Sample) bool {
+		if step := stepAt(now.Sub(one.Time)); !last.IsZero() && one.Time.Truncate(step).Equal(last.Truncate(step)) {
+			return true
+		}
+		last = one.Time
+		return false
+	})
+	const enough = maxSamples * 3 / 4
+	s.samples = slices.Delete(s.samples, 0, max(0, len(s.samples)-enough))
+}
+
+func stepAt(age time.Duration) time.Duration {
+	for _, s := range steps {
+		if age > s.age {
+			return s.step
+		}
+	}
+	return 1
+}

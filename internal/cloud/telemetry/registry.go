@@ -1,0 +1,198 @@
+package telemetry
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Bounds of the logs.
+const (
+	maxLog  = 8 << 20   // bytes of one
+	maxLogs = 128 << 20 // bytes of all
+	kept    = time.Hour // after the end of the sandbox
+)
+
+// loggerTelemetry is the logger of what this package itself says.
+const loggerTelemetry = "log"
+
+// Options configure a [Registry]. The zero value is usable.
+type Options struct {
+	CPUs float64 // that a sandbox may use, which is 100 percent; 0: 1
+}
+
+// Registry keeps the logs and metrics of all sandboxes of a cloud. It is safe for
+// concurrent use. Call Close to end it.
+type Registry struct {
+	options Options
+
+	mu      sync.Mutex
+	closed  bool
+	records map[string]*record
+	ended   []string // those of records whose sandbox has ended, in that order
+	size    int      // of all logs
+
+	running int            // records that are measured, by a goroutine unless there are none
+	begun   chan struct{}  // another one is
+	stop    chan struct{}  // ends the goroutine
+	sampler sync.WaitGroup // the goroutine
+}
+
+// record is what is kept of one sandbox. Registry.mu guards it.
+type record struct {
+	log    log
+	bucket bucket
+	expiry *time.Timer // nil until the sandbox has ended
+	series series
+}
+
+// New returns a registry without sandboxes.
+func New(o Options) *Registry {
+	if o.CPUs <= 0 {
+		o.CPUs = 1
+	}
+	return &Registry{options: o, records: map[string]*record{}, begun: make(chan struct{}, 1)}
+}
+
+// Open begins the log and the series of a sandbox, or continues them.
+func (r *Registry) Open(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed && r.records[id] == nil {
+		r.records[id] = &record{bucket: bucket{left: burst, at: time.Now()}}
+	}
+}
+
+// End says that a sandbox has ended. Its series goes, and an hour later its log.
+func (r *Registry) End(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.records[id]
+	if rec == nil || rec.expiry != nil || r.closed {
+		return
+	}
+	r.restLocked(rec)
+	rec.series = series{}
+	r.ended = append(r.ended, id)
+	rec.expiry = time.AfterFunc(kept, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.removeLocked(id)
+	})
+}
+
+// removeLocked forgets a sandbox that has ended.
+func (r *Registry) removeLocked(id string) {
+	rec := r.records[id]
+	if rec == nil {
+		return
+	}
+	rec.expiry.Stop()
+	r.size -= rec.log.size
+	delete(r.records, id)
+	r.ended = slices.DeleteFunc(r.ended, func(other string) bool { return other == id })
+}
+
+// Close forgets all sandboxes and waits for the goroutine that measures them. What is
+// called later does nothing.
+func (r *Registry) Close() {
+	r.mu.Lock()
+	r.closed = true
+	for _, rec := range r.records {
+		r.restLocked(rec)
+		if rec.expiry != nil {
+			rec.expiry.Stop()
+		}
+	}
+	r.records, r.ended, r.size = map[string]*record{}, nil, 0
+	r.mu.Unlock()
+	r.sampler.Wait()
+}
+
+// Logs returns the entries of a sandbox's log that match, and false if there is no log.
+func (r *Registry) Logs(id string, q Query) ([]Entry, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec := r.records[id]
+	if rec == nil {
+		return nil, false
+	}
+	return rec.log.find(q), true
+}
+
+// Add appends an entry to the log of a sandbox, and does nothing if there is none. Its time
+// is now.
+func (r *Registry) Add(id string, e Entry) {
+	e.bound()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.records[id]; rec != nil {
+		r.addLocked(rec, e)
+	}
+}
+
+func (r *Registry) addLocked(rec *record, e Entry) {
+	e.Time = time.Now()
+	r.size -= rec.log.size
+	rec.log.add(e)
+	rec.log.shrink(maxLog)
+	r.size += rec.log.size
+	for r.size > maxLogs {
+		if len(r.ended) > 0 {
+			r.removeLocked(r.ended[0])
+			continue
+		}
+		r.halveLocked()
+	}
+}
+
+// halveLocked drops half of the largest log.
+func (r *Registry) halveLocked() {
+	var largest *record
+	for _, rec := range r.records {
+		if largest == nil || rec.log.size > largest.log.size {
+			largest = rec
+		}
+	}
+	r.size -= largest.log.size
+	largest.log.shrink(largest.log.size / 2)
+	r.size += largest.log.size
+}
+
+// Bounds of what comes from inside one sandbox: entries a second, and at once.
+const (
+	rate  = 500
+	burst = 4000
+)
+
+// bucket bounds how often something happens.
+type bucket struct {
+	left    float64
+	at      time.Time
+	refused int // since the last time that it was not
+}
+
+// take reports whether it may happen now.
+func (b *bucket) take() bool {
+	now := time.Now()
+	b.left = min(burst, b.left+now.Sub(b.at).Seconds()*rate)
+	b.at = now
+	if b.left < 1 {
+		b.refused++
+		return false
+	}
+	b.left--
+	return true
+}
+
+// missing returns the entry for what was refused, which counts anew from then on.
+func (b *bucket) missing() Entry {
+	e := Entry{
+		Level: slog.LevelWarn, Logger: loggerTelemetry,
+		Message: fmt.Sprintf("%d entries from inside the sandbox were dropped: they came faster than %d a second", b.refused, rate),
+	}
+	b.refused = 0
+	return e
+}

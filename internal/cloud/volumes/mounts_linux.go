@@ -1,0 +1,169 @@
+package volumes
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// mounts are the file systems of volumes with a size. They are mounted in a mount
+// namespace of their own, which one thread of this process has, and which ends with that
+// thread: however this process dies, no mount is left, and no loop device. (Mounts that
+// are attached nowhere would end with it, too, but Linux only clones those for sandboxes
+// from 6.15 on.) The zero value is usable, and safe for concurrent use.
+type mounts struct {
+	mu    sync.Mutex
+	calls chan func() // to the thread; nil: there is none yet
+	ended chan struct{}
+}
+
+// do calls a function on the thread that is in the namespace.
+func (m *mounts) do(f func() error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calls == nil {
+		calls, ended, began := make(chan func()), make(chan struct{}), make(chan error)
+		go serve(calls, ended, began)
+		if err := <-began; err != nil {
+			return err
+		}
+		m.calls, m.ended = calls, ended
+	}
+	var err error
+	done := make(chan struct{})
+	m.calls <- func() {
+		defer close(done)
+		err = f()
+	}
+	<-done
+	return err
+}
+
+// serve makes calls in a new mount namespace.
+func serve(calls <-chan func(), ended chan<- struct{}, began chan<- error) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		// The main thread does not end with a goroutine, and /proc/self shows its
+		// namespace. While it is locked here, another goroutine gets another thread.
+		defer runtime.UnlockOSThread()
+		another := make(chan error)
+		go serve(calls, ended, another)
+		began <- <-another
+		return
+	}
+	// The thread is never unlocked, so it ends with this goroutine.
+	defer close(ended)
+	err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS))
+	if err == nil {
+		// What is mounted and unmounted outside is so here, but not the other way round.
+		err = os.NewSyscallError("mount", unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""))
+	}
+	if err != nil {
+		began <- fmt.Errorf("make a mount namespace (which takes CAP_SYS_ADMIN): %w", err)
+		return
+	}
+	began <- nil
+	for call := range calls {
+		call()
+	}
+}
+
+// mount mounts the file system in an image at a directory, and returns its root, which
+// unmount closes.
+func (m *mounts) mount(image, at string) (root *os.File, err error) {
+	device, err := attach(image)
+	if err != nil {
+		return nil, err
+	}
+	defer device.Close() // the mount has it from now on, and frees it at its end
+	err = m.do(func() error {
+		// With discard, what is removed in the volume takes no space outside either.
+		if err := unix.Mount(device.Name(), at, imageType, unix.MS_NOSUID|unix.MS_NODEV, "discard"); err != nil {
+			return &fs.PathError{Op: "mount " + device.Name(), Path: at, Err: err}
+		}
+		if root, err = os.OpenFile(at, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0); err != nil {
+			return errors.Join(err, unix.Unmount(at, unix.MNT_DETACH))
+		}
+		return nil
+	})
+	return root, err
+}
+
+// clone returns another mount of a directory of a mounted file system, which is attached
+// nowhere.
+func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
+	err = m.do(func() error {
+		fd, err := unix.OpenTree(int(root.Fd()), name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return &fs.PathError{Op: "clone the mount of", Path: name, Err: err}
+		}
+		clone = os.NewFile(uintptr(fd), name)
+		return nil
+	})
+	return clone, err
+}
+
+// unmount undoes mount. What still uses the file system, such as a sandbox that is just
+// ending, keeps it until it no longer does.
+func (m *mounts) unmount(root *os.File, at string) error {
+	_ = root.Close() // only reads and writes of files can fail
+	return m.do(func() error {
+		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
+			return &fs.PathError{Op: "unmount", Path: at, Err: err}
+		}
+		return nil
+	})
+}
+
+// end ends the thread and the namespace. It may be called twice.
+func (m *mounts) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.calls != nil {
+		close(m.calls)
+		<-m.ended
+		m.calls = nil
+	}
+}
+
+// loopAttempts is how often another process may take the loop device that was free.
+const loopAttempts = 100
+
+// attach makes an image a loop device, which is freed with its last use.
+func attach(image string) (*os.File, error) {
+	file, err := os.OpenFile(image, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("this machine has no loop devices, or denies them to this process: %w", err)
+	}
+	defer control.Close()
+	for range loopAttempts {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("find a free loop device: %w", err)
+		}
+		device, err := os.OpenFile(fmt.Sprintf("/dev/loop%d", n), os.O_RDWR, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open a free loop device: %w", err)
+		}
+		config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
+		copy(config.Info.File_name[:len(config.Info.File_name)-1], image) // for losetup
+		if err = unix.IoctlLoopConfigure(int(device.Fd()), &config); err == nil {
+			return device, nil
+		}
+		_ = device.Close() // only reads and writes of files can fail
+		if !errors.Is(err, unix.EBUSY) {
+			return nil, fmt.Errorf("make a loop device of %s: %w", image, err)
+		}
+	}
+	return nil, errors.New("find a free loop device: other processes take them all")
+}

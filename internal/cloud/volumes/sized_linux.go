@@ -1,0 +1,139 @@
+package volumes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+const (
+	// mountName is the directory at which the file system of a volume is mounted.
+	mountName = "mount"
+	imageType = "ext4"
+)
+
+// CheckSize reports, as an error that matches [ErrNoSize], why new volumes could not have
+// the size of the options: it tries with one.
+func (r *Registry) CheckSize(ctx context.Context) (err error) {
+	if r.size == 0 {
+		return nil
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("%w: %w", ErrNoSize, err)
+		}
+	}()
+	switch {
+	case os.Geteuid() != 0:
+		return errors.New("only root can mount file systems: run as root, or leave the size of volumes out")
+	case r.ids.one:
+		return errors.New("sandboxes have a single id here, which is no id of a file system's own: leave the size of volumes out")
+	case r.size < MinSize:
+		return fmt.Errorf("%d bytes are too few for a file system: a volume has at least %d MiB", r.size, MinSize>>20)
+	}
+	dir, err := r.store.NewDir()
+	if err != nil {
+		return err
+	}
+	v := &volume{dir: dir, size: r.size}
+	err = makeImage(ctx, dir, r.size)
+	if err == nil {
+		_, err = r.enter(v)
+	}
+	return errors.Join(err, r.leave(v), r.store.Discard(dir))
+}
+
+// makeImage makes the file system of a new volume, and the directory to mount it at. The
+// file takes up space only where something was written.
+func makeImage(ctx context.Context, dir string, size int64) error {
+	program, err := findProgram("mkfs." + imageType)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(dir, mountName), 0o700); err != nil {
+		return err
+	}
+	image := filepath.Join(dir, imageName)
+	file, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
+		return err
+	}
+	// Nothing is reserved for root, whose rights the content API has.
+	command := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(output))
+	}
+	return nil
+}
+
+// findProgram finds a program of the system administrator, whose directories need not be
+// among those of PATH.
+func findProgram(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("there is no %s: install e2fsprogs", name)
+}
+
+// enter returns the directory that has what is in a volume. That of a volume with a size
+// is mounted now, unless it is already, and stays so until leave.
+func (r *Registry) enter(v *volume) (string, error) {
+	if v.size == 0 {
+		return v.dir, nil
+	}
+	v.mounting.Lock()
+	defer v.mounting.Unlock()
+	if v.root == nil {
+		at := filepath.Join(v.dir, mountName)
+		root, err := r.mounts.mount(filepath.Join(v.dir, imageName), at)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", ErrNoSize, err)
+		}
+		v.root = root
+		if err := r.makeDirectories(rootOf(v)); err != nil {
+			v.root = nil
+			return "", errors.Join(err, r.mounts.unmount(root, at))
+		}
+		r.sweep(context.Background(), v, rootOf(v))
+	}
+	return rootOf(v), nil
+}
+
+// rootOf returns the path that leads to the root of a mounted file system, although it is
+// in a mount namespace that no other thread has.
+func rootOf(v *volume) string { return fmt.Sprintf("/proc/self/fd/%d", v.root.Fd()) }
+
+// leave unmounts what enter mounted. The volume must not be in use.
+func (r *Registry) leave(v *volume) error {
+	v.mounting.Lock()
+	defer v.mounting.Unlock()
+	if v.root == nil {
+		return nil
+	}
+	root := v.root
+	v.root = nil
+	return r.mounts.unmount(root, filepath.Join(v.dir, mountName))
+}
+
+// clone returns a mount of what is in a volume with a size, for a sandbox.
+func (r *Registry) clone(v *volume) (*os.File, error) {
+	v.mounting.Lock()
+	defer v.mounting.Unlock()
+	if v.root == nil {
+		return nil, os.ErrClosed
+	}
+	return r.mounts.clone(v.root, filesName)
+}

@@ -1,0 +1,213 @@
+package volumes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// sized returns the volumes of a store, new ones of that size, or skips the test where
+// there are none.
+func sized(t *testing.T, s *store.Store, size int64) *Registry {
+	t.Helper()
+	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Size: size})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := r.CheckSize(t.Context()); err != nil {
+		t.Skipf("volumes with a size do not work here: %v", err)
+	}
+	return r
+}
+
+// zeros returns a reader of n bytes.
+func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
+
+type zero struct{}
+
+func (zero) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func put(t *testing.T, r *Registry, id, name string, n int64) error {
+	t.Helper()
+	c, err := r.Open(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.Write(name, zeros(n), Attributes{}, true)
+	return err
+}
+
+// A volume with a size holds no more than that, and goes on as it was when space is free
+// again.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	r := sized(t, s, MinSize)
+	v := create(t, r, "1", "small")
+	if err := put(t, r, v.ID, "first", MinSize/4); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t, r, v.ID, "second", MinSize); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("more than the size: got error %v, want %v", err, syscall.ENOSPC)
+	}
+	if err := put(t, r, v.ID, "third", MinSize/4); err != nil {
+		t.Errorf("what fits after it: %v", err)
+	}
+	c, err := r.Open(v.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	entries, err := c.List(t.Context(), "/", 1)
+	if err != nil || len(entries) != 2 {
+		t.Errorf("got %v and error %v, want the two files that fit, and nothing of the file system's own", entries, err)
+	}
+}
+
+// Volumes with and without a size are in one store, and stay what they are whatever the
+// next process wants for new ones.
+func TestSizeStays(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	bounded := sized(t, s, MinSize)
+	create(t, bounded, "1", "small")
+	write(t, bounded, "1", "kept", "text")
+	mode := uint32(0o1777)
+	c, err := bounded.Open("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.SetAttributes("/", Attributes{Mode: &mode}); err != nil {
+		t.Error(err)
+	}
+	c.Close()
+	if err := errors.Join(bounded.Close(), bounded.Close()); err != nil { // twice
+		t.Fatal(err)
+	}
+	wantNoDevice(t, dir)
+
+	unbounded := sized(t, s, 0)
+	create(t, unbounded, "2", "large")
+	wantFile(t, unbounded, "1", "kept", "text")
+	if c, err = unbounded.Open("1"); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if e, err := c.Stat("/"); err != nil || e.Mode != mode || e.Owner != DefaultOwner {
+		t.Errorf("the root after a restart: got %+v and error %v, want mode %#o of %v", e, err, mode, DefaultOwner)
+	}
+	if err := put(t, unbounded, "2", "file", 2*MinSize); err != nil {
+		t.Errorf("a volume without a size: %v", err)
+	}
+	if err := put(t, unbounded, "1", "file", 2*MinSize); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("a volume with a size: got error %v, want %v", err, syscall.ENOSPC)
+	}
+	found, err := Survey(t.Context(), dir)
+	if err != nil || found.Count != 2 || found.Sized != 1 || found.Bytes < 2*MinSize {
+		t.Errorf("got %+v and error %v, want two volumes, one of them with a size", found, err)
+	}
+}
+
+// No mount of a volume is to be seen outside, and nothing of it is left of a deleted one.
+func TestSizeLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := sized(t, openStore(t, dir), MinSize)
+	create(t, r, "1", "a")
+	held, release, err := r.Hold("1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(text, []byte(dir)) {
+		t.Errorf("got mounts %s and error %v, want none in %s", text, err, dir)
+	}
+	clone, err := held.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(clone.Fd()), &stat); err != nil || stat.Uid != DefaultOwner.UID {
+		t.Errorf("the clone: got %+v and error %v, want the directory with the files", stat, err)
+	}
+	if err := clone.Close(); err != nil {
+		t.Error(err)
+	}
+	release()
+	if err := r.Delete("1", never); err != nil {
+		t.Fatal(err)
+	}
+	wantNoDevice(t, dir)
+	if left, err := filepath.Glob(filepath.Join(dir, "files", "*")); err != nil || len(left) > 0 {
+		t.Errorf("got %v and error %v, want nothing of the deleted volume", left, err)
+	}
+}
+
+// wantNoDevice waits until no file in a directory is a loop device any longer: the last
+// use of a file system ends a moment after it was unmounted.
+func wantNoDevice(t *testing.T, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left := devices(t, dir)
+		if len(left) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Errorf("got the loop devices %v, want none of %s", left, dir)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func devices(t *testing.T, dir string) (left []string) {
+	t.Helper()
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(text), dir) {
+			left = append(left, fmt.Sprintf("%s: %s", file, bytes.TrimSpace(text)))
+		}
+	}
+	return left
+}
+
+func TestSizeRefused(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]Options{"one id": {OneID: true, Size: MinSize}, "too small": {Size: MinSize - 1}} {
+		o.Store = openStore(t, t.TempDir())
+		r := New(o)
+		if err := r.CheckSize(t.Context()); !errors.Is(err, ErrNoSize) {
+			t.Errorf("%s: got error %v, want %v", name, err, ErrNoSize)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// peak returns the most memory that a process has used.
+func peak(t *testing.T, pid int) int64 {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kilobytes int64
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// TestLarge: 256 MiB go into a volume, into a pause and out of both, and the server holds
+// none of it in memory.
+func TestLarge(t *testing.T) {
+	t.Parallel()
+	const size = 256 << 20
+	ctx := t.Context()
+	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
+	client, err := sandbox.NewClient(append(server.options(), sandbox.WithVolumeURL(server.url))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	sb, err := client.Create(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := peak(t, server.pid())
+	volume, err := client.Volumes.Create(ctx, "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := volume.WriteFrom(ctx, "large", io.LimitReader(zeros{}, size), nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := volume.Open(ctx, "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, r)
+	if err := errors.Join(err, r.Close(), r.Close()); n != size || err != nil { // twice
+		t.Errorf("got %d bytes and error %v, want %d", n, err, size)
+	}
+	run(t, sb, fmt.Sprintf("head -c %d /dev/urandom > big; sha256sum big > sum", size))
+	if err := errors.Join(sb.Pause(ctx, &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}), sb.Resume(ctx, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, sb, "sha256sum -c sum"); got != "big: OK\n" {
+		t.Errorf("after the pause: got %q, want the file", got)
+	}
+	if grown := peak(t, server.pid()) - before; grown > size/4 {
+		t.Errorf("the server needed %d MiB more, want it to hold nothing of the %d MiB", grown>>20, size>>20)
+	}
+	if err := errors.Join(sb.Close(), sb.Close()); err != nil {
+		t.Error(err)
+	}
+	server.stop(t)
+}
+
+// TestPauseCancelled: a caller that gives up a pause does not know how far it came. The
+// sandbox is running or paused, with all its files, and its handle resumes it.
+func TestPauseCancelled(t *testing.T) {
+	t.Parallel()
+	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
+	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
+		sb, err := sandbox.Create(t.Context(), server.options()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, sb, "head -c 20000000 /dev/urandom > big; sha256sum big > sum; (sleep 5000 &)")
+		for range 4 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(100*time.Millisecond))))
+			err := sb.Pause(ctx, &sandbox.PauseParams{Mode: mode})
+			cancel()
+			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: got error %v, want %v", mode, err, context.DeadlineExceeded)
+			}
+			if err := sb.Resume(t.Context(), nil); err != nil {
+				t.Fatalf("%s: resume: %v", mode, err)
+			}
+			if got := run(t, sb, "sha256sum -c sum"); got != "big: OK\n" {
+				t.Errorf("%s: got %q, want the file", mode, got)
+			}
+			if info, err := sb.Info(t.Context()); err != nil || info.State != api.StateRunning {
+				t.Errorf("%s: got %+v and error %v, want it to run", mode, info, err)
+			}
+		}
+		if got := run(t, sb, sleepers); mode == sandbox.PauseFull && got != "1\n" {
+			t.Errorf("got %s processes that went on, want 1", got)
+		}
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	server.stop(t)
+}

@@ -1,0 +1,234 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/sandbox/template"
+)
+
+// builder builds with the Go builder, and keeps the log.
+type builder struct {
+	client *sandbox.Client
+	dir    string
+	log    []string
+}
+
+func newBuilder(t *testing.T) *builder {
+	t.Helper()
+	client, err := sandbox.NewClient(sandboxtest.New(t).Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	return &builder{client: client, dir: t.TempDir()}
+}
+
+func (b *builder) write(t *testing.T, name, text string, mode fs.FileMode) {
+	t.Helper()
+	path := filepath.Join(b.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *builder) build(t *testing.T, name string, d template.Definition) (*template.Built, error) {
+	t.Helper()
+	b.log = nil
+	built, err := template.Build(t.Context(), b.client.API(), name, d, &template.BuildParams{
+		Dir: b.dir, Log: func(e *api.BuildLogEntry) { b.log = append(b.log, e.Message) },
+	})
+	if err != nil && built != nil {
+		t.Logf("log of %s:\n%s", name, strings.Join(b.log, "\n"))
+	}
+	return built, err
+}
+
+func (b *builder) must(t *testing.T, name string, d template.Definition) *template.Built {
+	t.Helper()
+	built, err := b.build(t, name, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return built
+}
+
+// said reports whether a line of the log has a text.
+func (b *builder) said(text string) bool {
+	return slices.ContainsFunc(b.log, func(line string) bool { return strings.Contains(line, text) })
+}
+
+// run runs a command in a sandbox of a template and returns what it prints.
+func (b *builder) run(t *testing.T, name, command string) string {
+	t.Helper()
+	sb, err := b.client.Create(t.Context(), sandbox.WithTemplate(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	result, err := sb.Commands.Run(t.Context(), command, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Stdout
+}
+
+func TestTemplateWithEveryStep(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	b.write(t, "app/main.sh", "#!/bin/sh\necho main $GREETING\n", 0o755)
+	b.write(t, "app/data/one.txt", "one\n", 0o644)
+	b.write(t, "app/data/skipped.log", "no\n", 0o644)
+	b.write(t, "two.txt", "two\n", 0o600)
+	b.write(t, ".dockerignore", "**/*.log\n", 0o644)
+	if err := os.Symlink("main.sh", filepath.Join(b.dir, "app", "link")); err != nil {
+		t.Fatal(err)
+	}
+	d := template.FromBase().
+		User("root").
+		MakeDir("/srv/app", &template.MakeDirParams{Mode: 0o755}).
+		Workdir("/srv/app").
+		Copy("app", ".", nil).
+		Copy("*.txt", "texts/", &template.CopyParams{User: "user", Mode: 0o640}).
+		Env(map[string]string{"GREETING": "hello"}).
+		Env(map[string]string{"MORE": "$GREETING there"}).
+		Run("echo $MORE > said", nil).
+		Rename("said", "kept", nil).
+		Symlink("/srv/app/kept", "/srv/app/again", nil).
+		Run("touch gone", nil).
+		Remove("gone", &template.RemoveParams{Force: true}).
+		Run("chown -R user .", nil).
+		User("user")
+	first := b.must(t, "every:v1", d)
+	if !slices.Equal(first.Tags, []string{"v1"}) || !b.said(`uploaded "app"`) {
+		t.Errorf("built %+v with the log %q", first, b.log)
+	}
+	got := b.run(t, "every:v1", `pwd; whoami; ls; ls data; ./link; cat again; stat -c '%a %U' texts/two.txt; cat texts/two.txt`)
+	want := "/srv/app\nuser\nagain\ndata\nkept\nlink\nmain.sh\ntexts\none.txt\nmain hello\nhello there\n640 user\ntwo\n"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	// The same again is neither uploaded nor run.
+	b.must(t, "every:v2", d)
+	if !b.said(`"app" is there already`) || !b.said("CACHED") {
+		t.Errorf("the second time: log %q", b.log)
+	}
+	// A change is seen, and what stands on a template begins with what it has.
+	b.write(t, "app/data/one.txt", "changed\n", 0o644)
+	b.must(t, "every:v2", d)
+	b.must(t, "child", template.FromTemplate("every:v2").Run("echo child >> data/one.txt", nil))
+	if got, want := b.run(t, "child", "pwd; cat data/one.txt; echo $MORE"), "/srv/app\nchanged\nchild\nhello there\n"; got != want {
+		t.Errorf("child: got %q, want %q", got, want)
+	}
+	if got, want := b.run(t, "every:v1", "cat data/one.txt"), "one\n"; got != want {
+		t.Errorf("the first build: got %q, want %q", got, want)
+	}
+}
+
+func TestTemplateThatStarts(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	b.must(t, "web", template.FromBase().
+		Run("echo served > index.html", nil).
+		Start("exec python3 -m http.server 8000", template.WaitPort(8000)))
+	if got := b.run(t, "web", "curl -s http://localhost:8000/index.html"); got != "served\n" {
+		t.Errorf("got %q, want served", got)
+	}
+}
+
+func TestTemplateThatFails(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	_, err := b.build(t, "broken", template.FromBase().Run("true", nil).Run("echo the reason >&2; exit 3", nil))
+	failed, ok := errors.AsType[*template.BuildError](err)
+	if !ok {
+		t.Fatalf("got %v, want a *BuildError", err)
+	}
+	if failed.Step != "2" || failed.Instruction != "RUN echo the reason >&2; exit 3" || !b.said("the reason") {
+		t.Errorf("got step %q, instruction %q and log %q", failed.Step, failed.Instruction, b.log)
+	}
+	if _, err := b.client.API().Templates.Resolve(t.Context(), "broken"); !errors.Is(err, api.ErrNotFound) {
+		t.Errorf("its name: got %v, want ErrNotFound", err)
+	}
+	for name, d := range map[string]template.Definition{
+		"debian": template.FromImage("debian:stable", nil), "nowhere": template.FromTemplate("nowhere"),
+	} {
+		if _, err := b.build(t, "x", d); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("from %s: got %v, want an error that names it", name, err)
+		}
+	}
+}
+
+// A Dockerfile, as it may be found anywhere, with what only this package does.
+func TestTemplateOfADockerfile(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	b.write(t, "requirements.txt", "none\n", 0o644)
+	d := template.FromDockerfile(strings.NewReader(`ARG IMAGE=e2bdev/base:latest
+FROM ${IMAGE} AS only
+ARG APP=/srv/app VERSION
+ENV NAME="a name" \
+    PATH=$PATH:/srv/bin
+WORKDIR ${APP}
+COPY --chmod=600 requirements.txt ${APP}/list.txt
+COPY <<EOF settings
+name=$NAME cost=\$5
+EOF
+RUN <<EOF
+set -e
+echo version $VERSION > version
+whoami > builder
+EOF
+RUN ["/bin/sh", "-c", "echo 'a list' > list"]
+EXPOSE 80
+HEALTHCHECK NONE
+`), &template.DockerfileParams{Args: map[string]string{"VERSION": "7"}})
+	if diff := d.Warnings(); len(diff) != 1 || !strings.Contains(diff[0], "HEALTHCHECK") {
+		t.Errorf("warnings: got %q", diff)
+	}
+	b.must(t, "docker", d)
+	if !b.said("HEALTHCHECK") {
+		t.Errorf("the log %q has no warning", b.log)
+	}
+	// The profile of a login shell sets PATH again.
+	got := b.run(t, "docker", "pwd; whoami; cat settings version builder list; stat -c '%a %U' list.txt; echo $NAME; tr '\\0' '\\n' </proc/$$/environ | grep ^PATH= | grep -o /srv/bin")
+	const want = "/srv/app\nuser\nname=a name cost=$5\nversion 7\nroot\na list\n600 root\na name\n/srv/bin\n"
+	// Where sandboxes have one account only, root is another name of it.
+	if only := strings.ReplaceAll(want, "root", "user"); got != want && (got != only || b.run(t, "docker", "id -u root") != b.run(t, "docker", "id -u user")) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// Whoever stops waiting has not stopped the build, and can wait again.
+func TestTemplateThatIsWaitedForTwice(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	api := b.client.API()
+	started, err := template.Start(t.Context(), api, "slow", template.FromBase().Run("sleep 1; echo done > file", nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &template.Built{TemplateID: started.TemplateID, BuildID: started.BuildID}
+	deadline := time.Now().Add(time.Minute)
+	if err := template.Wait(t.Context(), api, again, nil); err != nil || time.Now().After(deadline) {
+		t.Fatal(err)
+	}
+	if got := b.run(t, "slow", "cat file"); got != "done\n" {
+		t.Errorf("got %q, want done", got)
+	}
+}

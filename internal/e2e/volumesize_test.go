@@ -1,0 +1,109 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/pinned"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// needLoopDevices skips a test where no file system in a file can be mounted.
+func needLoopDevices(t *testing.T) {
+	t.Helper()
+	cloud, err := local.Start(t.Context(), local.WithVolumeSize(volumeSize))
+	if err != nil {
+		if os.Geteuid() != 0 && strings.Contains(err.Error(), "only root") {
+			t.Skip(err) // which is what it has to be
+		}
+		pinned.Skip(t, "volumes with a size: %v", err)
+	}
+	if err := cloud.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestVolumeSize: a volume with a size is full for sandboxes and for the content API when
+// it is, shares what is in it, and leaves no mount and no loop device, also when the
+// server is killed. What is in it is there again, for a server that bounds none, too.
+func TestVolumeSize(t *testing.T) {
+	t.Parallel()
+	needLoopDevices(t)
+	ctx := t.Context()
+	state := filepath.Join(t.TempDir(), "state")
+	before := startServer(t, stateVariable+"="+state, boundedVariable+"=1")
+	client, err := sandbox.NewClient(append(before.options(), sandbox.WithVolumeURL(before.url))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	volume, err := client.Volumes.Create(ctx, "small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb, err := client.Create(ctx, sandbox.WithVolume("small", "/small"), sandbox.WithVolume("small", "/again"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, sb, "id -u > /small/kept; ln -s kept /small/link; mkdir /small/mine")
+	if got, want := run(t, sb, "ls -A /again; stat -c %U /again/kept; head -c 32M /dev/zero > /small/large || echo full; rm /again/large"), "kept\nlink\nmine\nuser\nfull\n"; got != want {
+		t.Errorf("in the sandbox: got %q, want %q", got, want)
+	}
+	if err := volume.WriteFrom(ctx, "large", io.LimitReader(zeros{}, 2*volumeSize), nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("from outside: got error %v, want %v", err, syscall.ENOSPC)
+	}
+	if err := volume.WriteFrom(ctx, "half", io.LimitReader(zeros{}, volumeSize/2), nil); err != nil {
+		t.Errorf("what fits: %v", err)
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(mounts, []byte(state)) {
+		t.Errorf("got mounts %s and error %v, want none of %s", mounts, err, state)
+	}
+	if len(loopDevices(t, state)) != 1 {
+		t.Errorf("got %v, want one loop device", loopDevices(t, state))
+	}
+	before.kill(t)
+	_ = sb.Close() // its server is gone
+	eventually(t, "the end of its loop devices", func() bool { return len(loopDevices(t, state)) == 0 })
+
+	after := startServer(t, stateVariable+"="+state)
+	again, err := sandbox.NewClient(append(after.options(), sandbox.WithVolumeURL(after.url))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if sb, err = again.Create(ctx, sandbox.WithVolume("small", "/small")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := run(t, sb, "ls -A /small; cat /small/link"), "half\nkept\nlink\nmine\n1000\n"; got != want {
+		t.Errorf("after the restart: got %q, want %q", got, want)
+	}
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	after.stop(t)
+	eventually(t, "the end of its loop devices", func() bool { return len(loopDevices(t, state)) == 0 })
+}
+
+// loopDevices returns the files in a directory that are loop devices.
+func loopDevices(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, device := range devices {
+		if file, err := os.ReadFile(device); err == nil && bytes.HasPrefix(file, []byte(dir)) {
+			found = append(found, string(bytes.TrimSpace(file)))
+		}
+	}
+	return found
+}

@@ -1,0 +1,355 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// PoolParams says what a pool keeps. The zero value is one sandbox.
+type PoolParams struct {
+	// Warm is how many sandboxes wait to be handed out; 0 means 1.
+	Warm int
+	// Limit is how many sandboxes of the pool there may be at a time, those that Get
+	// handed out included until they are closed; 0 means no limit but the service's.
+	Limit int
+	// MinLifetime is how much of its life a sandbox has left at least when Get
+	// returns it; one that has less is replaced. It may be at most half of a life,
+	// which is the default with [WithLifetime]. A lease is renewed while a sandbox
+	// waits: there the default is a quarter, which matters only if renewals fail.
+	MinLifetime time.Duration
+	// Prepare is called once with each new sandbox before it waits, to install
+	// packages for instance. If it fails, the sandbox is closed. May be nil.
+	Prepare func(ctx context.Context, sb *Sandbox) error
+	// Check is called before Get returns a sandbox that has waited, after the pool
+	// has seen that its daemon answers. If it fails, the next sandbox is taken. May
+	// be nil.
+	Check func(ctx context.Context, sb *Sandbox) error
+	// OnEvent is called when something happens to a sandbox of the pool, from
+	// several goroutines; it must not call Close of the pool. May be nil.
+	OnEvent func(PoolEvent)
+}
+
+// PoolEventType is what happened to a sandbox of a pool.
+type PoolEventType string
+
+// The types of events.
+const (
+	PoolCreated   PoolEventType = "created"   // it is ready; Duration is how long that took
+	PoolFailed    PoolEventType = "failed"    // Err is why none was created
+	PoolTaken     PoolEventType = "taken"     // Get returns it; Duration is how long Get took
+	PoolReleased  PoolEventType = "released"  // the handle that Get returned was closed
+	PoolDiscarded PoolEventType = "discarded" // it is closed unused; Err is why
+)
+
+// PoolEvent is something that happened in a pool.
+type PoolEvent struct {
+	Type PoolEventType
+	// Sandbox is the id of the sandbox; empty for [PoolFailed].
+	Sandbox  string
+	Duration time.Duration
+	Err      error
+}
+
+// PoolStats are the counters of a pool.
+type PoolStats struct {
+	// Warm sandboxes wait to be handed out, Starting ones are being made, and those
+	// in use were handed out and are not closed.
+	Warm, Starting, InUse int
+	// Waiting is how many calls of Get wait.
+	Waiting int
+	// Created, Failed, Taken and Discarded count the events of these types.
+	Created, Failed, Taken, Discarded int64
+}
+
+// Pool keeps sandboxes ready, so that nobody waits for one to start. It replaces
+// those that it handed out, that have died, or whose life is nearly over. It is safe
+// for concurrent use. Close it before its client.
+type Pool struct {
+	client *Client
+	params PoolParams
+	opts   []Option
+
+	ctx    context.Context //nolint:containedctx // of what happens in the background, until Close
+	cancel context.CancelCauseFunc
+	kick   chan struct{}  // something has changed
+	work   sync.WaitGroup // calls and goroutines
+	end    func() error
+
+	mu       sync.Mutex
+	closed   bool
+	warm     []*Sandbox // the oldest first
+	waiting  []*poolWaiter
+	lent     int // handed out, or being checked for that
+	starting int
+	ending   int // being closed unused
+	failures int // creations in a row
+	failure  error
+	resume   time.Time // no creation before this, after failures
+	checking bool
+	closings []error
+	counts   PoolStats
+}
+
+// poolWaiter is a call of Get for which there was no sandbox.
+type poolWaiter struct{ answer chan poolAnswer }
+
+type poolAnswer struct {
+	sb  *Sandbox
+	err error
+}
+
+// NewPool returns a pool of sandboxes that Create makes with opts, and begins to make
+// them. Failures to make them are reported by Get, and in the log of the client.
+func (c *Client) NewPool(p *PoolParams, opts ...Option) (*Pool, error) {
+	cfg, err := c.config("NewPool", opts)
+	if err != nil {
+		return nil, err
+	}
+	params, err := p.complete(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox: NewPool: %w: %w", api.ErrInvalidArgument, err)
+	}
+	pool := &Pool{client: c, params: params, opts: slices.Clone(opts), kick: make(chan struct{}, 1)}
+	pool.ctx, pool.cancel = context.WithCancelCause(context.Background())
+	pool.end = sync.OnceValue(pool.shut)
+	pool.work.Go(pool.keep)
+	return pool, nil
+}
+
+// complete returns the parameters with their defaults.
+func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
+	var params PoolParams
+	if p != nil {
+		params = *p
+	}
+	params.Warm = cmp.Or(params.Warm, 1)
+	switch {
+	case params.Warm < 0 || params.Limit < 0 || params.MinLifetime < 0:
+		return params, fmt.Errorf("PoolParams with Warm %d, Limit %d and MinLifetime %v: want none below 0", params.Warm, params.Limit, params.MinLifetime)
+	case params.Limit > 0 && params.Limit < params.Warm:
+		return params, fmt.Errorf("PoolParams with Limit %d and Warm %d: want a limit of at least the sandboxes that wait", params.Limit, params.Warm)
+	case params.MinLifetime > cfg.life()/2:
+		return params, fmt.Errorf("PoolParams with MinLifetime %v: want at most half of the %v that a sandbox lives", params.MinLifetime, cfg.life())
+	case params.MinLifetime == 0 && cfg.renewal() == 0:
+		params.MinLifetime = cfg.life() / 2
+	case params.MinLifetime == 0:
+		params.MinLifetime = cfg.life() / 4
+	}
+	return params, nil
+}
+
+// Get returns a sandbox that is fit for use; the caller closes it, which makes room
+// for another one. If none is ready, or as many as the limit allows are in use, Get
+// waits until ctx ends, also while the service is busy or not reached. It returns
+// the error at once that makes no sense to wait out, such as that of an unknown
+// template; [ErrClosed] after Close.
+func (p *Pool) Get(ctx context.Context) (*Sandbox, error) {
+	begun := time.Now()
+	if err := p.begin(); err != nil {
+		return nil, err
+	}
+	defer p.work.Done()
+	for {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("sandbox: get from the pool: %w", context.Cause(ctx))
+		}
+		sb, waiter, err := p.take()
+		switch {
+		case err != nil:
+			return nil, err
+		case waiter != nil:
+			if sb, err = p.wait(ctx, waiter); err != nil {
+				return nil, err
+			}
+		default:
+			unfit := p.fit(ctx, sb)
+			if unfit != nil && ctx.Err() != nil { // that says nothing about the sandbox
+				p.putBack(sb)
+				continue
+			}
+			if unfit != nil {
+				p.discard(sb, unfit)
+				continue
+			}
+		}
+		sb.released = func() { p.release(sb) }
+		p.count(PoolEvent{Type: PoolTaken, Sandbox: sb.ID(), Duration: time.Since(begun)})
+		return sb, nil
+	}
+}
+
+// Stats returns the counters as they are now.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stats := p.counts
+	stats.Warm, stats.Starting, stats.InUse, stats.Waiting = len(p.warm), p.starting, p.lent, len(p.waiting)
+	return stats
+}
+
+// Close ends the sandboxes that wait, and those that are being made. Calls of Get in
+// progress return [ErrClosed]. Sandboxes that Get returned belong to their callers. It
+// takes at most 10 seconds. It may be called more than once and on nil.
+func (p *Pool) Close() error {
+	if p == nil {
+		return nil
+	}
+	return p.end()
+}
+
+func (p *Pool) shut() error {
+	p.mu.Lock()
+	p.closed = true
+	warm, waiting := p.warm, p.waiting
+	p.warm, p.waiting = nil, nil
+	p.lent += len(warm)
+	p.mu.Unlock()
+	p.cancel(ErrClosed)
+	for _, w := range waiting {
+		w.answer <- poolAnswer{err: errPoolClosed}
+	}
+	for _, sb := range warm {
+		p.discard(sb, errPoolClosed)
+	}
+	var late error
+	if !waitFor(&p.work, closeTimeout) {
+		late = fmt.Errorf("sandbox: close the pool: what it had begun did not end in %v", closeTimeout)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(append(p.closings, late)...)
+}
+
+var errPoolClosed = fmt.Errorf("%w: the pool", ErrClosed)
+
+// begin registers a call that Close waits for.
+func (p *Pool) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errPoolClosed
+	}
+	p.work.Add(1)
+	return nil
+}
+
+// take returns the sandbox that has waited longest, or else a place in the queue.
+func (p *Pool) take() (*Sandbox, *poolWaiter, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, nil, errPoolClosed
+	case len(p.warm) > 0:
+		sb := p.warm[0]
+		p.warm = slices.Delete(p.warm, 0, 1)
+		p.lent++
+		p.changed()
+		return sb, nil, nil
+	case p.failure != nil && !passes(p.failure) && time.Now().Before(p.resume):
+		return nil, nil, p.failure
+	}
+	w := &poolWaiter{make(chan poolAnswer, 1)}
+	p.waiting = append(p.waiting, w)
+	p.changed()
+	return nil, w, nil
+}
+
+// wait waits for a sandbox that is new, and so not checked.
+func (p *Pool) wait(ctx context.Context, w *poolWaiter) (*Sandbox, error) {
+	select {
+	case a := <-w.answer:
+		return a.sb, a.err
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	p.waiting = slices.DeleteFunc(p.waiting, func(other *poolWaiter) bool { return other == w })
+	failure := p.failure
+	p.mu.Unlock()
+	select {
+	case a := <-w.answer: // it came in this moment
+		if a.err == nil {
+			return a.sb, nil
+		}
+	default:
+	}
+	err := fmt.Errorf("sandbox: get from the pool: %w", context.Cause(ctx))
+	if failure != nil {
+		err = fmt.Errorf("%w; the last sandbox for it was not made: %w", err, failure)
+	}
+	return nil, err
+}
+
+// putBack returns a sandbox to those that wait, at the front.
+func (p *Pool) putBack(sb *Sandbox) {
+	p.mu.Lock()
+	if !p.closed {
+		p.lent--
+		if !p.hand(sb) {
+			p.warm = slices.Insert(p.warm, 0, sb)
+		}
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.discard(sb, errPoolClosed)
+}
+
+// hand gives a sandbox to the call of Get that has waited longest, and reports whether
+// there is one. p.mu is held.
+func (p *Pool) hand(sb *Sandbox) bool {
+	if len(p.waiting) == 0 {
+		return false
+	}
+	p.lent++
+	p.waiting[0].answer <- poolAnswer{sb: sb}
+	p.waiting = slices.Delete(p.waiting, 0, 1)
+	return true
+}
+
+// release counts the end of a sandbox that Get returned.
+func (p *Pool) release(sb *Sandbox) {
+	p.mu.Lock()
+	p.lent--
+	// There is room again, unless the service has said when.
+	if e, ok := errors.AsType[*api.Error](p.failure); ok && errors.Is(e, api.ErrRateLimited) && e.RetryAfter == 0 {
+		p.resume = time.Time{}
+	}
+	p.changed()
+	p.mu.Unlock()
+	p.count(PoolEvent{Type: PoolReleased, Sandbox: sb.ID()})
+}
+
+// changed makes the pool look at what it has. It never blocks.
+func (p *Pool) changed() {
+	select {
+	case p.kick <- struct{}{}:
+	default:
+	}
+}
+
+// count counts an event and reports it.
+func (p *Pool) count(e PoolEvent) {
+	p.mu.Lock()
+	switch e.Type {
+	case PoolCreated:
+		p.counts.Created++
+	case PoolFailed:
+		p.counts.Failed++
+	case PoolTaken:
+		p.counts.Taken++
+	case PoolDiscarded:
+		p.counts.Discarded++
+	}
+	p.mu.Unlock()
+	if p.params.OnEvent != nil {
+		p.params.OnEvent(e)
+	}
+}

@@ -1,0 +1,271 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// BuildParams says how to build. The zero value has the service's defaults, and copies from
+// the working directory.
+type BuildParams struct {
+	// Tags name the build, beside a tag in the name; none means "default".
+	Tags []string
+	// CPUs and MemoryMB are what sandboxes have; 0 means the service's default. A local
+	// cloud gives all its sandboxes the same.
+	CPUs, MemoryMB int
+	// MinFreeDiskMB is how much free space a sandbox is to have beyond what the build
+	// wrote; nil means the service's default.
+	MinFreeDiskMB *int
+	// NoCache does all steps even if they were done before.
+	NoCache bool
+	// Dir is the directory that [Definition.Copy] copies from; empty means the working
+	// directory.
+	Dir string
+	// Ignore are patterns of what not to copy, in the syntax of .dockerignore and after
+	// those of the file of that name in Dir.
+	Ignore []string
+	// Log gets the log of the build as it comes, without the control sequences of terminals,
+	// and before it what is uploaded. It is called by one goroutine at a time. May be nil.
+	Log func(*api.BuildLogEntry)
+}
+
+// Built names a build.
+type Built struct {
+	TemplateID string
+	BuildID    string
+	// Name is what was built, as given; WithTemplate of package sandbox takes it.
+	Name string
+	// Names are the template's names with the team before them.
+	Names []string
+	// Tags name the build once it is ready.
+	Tags []string
+
+	steps []step
+}
+
+// Build builds a template and waits until it is ready. What it copies is uploaded unless
+// the service has it.
+//
+// The name is "name" or "name:tag"; a template of that name gets one more build. If a step
+// fails, the error is a [*BuildError]. If ctx ends once the build runs, Build stops waiting
+// and the build goes on, because services cannot stop one: the result is then not nil, and
+// [Wait] waits for it again. The other errors are those of the calls of [api.TemplateService],
+// and of reading the files; then nothing was started.
+func Build(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+	built, err := Start(ctx, client, name, d, p)
+	if err != nil {
+		return nil, err
+	}
+	params := &WaitParams{}
+	if p != nil {
+		params.Log = p.Log
+	}
+	return built, Wait(ctx, client, built, params)
+}
+
+// Start is [Build] without waiting: it returns when all that is copied has been uploaded and
+// the build runs.
+func Start(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+	if p == nil {
+		p = &BuildParams{}
+	}
+	built, err := start(ctx, client, name, d, p)
+	if err != nil {
+		return nil, fmt.Errorf("template: build %q: %w", name, err)
+	}
+	return built, nil
+}
+
+func start(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	if name == "" {
+		return nil, fmt.Errorf("the name is empty: %w", api.ErrInvalidArgument)
+	}
+	say := sayTo(p.Log)
+	for _, warning := range d.warnings {
+		say(api.BuildLogWarn, warning)
+	}
+	// Files come first: what is wrong with them is wrong before anything was asked for.
+	files, err := prepare(ctx, d, p)
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	build, err := client.Templates.Create(ctx, name, &api.TemplateCreateParams{
+		Tags: p.Tags, CPUCount: p.CPUs, MemoryMB: p.MemoryMB, MinFreeDiskMB: p.MinFreeDiskMB,
+	})
+	if err != nil {
+		return nil, err
+	}
+	say(api.BuildLogInfo, fmt.Sprintf("template %s, build %s", build.TemplateID, build.BuildID))
+	if err := files.upload(ctx, client, build.TemplateID, say); err != nil {
+		return nil, err
+	}
+	request := &api.StartBuildParams{
+		FromImage: d.image, FromTemplate: d.template, Registry: d.registry, Force: p.NoCache,
+		StartCommand: d.start, ReadyCommand: string(d.ready), Steps: make([]api.BuildStep, len(files.steps)),
+	}
+	if d.template == "" {
+		request.FromImage = cmp.Or(d.image, baseImage)
+	}
+	for i, s := range files.steps {
+		request.Steps[i] = s.BuildStep
+	}
+	if err := client.Templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
+		return nil, err
+	}
+	return &Built{
+		TemplateID: build.TemplateID, BuildID: build.BuildID, Name: name, Names: build.Names, Tags: build.Tags, steps: files.steps,
+	}, nil
+}
+
+// sayTo returns what writes a line of its own into a log, from any goroutine.
+func sayTo(log func(*api.BuildLogEntry)) func(api.BuildLogLevel, string) {
+	var mu sync.Mutex
+	return func(level api.BuildLogLevel, message string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if log != nil {
+			log(&api.BuildLogEntry{Time: time.Now(), Level: level, Message: message})
+		}
+	}
+}
+
+// prepared are the steps of a build with the hashes of what they copy.
+type prepared struct {
+	source *source // nil: nothing is copied
+	steps  []step
+	files  [][]file // of each step
+}
+
+func (p *prepared) close() {
+	if p.source != nil {
+		p.source.close()
+	}
+}
+
+func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, err error) {
+	made := &prepared{steps: slices.Clone(d.steps), files: make([][]file, len(d.steps))}
+	defer func() {
+		if err != nil {
+			made.close()
+		}
+	}()
+	for i := range made.steps {
+		s := &made.steps[i]
+		if s.copy == nil {
+			continue
+		}
+		if made.source == nil {
+			if made.source, err = openSource(cmp.Or(p.Dir, "."), p.Ignore); err != nil {
+				return nil, err
+			}
+		}
+		found, err := made.source.find(s.Args[0])
+		if err != nil {
+			return nil, err
+		}
+		if made.files[i], err = made.source.resolve(found, s.copy.FollowLinks); err != nil {
+			return nil, err
+		}
+		if s.FilesHash, err = made.source.digest(ctx, *s, made.files[i]); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
+}
+
+// parallelUploads is how many archives are uploaded at the same time. Each is a file on
+// this machine's disk, too.
+const parallelUploads = 4
+
+// upload sends the archives that the service wants, each once.
+func (p *prepared) upload(ctx context.Context, client *api.Client, templateID string, say func(api.BuildLogLevel, string)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelUploads)
+	seen := map[string]bool{}
+	for i, s := range p.steps {
+		if s.copy == nil || seen[s.FilesHash] {
+			continue
+		}
+		seen[s.FilesHash] = true
+		group.Go(func() error {
+			sent, err := p.uploadOne(ctx, client, templateID, s, p.files[i])
+			switch {
+			case err != nil:
+				return fmt.Errorf("upload %q: %w", s.Args[0], err)
+			case sent:
+				say(api.BuildLogInfo, fmt.Sprintf("uploaded %q", s.Args[0]))
+			default:
+				say(api.BuildLogInfo, fmt.Sprintf("%q is there already", s.Args[0]))
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID string, s step, files []file) (sent bool, err error) {
+	to, err := client.Templates.FileUpload(ctx, templateID, s.FilesHash)
+	if err != nil || to.Present && !s.copy.Upload {
+		return false, err
+	}
+	archive, err := p.source.pack(ctx, files, !s.copy.Uncompressed)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, archive.Close()) }()
+	for attempt := 1; ; attempt++ {
+		// Not the file itself: the transport closes what it sends.
+		err = client.Templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
+		if err == nil || attempt == maxUploads || !errors.Is(err, api.ErrRetryable) {
+			return true, err
+		}
+		if err := pause(ctx, time.Duration(attempt)*time.Second); err != nil {
+			return false, err
+		}
+	}
+}
+
+// maxUploads is how often an archive is sent to a storage that fails.
+const maxUploads = 3
+
+// pause waits, and fails with its cause when ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// describe returns what a step does, in one line.
+func (s step) describe() string {
+	words := slices.DeleteFunc(slices.Clone(s.Args), func(word string) bool { return word == "" })
+	switch s.Type {
+	case "RUN":
+		words = s.Args[:1]
+	case "ENV":
+		words = nil
+		for i := 0; i+1 < len(s.Args); i += 2 {
+			words = append(words, s.Args[i]) // values may be secret
+		}
+	}
+	return s.Type + " " + strings.Join(words, " ")
+}

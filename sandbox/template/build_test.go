@@ -1,0 +1,330 @@
+package template
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a service that builds nothing. It is a transport, so that time may be faked, too.
+type fake struct {
+	states []api.BuildState // one after another; the last one stays
+	lines  int              // of the log
+	has    map[string]bool  // hashes
+	fail   map[string]int   // statuses of calls, by the method and the route
+	away   map[string]int   // calls that are answered with 503 before they are served
+
+	mu       sync.Mutex
+	asked    []string
+	uploaded map[string]int
+	started  map[string]any
+	state    int
+}
+
+func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	routes := http.NewServeMux()
+	for route, serve := range map[string]http.HandlerFunc{
+		"POST /v3/templates":                   f.create,
+		"GET /templates/t/files/{hash}":        f.fileUpload,
+		"PUT /upload/{hash}":                   f.upload,
+		"POST /v2/templates/t/builds/b":        f.start,
+		"GET /templates/t/builds/b/status":     f.status,
+		"GET /templates/other/builds/b/status": f.status,
+	} {
+		routes.HandleFunc(route, func(w http.ResponseWriter, r *http.Request) {
+			f.asked = append(f.asked, strings.Split(route, "/{")[0])
+			if f.away[route] > 0 {
+				f.away[route]--
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			if status := f.fail[route]; status != 0 {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, `{"code":400,"message":"no"}`)
+				return
+			}
+			serve(w, r)
+		})
+	}
+	routes.ServeHTTP(w, r)
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return w.Result(), nil
+}
+
+func (f *fake) create(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusAccepted)
+	_, _ = io.WriteString(w, `{"templateID":"t","buildID":"b","names":["team/a"],"tags":["default"]}`)
+}
+
+func (f *fake) fileUpload(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusCreated)
+	hash := r.PathValue("hash")
+	_, _ = fmt.Fprintf(w, `{"present":%t,"url":"http://files/upload/%s"}`, f.has[hash], hash)
+}
+
+func (f *fake) upload(_ http.ResponseWriter, r *http.Request) {
+	n, err := io.Copy(io.Discard, r.Body)
+	if err != nil || n != r.ContentLength {
+		panic(fmt.Sprintf("%d bytes of %d: %v", n, r.ContentLength, err))
+	}
+	if f.uploaded == nil {
+		f.uploaded = map[string]int{}
+	}
+	f.uploaded[r.PathValue("hash")]++
+}
+
+func (f *fake) start(w http.ResponseWriter, r *http.Request) {
+	if err := json.NewDecoder(r.Body).Decode(&f.started); err != nil {
+		panic(err)
+	}
+	w.WriteHeader(http.StatusAccepted)
+}
+
+// status returns at most three lines of the log at once.
+func (f *fake) status(w http.ResponseWriter, r *http.Request) {
+	state := f.states[min(f.state, len(f.states)-1)]
+	f.state++
+	var offset int
+	_, _ = fmt.Sscan(r.URL.Query().Get("logsOffset"), &offset)
+	for i := offset; i < min(offset+3, f.lines); i++ {
+		state.Logs = append(state.Logs, &api.BuildLogEntry{Level: api.BuildLogInfo, Message: fmt.Sprintf("\x1b[1mline\x1b[0m %d\x07", i)})
+	}
+	if err := json.NewEncoder(w).Encode(state); err != nil {
+		panic(err)
+	}
+}
+
+func (f *fake) client(t *testing.T) *api.Client {
+	t.Helper()
+	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(f), api.WithRetries(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func TestBuild(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a", "b": "b", "c": "c"})
+	d := FromBase().Copy("a", "/app/", nil).Run("true", nil).Copy("a", "/app/", nil).Copy("b", "/b", nil).Copy("c", "/c", &CopyParams{Upload: true})
+	hashes := make([]string, 3)
+	for i, name := range []string{"a", "b", "c"} {
+		s := open(t, dir)
+		files, err := s.find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hashes[i], err = s.digest(t.Context(), stepOf(name, []string{"/app/", "/b", "/c"}[i]), files); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{
+			states: []api.BuildState{{Status: api.BuildWaiting}, {Status: api.BuildBuilding}, {Status: api.BuildBuilding}, {Status: api.BuildReady}},
+			lines:  20, has: map[string]bool{hashes[1]: true, hashes[2]: true},
+		}
+		var log []string
+		built, err := Build(t.Context(), f.client(t), "a:v1", d, &BuildParams{Dir: dir, NoCache: true, Log: func(e *api.BuildLogEntry) { log = append(log, e.Message) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.steps = nil
+		if diff := cmp.Diff(&Built{TemplateID: "t", BuildID: "b", Name: "a:v1", Names: []string{"team/a"}, Tags: []string{"default"}}, built, cmp.AllowUnexported(Built{}, step{})); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(map[string]int{hashes[0]: 1, hashes[2]: 1}, f.uploaded); diff != "" {
+			t.Errorf("uploads (-want +got):\n%s", diff)
+		}
+		slices.Sort(log[1:4])
+		want := []string{"template t, build b", `"b" is there already`, `uploaded "a"`, `uploaded "c"`}
+		for i := range 20 {
+			want = append(want, fmt.Sprintf("line %d", i))
+		}
+		if diff := cmp.Diff(want, log); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+		if f.started["force"] != true || f.started["fromImage"] != baseImage || len(f.started["steps"].([]any)) != 5 {
+			t.Errorf("started %v", f.started)
+		}
+	})
+}
+
+// What is wrong on this machine is found before anything is asked for.
+func TestBuildRefuses(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a"})
+	for name, test := range map[string]struct {
+		d    Definition
+		name string
+		want string
+	}{
+		"name":       {FromBase(), "", `template: build "": the name is empty`},
+		"template":   {FromTemplate(""), "x", "FromTemplate: the name is empty"},
+		"image":      {FromImage("", nil), "x", "FromImage: the image is empty"},
+		"command":    {FromBase().Run(" ", nil), "x", "the command is empty"},
+		"first":      {FromBase().Apt(nil, nil).Run("", nil), "x", "Apt: no packages"},
+		"absolute":   {FromBase().Copy("/etc", "/x", nil), "x", "absolute path"},
+		"missing":    {FromBase().Copy("missing", "/x", nil), "x", `copy "missing": file does not exist`},
+		"dockerfile": {FromDockerfile(strings.NewReader("RUN x"), nil), "x", "Dockerfile: no FROM"},
+	} {
+		f := &fake{}
+		built, err := Build(t.Context(), f.client(t), test.name, test.d, &BuildParams{Dir: dir})
+		if built != nil || err == nil || !strings.Contains(err.Error(), test.want) || len(f.asked) != 0 {
+			t.Errorf("%s: got %v, error %v and calls %v, want an error with %q and no calls", name, built, err, f.asked, test.want)
+		}
+	}
+}
+
+func TestBuildStopsWhereTheServiceDoes(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a"})
+	calls := []string{"POST /v3/templates", "GET /templates/t/files", "PUT /upload", "POST /v2/templates/t/builds/b"}
+	for i, route := range []string{"POST /v3/templates", "GET /templates/t/files/{hash}", "PUT /upload/{hash}", "POST /v2/templates/t/builds/b"} {
+		f := &fake{fail: map[string]int{route: http.StatusConflict}}
+		built, err := Build(t.Context(), f.client(t), "a", FromBase().Copy("a", "/a", nil), &BuildParams{Dir: dir})
+		if built != nil || !errors.Is(err, api.ErrConflict) {
+			t.Errorf("%s fails: got %v and %v, want ErrConflict", route, built, err)
+		}
+		if diff := cmp.Diff(calls[:i+1], f.asked); diff != "" {
+			t.Errorf("%s fails (-want +got):\n%s", route, diff)
+		}
+	}
+}
+
+func TestBuildFails(t *testing.T) {
+	t.Parallel()
+	d := FromBase().Run("true", nil).Env(map[string]string{"TOKEN": "secret"}).Run("make all", &RunParams{User: "root"})
+	for _, test := range []struct {
+		step, instruction, want string
+	}{
+		{"3", "RUN make all", `template: build b of "a" failed, step 3 (RUN make all): it broke`},
+		{"2", "ENV TOKEN", `template: build b of "a" failed, step 2 (ENV TOKEN): it broke`},
+		{"base", "", `template: build b of "a" failed, step base: it broke`},
+		{"9", "", `template: build b of "a" failed, step 9: it broke`},
+		{"", "", `template: build b of "a" failed: it broke`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{lines: 30, states: []api.BuildState{
+				{Status: api.BuildBuilding}, {Status: api.BuildError, Failure: &api.BuildFailure{Message: "\x1b[31mit\x1b[0m\nbroke", Step: test.step}},
+			}}
+			built, err := Build(t.Context(), f.client(t), "a", d, nil)
+			failed, ok := errors.AsType[*BuildError](err)
+			if built == nil || !ok {
+				t.Fatalf("got %v and %v, want a result and a *BuildError", built, err)
+			}
+			if failed.Error() != test.want || failed.Instruction != test.instruction {
+				t.Errorf("got %q with instruction %q, want %q with %q", failed, failed.Instruction, test.want, test.instruction)
+			}
+			if n := len(failed.Logs); n != keptLines || failed.Logs[n-1].Message != "line 29" {
+				t.Errorf("got %d lines, the last %q, want %d lines to line 29", n, failed.Logs[n-1].Message, keptLines)
+			}
+		})
+	}
+}
+
+func TestWaitOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	f := &fake{states: []api.BuildState{{Status: "cancelled"}}}
+	err := Wait(t.Context(), f.client(t), &Built{TemplateID: "other", BuildID: "b"}, nil)
+	if want := `template: build b of "other" failed: its status is "cancelled"`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A storage and a service that are away for a while do not end a build.
+func TestBuildSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	const status, upload = "GET /templates/t/builds/b/status", "PUT /upload/{hash}"
+	dir := tree(t, map[string]string{"a": "a"})
+	d := FromBase().Copy("a", "/a", nil)
+	for _, test := range []struct {
+		away map[string]int
+		want error
+	}{
+		{map[string]int{upload: 2, status: 20}, nil},
+		{map[string]int{upload: 3}, api.ErrUnavailable},
+		{map[string]int{status: 1000}, api.ErrUnavailable},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fake{states: []api.BuildState{{Status: api.BuildReady}}, away: test.away}
+			began := time.Now()
+			if _, err := Build(t.Context(), f.client(t), "a", d, &BuildParams{Dir: dir}); !errors.Is(err, test.want) {
+				t.Errorf("away %v: got %v, want %v", test.away, err, test.want)
+			}
+			if passed := time.Since(began); passed > 2*time.Minute {
+				t.Errorf("away %v: it took %v, want two minutes at most", test.away, passed)
+			}
+		})
+	}
+}
+
+// A build cannot be stopped, so the caller is told that it goes on, and may wait again.
+func TestBuildIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{states: []api.BuildState{{Status: api.BuildBuilding}}}
+		cause := errors.New("the user has gone")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, cause)
+		defer cancel()
+		began := time.Now()
+		built, err := Build(ctx, f.client(t), "a", FromBase(), nil)
+		if built == nil || built.BuildID != "b" || !errors.Is(err, cause) || !strings.Contains(fmt.Sprint(err), "which goes on") {
+			t.Errorf("got %v and %v, want a result, and an error with the cause that says that it goes on", built, err)
+		}
+		if passed := time.Since(began); passed != time.Minute {
+			t.Errorf("it took %v, want a minute", passed)
+		}
+		if asked := len(f.asked); asked < 30 || asked > 60 {
+			t.Errorf("it asked %d times in a minute without news, want 30 to 60", asked)
+		}
+		f.states, f.state = []api.BuildState{{Status: api.BuildReady}}, 0
+		if err := Wait(t.Context(), f.client(t), built, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// One definition is the beginning of several, and none changes another.
+func TestDefinitionsAreValues(t *testing.T) {
+	t.Parallel()
+	base := FromBase().Run("one", nil).Run("two", nil)
+	var group sync.WaitGroup
+	made := make([]Definition, 8)
+	for i := range made {
+		group.Go(func() { made[i] = base.Run(fmt.Sprint(i), nil).SkipCache().Run("last", nil) })
+	}
+	group.Wait()
+	for i, d := range made {
+		if got := d.steps[2].Args[0]; got != fmt.Sprint(i) || len(d.steps) != 4 || d.steps[2].Force || !d.steps[3].Force {
+			t.Errorf("definition %d has %+v", i, d.steps)
+		}
+	}
+	if len(base.steps) != 2 {
+		t.Errorf("the base has %+v", base.steps)
+	}
+}

@@ -1,0 +1,261 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// ignoreFile names what not to copy, in the syntax of Docker.
+const ignoreFile = ".dockerignore"
+
+// maxIgnoreFile is far more than such a file needs.
+const maxIgnoreFile = 1 << 20
+
+// source is the directory that is copied from.
+type source struct {
+	root    *os.Root
+	fsys    fs.FS // of root
+	ignored *patternmatcher.PatternMatcher
+}
+
+// openSource opens a directory. The patterns come after those of its ignore file, so they
+// win over them.
+func openSource(dir string, patterns []string) (*source, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory to copy from: %w", err)
+	}
+	s := &source{root: root, fsys: root.FS()}
+	if s.ignored, err = s.readIgnored(patterns); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return s, nil
+}
+
+func (s *source) close() { _ = s.root.Close() }
+
+func (s *source) readIgnored(patterns []string) (*patternmatcher.PatternMatcher, error) {
+	more := io.Reader(strings.NewReader(strings.Join(patterns, "\n")))
+	file, err := s.root.Open(ignoreFile)
+	switch {
+	case err == nil:
+		defer file.Close()
+		more = io.MultiReader(io.LimitReader(file, maxIgnoreFile), strings.NewReader("\n"), more)
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	all, err := ignorefile.ReadAll(more)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", ignoreFile, err)
+	}
+	matcher, err := patternmatcher.New(all)
+	if err != nil {
+		return nil, fmt.Errorf("what not to copy, in %s or BuildParams.Ignore: %w", ignoreFile, err)
+	}
+	return matcher, nil
+}
+
+// file is what is copied: a file, a directory without what is in it, or a symlink.
+type file struct {
+	name string      // in the source, with slashes; "." is the source itself
+	info fs.FileInfo // of a symlink, not of what it leads to
+}
+
+// contextPath returns a path or pattern in the source without what is superfluous in it.
+func contextPath(source string) (string, error) {
+	slashed := filepath.ToSlash(source)
+	switch clean := path.Clean(slashed); {
+	case source == "":
+		return "", errors.New("copy: the source is empty")
+	case path.IsAbs(slashed) || filepath.IsAbs(source):
+		return "", fmt.Errorf("copy %q: an absolute path; sources are relative to BuildParams.Dir", source)
+	case clean == ".." || strings.HasPrefix(clean, "../"):
+		return "", fmt.Errorf("copy %q: it leads out of the directory to copy from", source)
+	default:
+		return clean, nil
+	}
+}
+
+// find returns what a path or a pattern stands for, with everything in directories, sorted
+// by name as all of E2B's builders sort it.
+func (s *source) find(pattern string) ([]file, error) {
+	clean, err := contextPath(pattern)
+	if err != nil {
+		return nil, err
+	}
+	matches, err := s.match(clean)
+	if err != nil {
+		return nil, fmt.Errorf("copy %q: %w", pattern, err)
+	}
+	// Parents come before what is in them, so that nothing is walked twice.
+	slices.SortFunc(matches, func(a, b string) int { return depth(a) - depth(b) })
+	w := walk{source: s, found: map[string]file{}}
+	for _, name := range matches {
+		if err := w.add(name); err != nil {
+			return nil, fmt.Errorf("copy %q: %w", pattern, err)
+		}
+	}
+	if len(w.found) == 0 {
+		return nil, fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored", pattern, fs.ErrNotExist)
+	}
+	files := make([]file, 0, len(w.found))
+	for _, f := range w.found {
+		files = append(files, f)
+	}
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(sortKey(a.name), sortKey(b.name)) })
+	return files, nil
+}
+
+// match returns the names that a pattern stands for. A name that is there stands for
+// itself, whatever characters it has.
+func (s *source) match(pattern string) ([]string, error) {
+	_, err := s.root.Lstat(pattern)
+	if err == nil {
+		return []string{pattern}, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return doublestar.Glob(s.fsys, pattern, doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
+}
+
+func depth(name string) int {
+	if name == "." {
+		return 0
+	}
+	return 1 + strings.Count(name, "/")
+}
+
+// sortKey is what a name is sorted by: its path, in which the source itself is first.
+func sortKey(name string) string {
+	if name == "." {
+		return ""
+	}
+	return name
+}
+
+// walk collects files.
+type walk struct {
+	*source
+
+	found  map[string]file
+	walked []string // directories
+}
+
+// add adds what a pattern stands for, unless it is ignored.
+func (w *walk) add(name string) error {
+	for _, dir := range w.walked {
+		if dir == "." || strings.HasPrefix(name, dir+"/") {
+			return nil
+		}
+	}
+	if name != "." {
+		if ignored, err := w.ignores(name); err != nil || ignored {
+			return err
+		}
+	}
+	info, err := w.root.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if err := w.take(name, info); err != nil || !info.IsDir() {
+		return err
+	}
+	w.walked = append(w.walked, name)
+	return w.enter(name)
+}
+
+// take adds one file.
+func (w *walk) take(name string, info fs.FileInfo) error {
+	if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
+		return fmt.Errorf("%s is neither a file nor a directory nor a symlink (%v)", name, info.Mode())
+	}
+	w.found[name] = file{name, info}
+	return nil
+}
+
+// enter adds what is in a directory.
+func (w *walk) enter(dir string) error {
+	entries, err := fs.ReadDir(w.fsys, dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := path.Join(dir, entry.Name())
+		ignored, err := w.ignores(name)
+		if err != nil {
+			return err
+		}
+		if !ignored {
+			info, err := entry.Info()
+			if err != nil {
+				return err
+			}
+			if err := w.take(name, info); err != nil {
+				return err
+			}
+		}
+		if entry.IsDir() && (!ignored || w.mayWantBelow(name)) {
+			if err := w.enter(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ignores reports whether a name is ignored, by itself or for a directory that it is in.
+func (s *source) ignores(name string) (bool, error) {
+	var of patternmatcher.MatchInfo
+	var ignored bool
+	for at := 0; at < len(name); {
+		end := strings.IndexByte(name[at:], '/')
+		if end < 0 {
+			end = len(name) - at
+		}
+		var err error
+		if ignored, of, err = s.ignored.MatchesUsingParentResults(name[:at+end], of); err != nil {
+			return false, err
+		}
+		at += end + 1
+	}
+	return ignored, nil
+}
+
+// mayWantBelow reports whether a pattern that begins with "!" may want something in
+// a directory that is ignored.
+func (s *source) mayWantBelow(dir string) bool {
+	if !s.ignored.Exclusions() {
+		return false
+	}
+	names := strings.Split(dir, "/")
+	return slices.ContainsFunc(s.ignored.Patterns(), func(p *patternmatcher.Pattern) bool {
+		return p.Exclusion() && reaches(strings.Split(filepath.ToSlash(p.String()), "/"), names)
+	})
+}
+
+// reaches reports whether a pattern may match something in the directory of these names.
+func reaches(pattern, names []string) bool {
+	for i, name := range names {
+		switch {
+		case i >= len(pattern):
+			return false
+		case strings.Contains(pattern[i], "**"):
+			return true
+		case !strings.ContainsAny(pattern[i], `*?[\`) && pattern[i] != name:
+			return false
+		}
+	}
+	return len(pattern) > len(names)
+}

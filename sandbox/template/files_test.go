@@ -1,0 +1,282 @@
+package template
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// tree makes a directory. A text that begins with "-> " makes a symlink.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has neither symlinks for everyone nor modes")
+	}
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			if err := os.Symlink(target, path); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func open(t *testing.T, dir string, patterns ...string) *source {
+	t.Helper()
+	s, err := openSource(dir, patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	return s
+}
+
+func namesOf(files []file) []string {
+	names := make([]string, len(files))
+	for i, f := range files {
+		names[i] = f.name
+	}
+	return names
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{
+		"a.txt": "a", "b.txt": "b", ".env": "secret", "link": "-> a.txt", "nowhere": "-> missing", "outside": "-> /etc",
+		"app/main.py": "m", "app/.dot": "d", "app/deep/er/x.py": "x", "app/deep/y.txt": "y", "app-data": "sorts before what is in app",
+		"app/up": "-> ..", "[id]/page": "p", "node_modules/m/index.js": "j", "node_modules/keep/k.js": "k",
+	})
+	app := []string{"app", "app/.dot", "app/deep", "app/deep/er", "app/deep/er/x.py", "app/deep/y.txt", "app/main.py", "app/up"}
+	tests := []struct {
+		pattern string
+		ignore  []string
+		want    []string
+		wantErr string
+	}{
+		{pattern: "a.txt", want: []string{"a.txt"}},
+		{pattern: "./a.txt", want: []string{"a.txt"}},
+		{pattern: "app/../a.txt", want: []string{"a.txt"}},
+		{pattern: "app", want: app},
+		{pattern: "app/", want: app},
+		{pattern: "*.txt", want: []string{"a.txt", "b.txt"}},
+		{pattern: "?.txt", ignore: []string{"b.*"}, want: []string{"a.txt"}},
+		{pattern: "[!a].txt", want: []string{"b.txt"}},
+		{pattern: "{a,b}.txt", want: []string{"a.txt", "b.txt"}},
+		{pattern: "app*", want: []string{"app", "app-data", "app/.dot", "app/deep", "app/deep/er", "app/deep/er/x.py", "app/deep/y.txt", "app/main.py", "app/up"}},
+		{pattern: "**/*.py", want: []string{"app/deep/er/x.py", "app/main.py"}},
+		{pattern: "[id]", want: []string{"[id]", "[id]/page"}},
+		{pattern: "link", want: []string{"link"}},
+		{pattern: "nowhere", want: []string{"nowhere"}},
+		{pattern: "out*", want: []string{"outside"}},
+		{pattern: "node_modules", ignore: []string{"node_modules", "!node_modules/keep"}, wantErr: "everything is ignored"},
+		{pattern: "node*/*", ignore: []string{"node_modules", "!node_modules/keep"}, want: []string{"node_modules/keep", "node_modules/keep/k.js"}},
+		{pattern: "app", ignore: []string{"**/*.py", "app/deep/er"}, want: []string{"app", "app/.dot", "app/deep", "app/deep/y.txt", "app/up"}},
+		{pattern: "app", ignore: []string{"app/deep", "!app/deep/er/x.py"}, want: []string{"app", "app/.dot", "app/deep/er/x.py", "app/main.py", "app/up"}},
+		{pattern: "missing", wantErr: "file does not exist"},
+		{pattern: "*.none", wantErr: "file does not exist"},
+		{pattern: "a.txt", ignore: []string{"*"}, wantErr: "everything is ignored"},
+		{pattern: "", wantErr: "the source is empty"},
+		{pattern: "/etc/passwd", wantErr: "absolute path"},
+		{pattern: "..", wantErr: "leads out"},
+		{pattern: "app/../../x", wantErr: "leads out"},
+		{pattern: "outside/passwd", wantErr: "escapes"},
+		{pattern: "[", wantErr: "syntax error"},
+	}
+	for _, test := range tests {
+		t.Run(fmt.Sprint(test.pattern, test.ignore), func(t *testing.T) {
+			t.Parallel()
+			files, err := open(t, dir, test.ignore...).find(test.pattern)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("got %v and error %v, want an error with %q", namesOf(files), err, test.wantErr)
+				}
+				return
+			}
+			if diff := cmp.Diff(test.want, namesOf(files)); diff != "" || err != nil {
+				t.Errorf("error %v, (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+	all, err := open(t, dir).find(".")
+	if err != nil || all[0].name != "." || len(all) != 23 {
+		t.Errorf("everything: got %d files %v and error %v", len(all), namesOf(all), err)
+	}
+}
+
+// BuildParams.Ignore comes after the file and wins over it.
+func TestIgnoreFile(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{".dockerignore": "\ufeff# comment\n*.log\n/build\n", "a.log": "", "keep.log": "", "build/x": "", "c": ""})
+	files, err := open(t, dir, "!keep.log", "c").find(".")
+	if diff := cmp.Diff([]string{".", ".dockerignore", "keep.log"}, namesOf(files)); diff != "" || err != nil {
+		t.Errorf("error %v, (-want +got):\n%s", err, diff)
+	}
+	for _, bad := range []string{"[", "!"} {
+		if s, err := openSource(dir, []string{bad}); err == nil {
+			s.close()
+			t.Errorf("pattern %q: got no error", bad)
+		}
+	}
+	if _, err := openSource(filepath.Join(dir, "missing"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that is not there: got %v", err)
+	}
+}
+
+func TestCopyOnlyFiles(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a"})
+	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if _, err := open(t, dir).find("."); err == nil || !strings.Contains(err.Error(), "socket is neither a file") {
+		t.Errorf("a socket: got %v", err)
+	}
+	if _, err := open(t, dir, "socket").find("."); err != nil {
+		t.Errorf("a socket that is ignored: got %v", err)
+	}
+}
+
+func stepOf(source, target string) step {
+	return step{BuildStep: api.BuildStep{Type: "COPY", Args: []string{source, target, "", ""}}, copy: &CopyParams{}}
+}
+
+// The hashes come from E2B's builder for Python, 2.63.0; internal/interop compares with
+// the one that is installed.
+func TestDigest(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a.txt": "a", "dir/x": "x", "dir/link": "-> x"})
+	for _, dir := range []string{filepath.Join(dir, "dir"), dir} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pattern, want := range map[string]string{"a.txt": "dde18fa036c2acb30bd54f92ca3be9be8257abcd25b9a5620dd53e0ad1e1ea72", "dir": "2a1f0acc4f314bcb6da18d6794f4aee434065f29491db4e9357cf3bda8f4cc79", ".": "e8e48178d027e770400c252cc9eea18b2308324cd7b25885bd7ed9bb6d957e60"} {
+		s := open(t, dir)
+		files, err := s.find(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.digest(t.Context(), stepOf(pattern, "/app"), files); got != want || err != nil {
+			t.Errorf("%s: got %s and error %v, want %s", pattern, got, err, want)
+		}
+	}
+}
+
+func TestFollowLinks(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{
+		"a": "text", "link": "-> a", "nowhere": "-> missing", "dir/x": "x", "todir": "-> dir", "out": "-> ../../etc/hostname",
+	})
+	s := open(t, dir)
+	for name, want := range map[string]string{"link": "<nil>", "nowhere": "<nil>", "todir": "leads to a directory", "out": "escapes"} {
+		files, err := s.find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err = s.resolve(files, true)
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s: got error %s, want one with %q", name, got, want)
+		}
+		if name == "link" && unpack(t, s, files, true)["link"] != "-rw-r--r-- text" {
+			t.Errorf("link: got %v", unpack(t, s, files, true))
+		}
+	}
+}
+
+// unpack packs files and returns what is in the archive.
+func unpack(t *testing.T, s *source, files []file, compressed bool) map[string]string {
+	t.Helper()
+	archive, err := s.pack(t.Context(), files, compressed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := io.ReadAll(archive)
+	if err != nil || int64(len(packed)) != archive.size {
+		t.Fatalf("read %d bytes of %d: %v", len(packed), archive.size, err)
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(archive.Name()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the temporary file is still there: %v", err)
+	}
+	var r io.Reader = bytes.NewReader(packed)
+	if compressed {
+		if r, err = gzip.NewReader(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := map[string]string{}
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Uid != 0 || header.Gid != 0 || header.Uname+header.Gname != "" {
+			t.Errorf("%s belongs to %d:%d %s:%s", header.Name, header.Uid, header.Gid, header.Uname, header.Gname)
+		}
+		text, err := io.ReadAll(archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[header.Name] = strings.TrimSpace(fmt.Sprint(header.FileInfo().Mode(), " ", string(text), header.Linkname))
+	}
+}
+
+func TestPack(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"app/run": "#!", "app/link": "-> run", "app/dir/empty": ""})
+	if err := os.Chmod(filepath.Join(dir, "app/run"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir)
+	files, err := s.find("app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"app/": "drwxr-xr-x", "app/run": "-rwxr-x--- #!", "app/link": "Lrwxrwxrwx run", "app/dir/": "drwxr-xr-x", "app/dir/empty": "-rw-r--r--",
+	}
+	for _, compressed := range []bool{true, false} {
+		if diff := cmp.Diff(want, unpack(t, s, files, compressed)); diff != "" {
+			t.Errorf("compressed %v (-want +got):\n%s", compressed, diff)
+		}
+	}
+	for _, size := range []string{"", "much longer"} {
+		if err := os.WriteFile(filepath.Join(dir, "app/run"), []byte(size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.pack(t.Context(), files, true); err == nil || !strings.Contains(err.Error(), "pack app/run: it changed while it was read") {
+			t.Errorf("a file that has %q now: got %v", size, err)
+		}
+	}
+}

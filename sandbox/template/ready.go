@@ -1,0 +1,35 @@
+package template
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/shell"
+)
+
+// ReadyCommand is a command that succeeds when a sandbox is ready. It is repeated until it
+// does. Any command can be one.
+type ReadyCommand string
+
+// WaitPort waits until something listens on a port.
+func WaitPort(port int) ReadyCommand {
+	return ReadyCommand(fmt.Sprintf(`[ -n "$(ss -Htuln sport = :%d)" ]`, port))
+}
+
+// WaitURL waits until a request for an address is answered with a status, such as 200.
+func WaitURL(url string, status int) ReadyCommand {
+	return ReadyCommand(fmt.Sprintf(`curl -s -o /dev/null -w "%%{http_code}" %s | grep -q "%d"`, shell.Quote(url), status))
+}
+
+// WaitProcess waits until a process of that name runs.
+func WaitProcess(name string) ReadyCommand {
+	return ReadyCommand("pgrep " + shell.Quote(name) + " > /dev/null")
+}
+
+// WaitFile waits until there is a file.
+func WaitFile(path string) ReadyCommand { return ReadyCommand("[ -f " + shell.Quote(path) + " ]") }
+
+// WaitFor waits for a while, in whole seconds and at least one.
+func WaitFor(d time.Duration) ReadyCommand {
+	return ReadyCommand(fmt.Sprintf("sleep %d", max(1, int64(d/time.Second))))
+}

@@ -1,0 +1,166 @@
+package template
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+const (
+	// A build is asked for its state this often while it has something to say, and less
+	// and less often, up to slowest, while it has not.
+	fastest = 200 * time.Millisecond
+	slowest = 2 * time.Second
+	// outage is how long the service may be away meanwhile: the build goes on.
+	outage = time.Minute
+	// keptLines is how many lines a BuildError has.
+	keptLines = 20
+)
+
+// WaitParams says what to do while waiting. The zero value only waits.
+type WaitParams struct {
+	// Log is that of [BuildParams]; it gets the whole log. May be nil.
+	Log func(*api.BuildLogEntry)
+}
+
+// Wait waits until a build is ready. A Built that only has TemplateID and BuildID is enough,
+// so another program can have started it. Errors are those of [Build].
+func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) error {
+	w := waiting{client: client, built: built}
+	if p != nil {
+		w.log = p.Log
+	}
+	state, err := w.untilEnd(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("template: stopped waiting for build %s of template %s, which goes on: %w", built.BuildID, built.TemplateID, context.Cause(ctx))
+	case err != nil:
+		return fmt.Errorf("template: wait for build %s of template %s: %w", built.BuildID, built.TemplateID, err)
+	case state.Status == api.BuildReady:
+		return nil
+	}
+	return w.failure(state)
+}
+
+// waiting is a call of Wait.
+type waiting struct {
+	client *api.Client
+	built  *Built
+	log    func(*api.BuildLogEntry)
+
+	offset int                  // lines that came
+	last   []*api.BuildLogEntry // the last of them
+}
+
+// untilEnd returns the last state of the build, when all of its log has been read.
+func (w *waiting) untilEnd(ctx context.Context) (*api.BuildState, error) {
+	interval, answered := fastest, time.Now()
+	for {
+		state, err := w.ask(ctx)
+		switch {
+		case err == nil:
+			answered = time.Now()
+		case ctx.Err() != nil || !errors.Is(err, api.ErrRetryable) || time.Since(answered) > outage:
+			return nil, err
+		}
+		if err == nil && state.Status != api.BuildWaiting && state.Status != api.BuildBuilding {
+			return state, w.drain(ctx, state)
+		}
+		if interval = min(interval*3/2, slowest); err == nil && len(state.Logs) > 0 {
+			interval = fastest
+		}
+		if err := pause(ctx, interval); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// drain reads what the answer to the last question did not have of the log.
+func (w *waiting) drain(ctx context.Context, state *api.BuildState) error {
+	for len(state.Logs) > 0 {
+		var err error
+		if state, err = w.ask(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *waiting) ask(ctx context.Context) (*api.BuildState, error) {
+	state, err := w.client.Templates.BuildStatus(ctx, w.built.TemplateID, w.built.BuildID, &api.BuildStatusParams{LogsOffset: w.offset})
+	if err != nil {
+		return nil, err
+	}
+	w.offset += len(state.Logs)
+	for _, entry := range state.Logs {
+		if entry == nil {
+			return nil, errors.New("the service's answer has an empty line of the log")
+		}
+		entry.Message = withoutControls(entry.Message)
+		if w.log != nil {
+			w.log(entry)
+		}
+	}
+	w.last = append(w.last, state.Logs...)
+	w.last = w.last[max(0, len(w.last)-keptLines):]
+	return state, nil
+}
+
+func (w *waiting) failure(state *api.BuildState) error {
+	e := &BuildError{TemplateID: w.built.TemplateID, BuildID: w.built.BuildID, Name: w.built.Name, Logs: w.last}
+	if f := state.Failure; f != nil {
+		e.Step, e.Reason = clip.Line(f.Step, maxStep), clip.Line(withoutControls(f.Message), maxReason)
+		if number, err := strconv.Atoi(e.Step); err == nil && number >= 1 && number <= len(w.built.steps) {
+			e.Instruction = w.built.steps[number-1].describe()
+		}
+	}
+	e.Reason = cmp.Or(e.Reason, fmt.Sprintf("its status is %q", clip.Line(string(state.Status), maxStep)))
+	return e
+}
+
+const (
+	maxStep   = 64
+	maxReason = 1024
+)
+
+// BuildError reports a build that failed.
+type BuildError struct {
+	TemplateID, BuildID string
+	// Name is what was to be built; empty if [Wait] was not told.
+	Name string
+	// Step is "base" for what comes before the steps, the number of a step counted from
+	// "1", or "finalize" for the start and ready commands; often empty.
+	Step string
+	// Instruction is the step itself, such as "RUN make"; empty if it is none, or if the
+	// build was started elsewhere.
+	Instruction string
+	// Reason is what the service says about it.
+	Reason string
+	// Logs are the last lines of the log, at most 20.
+	Logs []*api.BuildLogEntry
+}
+
+// Error returns the step and the reason, without the log.
+func (e *BuildError) Error() string {
+	what := cmp.Or(e.Name, e.TemplateID)
+	step := ""
+	if e.Step != "" {
+		step = ", step " + e.Step
+	}
+	if e.Instruction != "" {
+		step += fmt.Sprintf(" (%s)", clip.Line(e.Instruction, 200))
+	}
+	return fmt.Sprintf("template: build %s of %q failed%s: %s", e.BuildID, what, step, e.Reason)
+}
+
+// controls are the sequences that make a terminal do something, and the characters that do.
+var controls = lazyregexp.New(`\x1b[\]PX^_][^\x07\x1b\x{9c}]*(?:\x07|\x1b\\|\x{9c})|[\x1b\x{9b}][\[\]()#;?]*(?:[0-9]{1,4}(?:[;:][0-9]{0,4})*)?[0-9A-PR-TZcf-nq-uy=><~]|[\x00-\x08\x0b-\x1f\x7f]`)
+
+func withoutControls(s string) string { return controls().ReplaceAllString(s, "") }

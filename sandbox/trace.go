@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// Trace has hooks that are called when calls of a client begin, as httptrace has for
+// requests; [github.com/e2bctl/e2bctl/sandbox/otel] makes spans of them. A call runs
+// with the context that its hook returns, and at its end the function that the hook
+// returns is called with what the caller gets. Hooks are called from several
+// goroutines. Fields may be nil.
+//
+// The hooks of runs are [github.com/e2bctl/e2bctl/sandbox/agent.Trace].
+type Trace struct {
+	// Create and Connect are called for [Client.Create] and [Client.Connect].
+	Create  func(ctx context.Context, template string) (context.Context, func(*Sandbox, error))
+	Connect func(ctx context.Context, id string) (context.Context, func(*Sandbox, error))
+	// Command is called for [Commands.Run] and [Commands.Start]. What Start started
+	// ends with the command, or when this program no longer follows it.
+	Command func(ctx context.Context, sb *Sandbox, command string) (context.Context, func(*CommandResult, error))
+	// Code is called for [Sandbox.RunCode] and [Sandbox.StreamCode].
+	Code func(ctx context.Context, sb *Sandbox, code string) (context.Context, func(*Execution, error))
+	// Headers adds headers to a request to the service or into a sandbox. Those that
+	// the client sets itself take precedence.
+	Headers func(ctx context.Context, h http.Header)
+	// Envs returns environment variables for a command, or for a call of RunCode in
+	// Python. Those of the call's params take precedence.
+	Envs func(ctx context.Context) map[string]string
+}
+
+// WithTrace sets the hooks that are called when calls begin and end. It is an option
+// of the client.
+func WithTrace(t Trace) Option {
+	return func(c *config) error {
+		c.trace = t
+		if t.Headers != nil {
+			c.client = append(c.client, api.WithHeaders(t.Headers))
+		}
+		if c.clientOption == "" {
+			c.clientOption = "WithTrace"
+		}
+		return nil
+	}
+}
+
+// tracing calls a hook that may be nil.
+func tracing[R any](ctx context.Context, hook func(context.Context, string) (context.Context, func(R, error)), about string) (context.Context, func(R, error)) {
+	if hook == nil {
+		return ctx, func(R, error) {}
+	}
+	return hook(ctx, about)
+}
+
+// tracingIn calls a hook about something in a sandbox, which may be nil.
+func tracingIn[R any](ctx context.Context, hook func(context.Context, *Sandbox, string) (context.Context, func(R, error)), sb *Sandbox, about string) (context.Context, func(R, error)) {
+	if hook == nil {
+		return ctx, func(R, error) {}
+	}
+	return hook(ctx, sb, about)
+}
+
+// envs returns the variables of a call together with those of the trace.
+func (t *Trace) envs(ctx context.Context, own map[string]string) map[string]string {
+	if t.Envs == nil {
+		return own
+	}
+	return merge(t.Envs(ctx), own)
+}
+
+// headers adds the headers of the trace.
+func (t *Trace) headers(ctx context.Context, h http.Header) {
+	if t.Headers != nil {
+		t.Headers(ctx, h)
+	}
+}

@@ -1,0 +1,143 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// listing is a service whose only volume has what the test says, by directory.
+type listing map[string][]*VolumeEntry
+
+func (l listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Query().Get("path")
+	switch {
+	case r.URL.Path == "/volumes":
+		fmt.Fprint(w, `[{"volumeID":"v","name":"data"}]`)
+	case r.URL.Path == "/volumes/v":
+		fmt.Fprint(w, `{"volumeID":"v","name":"data","token":"t"}`)
+	case strings.HasSuffix(r.URL.Path, "/file"):
+		fmt.Fprint(w, "text")
+	case l[name] != nil:
+		_ = json.NewEncoder(w).Encode(l[name]) // the client notices
+	default:
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"code":"path_not_found","message":"nothing"}`)
+	}
+}
+
+func (l listing) open(t *testing.T) *Volume {
+	t.Helper()
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	client, err := NewClient(WithAPIKey(api.Key("e2b_"+strings.Repeat("0", 40))), WithAPIURL(server.URL), WithVolumeURL(server.URL), WithEnvFile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	volume, err := client.Volumes.Open(t.Context(), "data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return volume
+}
+
+// Whatever a service says is in a volume, a download writes only into its directory, and
+// says what is wrong.
+func TestVolumeDownloadDirHostile(t *testing.T) {
+	t.Parallel()
+	file := func(name string, size int64) *VolumeEntry {
+		return &VolumeEntry{Name: name, Type: "file", Size: size, Mode: 0o644}
+	}
+	for name, test := range map[string]struct {
+		entries []*VolumeEntry
+		params  VolumeDownloadDirParams
+		want    string // in the error
+	}{
+		"upwards":         {entries: []*VolumeEntry{file("..", 4)}, want: "no name of an entry"},
+		"a path":          {entries: []*VolumeEntry{file("../x", 4)}, want: "no name of an entry"},
+		"no name":         {entries: []*VolumeEntry{file("", 4)}, want: "no name of an entry"},
+		"too many":        {entries: []*VolumeEntry{file("a", 4), file("b", 4)}, params: VolumeDownloadDirParams{MaxFiles: 1}, want: "MaxFiles"},
+		"too large":       {entries: []*VolumeEntry{file("a", 1<<40)}, want: "MaxBytes"},
+		"shorter":         {entries: []*VolumeEntry{file("a", 5)}, want: "shorter"},
+		"less than 0":     {entries: []*VolumeEntry{file("a", -1)}, want: "negative size"},
+		"nested for ever": {entries: []*VolumeEntry{{Name: "d", Type: "directory", Mode: 0o755}}, params: VolumeDownloadDirParams{MaxFiles: 10}, want: "MaxFiles"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			service := listing{"/": test.entries}
+			for n := range 20 {
+				service["/"+strings.TrimSuffix(strings.Repeat("d/", n+1), "/")] = test.entries
+			}
+			dir := filepath.Join(t.TempDir(), "to")
+			err := service.open(t).DownloadDir(t.Context(), "/", dir, &test.params)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got error %v, want one that says %q", err, test.want)
+			}
+			if left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); err != nil || len(left) > 1 {
+				t.Errorf("got %v and error %v, want nothing beside the directory", left, err)
+			}
+		})
+	}
+}
+
+func TestVolumeDownloadDir(t *testing.T) {
+	t.Parallel()
+	service := listing{
+		"/d":     {{Name: "a", Type: "file", Size: 4, Mode: 0o640}, {Name: "sub", Type: "directory", Mode: 0o500}, {Name: "pipe", Type: "unknown"}},
+		"/d/sub": {{Name: "in", Type: "symlink", Target: "../a"}, {Name: "out", Type: "symlink", Target: "/etc/passwd"}},
+	}
+	dir := t.TempDir()
+	var skipped []string
+	var bytes int64
+	if err := service.open(t).DownloadDir(t.Context(), "d", dir, &VolumeDownloadDirParams{
+		Skipped:  func(name, _ string) { skipped = append(skipped, name) },
+		Progress: func(n int64) { bytes = n },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "sub"), 0o700) }) // so that it can be removed
+	var got []string
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if info, err := entry.Info(); err == nil && name != "." {
+			got = append(got, info.Mode().String()+" "+name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"-rw-r----- a", "dr-x------ sub", "Lrwxrwxrwx sub/in"}, got); diff != "" {
+		t.Errorf("what came (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"sub/out", "pipe"}, skipped); diff != "" {
+		t.Errorf("what was left out (-want +got):\n%s", diff)
+	}
+	if bytes != 4 {
+		t.Errorf("got progress of %d bytes, want 4", bytes)
+	}
+	if err := service.open(t).DownloadDir(t.Context(), "nothing", filepath.Join(dir, "nothing"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of nothing: got error %v, want %v", err, fs.ErrNotExist)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "nothing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error("a directory was made for nothing")
+	}
+}
