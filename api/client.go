@@ -50,6 +50,8 @@ type Client struct {
 	Keys *KeyService
 	// Volumes has the calls about volumes.
 	Volumes *VolumeService
+	// Secrets has the calls about secrets.
+	Secrets *SecretService
 
 	resty     *resty.Client
 	transport http.RoundTripper
@@ -135,7 +137,7 @@ func NewClient(opts ...Option) (*Client, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}).SetLogger(restyLogger{c.logger}).SetDoNotParseResponse(true)
 	c.Sandboxes, c.Snapshots, c.Templates = &SandboxService{c}, &SnapshotService{c}, &TemplateService{c}
-	c.Teams, c.Keys, c.Volumes = &TeamService{c}, &KeyService{c}, &VolumeService{c}
+	c.Teams, c.Keys, c.Volumes, c.Secrets = &TeamService{c}, &KeyService{c}, &VolumeService{c}, &SecretService{c}
 	return c, nil
 }
 

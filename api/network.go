@@ -18,6 +18,25 @@ type Network struct {
 	AllowOut []string `json:"allowOut,omitempty"`
 	// DenyOut lists addresses and networks.
 	DenyOut []string `json:"denyOut,omitempty"`
+	// DNSServers lists IPv4 addresses of name servers, at most 10, that may be reached if
+	// AllowOut has names. Names that may be reached resolve without them.
+	DNSServers []string `json:"dns_servers,omitempty"`
+	// Rules say what is done to the HTTPS requests to hosts, by their names:
+	// "example.com", or "*.example.com" for all names below it. They allow nothing. A host
+	// has one rule.
+	Rules map[string][]NetworkRule `json:"rules,omitempty"`
+}
+
+// NetworkRule says what is done to requests on their way out of a sandbox.
+type NetworkRule struct {
+	Transform *NetworkTransform `json:"transform,omitempty"`
+}
+
+// NetworkTransform changes a request.
+type NetworkTransform struct {
+	// Headers replace those of the request. In the values, ${e2b.secrets.NAME} stands for
+	// the value of a secret, which never enters the sandbox.
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // NetworkParams replaces the network rules of a running sandbox. The zero value

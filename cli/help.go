@@ -24,6 +24,7 @@ const environmentHelp = `Settings come from these places; the first one that has
                     the address of what is in volumes, when it is not the API's
   E2BCTL_LOCAL      1 turns --local on for every command that has it
   E2BCTL_PYTHON     the python3 of local sandboxes
+  E2BCTL_SECRETS_KEY  what the local cloud seals secrets with
   XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept;
                     else your cache directory, else one of yours in TMPDIR
   XDG_STATE_HOME    where a local cloud keeps its certificates, its key and paused

@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/secret"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/snapshot"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/template"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
@@ -44,6 +45,7 @@ var commands = []struct {
 	{[]string{"template", "tpl"}, template.NewCmdTemplate},
 	{[]string{"api-key"}, apikey.NewCmdAPIKey},
 	{[]string{"volume"}, volume.NewCmdVolume},
+	{[]string{"secret"}, secret.NewCmdSecret},
 	{[]string{"local"}, local.NewCmdLocal},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},

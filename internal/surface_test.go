@@ -72,6 +72,8 @@ var withoutParams = map[string]string{
 	"api.TemplateService.Tags":       "the API has no field",
 	"api.TemplateService.Upload":     "everything is in what FileUpload returned",
 	"sandbox.Client.DeleteSnapshot":  "names one snapshot",
+	"api.SecretService.Delete":       "the API has no field",
+	"api.SecretService.Get":          "the API has no field",
 	"api.VolumeService.Create":       "the API has one field",
 	"api.VolumeService.Delete":       "the API has no field",
 	"api.VolumeService.Get":          "the API has no field",

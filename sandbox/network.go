@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -29,14 +30,34 @@ type Network struct {
 	AllowOut []string
 	// DenyOut are addresses and networks.
 	DenyOut []string
+	// DNSServers are IPv4 addresses of name servers, at most 10, that may be reached if
+	// AllowOut has names. Names that may be reached resolve without them.
+	DNSServers []string
 	// DenyPrivate adds the private networks to DenyOut.
 	DenyPrivate bool
+	// Headers are put into the HTTPS requests to hosts on port 443, in place of those that
+	// programs send: by the name of the host ("example.com", or "*.example.com" for all
+	// names below it), then by that of the header. With [SecretRef], programs use a secret
+	// that never enters the sandbox; a host that repeats what it is sent gives it away.
+	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be
+	// given others later only if it was created with some.
+	Headers map[string]map[string]string
 }
 
+// SecretRef stands for the value of a secret in [Network].Headers: "Bearer " +
+// SecretRef("openai"). See [api.SecretService].
+func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
+
 func (n Network) wire() api.Network {
-	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut)}
+	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers)}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
+	}
+	for host, headers := range n.Headers {
+		if w.Rules == nil {
+			w.Rules = map[string][]api.NetworkRule{}
+		}
+		w.Rules[host] = []api.NetworkRule{{Transform: &api.NetworkTransform{Headers: maps.Clone(headers)}}}
 	}
 	return w
 }

@@ -5,6 +5,7 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +29,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -49,6 +51,7 @@ type Options struct {
 	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
 	Domain       string            // name that leads to this machine, without port; "": localhost
 	Authority    string            // private directory that keeps the certificate authority; "": one that ends with the cloud
+	SecretsKey   string            // what secrets are sealed with, as secrets.EnvKey; "": kept in a file of this user's, where State is kept
 	State        string            // directory that keeps what outlives the process; "": nothing does
 	Key          string            // API key; "": a new one, or that of State
 	Dir          string            // private directory that holds the instances; "": one of this user's
@@ -62,6 +65,7 @@ type Options struct {
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
 	ProxyNames   bool              // see network.Dialer
+	Roots        *x509.CertPool    // that hosts with header rules are verified with; nil: those of the machine
 	Logger       *slog.Logger      // nil: no log
 }
 
@@ -74,6 +78,7 @@ type Cloud struct {
 	engine    engine.Engine
 	store     *store.Store
 	volumes   *volumes.Registry
+	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
 	sandboxes *lifecycle.Registry
@@ -174,9 +179,10 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1, Rootless: report.Isolation != engine.Full,
 		Limits: describe(o.Limits), Path: searchPath(c.python),
 	})
+	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes,
+		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})

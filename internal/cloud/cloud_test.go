@@ -40,6 +40,7 @@ type fakeRoom struct {
 	mu      sync.Mutex
 	boxes   map[string]*fakeSandbox
 	closed  bool
+	refuses error // what NewSandbox returns
 }
 
 func (r *fakeRoom) Report() engine.Report {
@@ -59,6 +60,9 @@ func (r *fakeRoom) Close() error                                  { r.closed = t
 func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.refuses != nil {
+		return nil, r.refuses
+	}
 	sb := &fakeSandbox{options: o, gone: make(chan struct{})}
 	sb.daemon = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, o.ID+r.URL.Path)

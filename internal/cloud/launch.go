@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/headers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
@@ -55,16 +56,31 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
+	door, authority, err := c.newDoor(spec)
+	if err != nil {
+		return nil, err
+	}
+	if door != nil {
+		egress.Door = door
+		door.Set(spec.Egress, egress.Reach)
+	}
 	shared, release, err := c.hold(spec.Volumes)
 	if err != nil {
 		return nil, volumeError(err)
 	}
 	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
 		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared,
-		Tell: func(line []byte) { c.telemetry.Inside(spec.ID, line) },
+		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
+		Authority: authority,
 	})
 	if err != nil {
 		release()
+		if door != nil {
+			door.Close()
+		}
+		if errors.Is(err, engine.ErrNoAuthority) {
+			return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: network.rules: %v", err)}
+		}
 		return nil, volumeError(err)
 	}
 	c.router.Add(edge.Sandbox{
@@ -75,7 +91,21 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		},
 	})
 	c.telemetry.Run(spec.ID, sandbox.Usage)
-	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, release: release}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, door: door, release: release}, nil
+}
+
+// newDoor returns what puts headers into the requests of a sandbox, and the certificate that
+// programs in it are to trust; nil for one without such rules.
+func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
+	if !spec.Headers {
+		return nil, nil, nil
+	}
+	authority, err := headers.NewAuthority(spec.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	door := headers.New(headers.Options{Authority: authority, Secret: c.secrets.Value, Roots: c.options.Roots})
+	return door, authority.PEM(), nil
 }
 
 // hold keeps the volumes of a sandbox from being deleted until release is called.
@@ -158,6 +188,7 @@ func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 		Python: interpreter(c.python), Path: searchPath(c.python),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
 		Proxy: c.needsProxy(spec.Egress), Offline: spec.Egress.DenyAll(),
+		Authority: spec.Headers,
 	}
 }
 
@@ -188,13 +219,17 @@ type reachable struct {
 	cloud   *Cloud
 	id      string
 	denials *network.Denials
-	release func() // lets its volumes go
+	door    *headers.Door // nil: no headers
+	release func()        // lets its volumes go
 }
 
 func (r *reachable) Close() error {
 	r.cloud.router.Remove(r.id)
 	r.cloud.telemetry.Rest(r.id)
 	err := r.Sandbox.Close()
+	if r.door != nil {
+		r.door.Close()
+	}
 	r.release()
 	if n := r.denials.Count(); n > 0 {
 		r.cloud.logger("network").InfoContext(context.Background(), "denied to a sandbox in all", "sandbox", r.id, "connections", n)
@@ -275,7 +310,12 @@ func (r *reachable) Healthy(ctx context.Context) error {
 
 // SetEgress changes what the sandbox may reach.
 func (r *reachable) SetEgress(rules *network.Rules) {
-	r.Sandbox.SetEgress(&network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials})
+	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials}
+	if r.door != nil {
+		egress.Door = r.door
+		r.door.Set(rules, egress.Reach)
+	}
+	r.Sandbox.SetEgress(egress)
 }
 
 // orAbsent takes the results of a search for a Python: a machine that has none can

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
 
 type linux struct{ *cloud.Cloud }
@@ -19,6 +21,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Domain:       s.domain,
 		Authority:    s.authority,
 		State:        s.state,
+		SecretsKey:   os.Getenv(secrets.EnvKey),
 		Key:          string(s.key),
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,

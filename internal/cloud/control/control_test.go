@@ -27,6 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -66,6 +67,7 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 		Key:       testKey, Domain: "localhost:1", EnvdVersion: "0.6.13", Sandboxes: s.registry, Store: o.Store,
 		Templates: all, Builds: s.builder,
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
+		Secrets:   secrets.New(secrets.Options{Store: o.Store, Key: secrets.NewKey()}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
 	})
 	server := httptest.NewServer(s.log.Handler(s.Service))
@@ -172,7 +174,6 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":{"github":{}}}`, 400, "not supported by this local cloud: the field mcp"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, `validation error: volumeMounts names the volume "a", which does not exist`},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"rules":{"a.b":[]}}}`, 400, "not supported by this local cloud: the field network.rules"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[65536]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},

@@ -69,6 +69,9 @@ func (s *Service) create(d dialect) handler {
 		if err != nil {
 			return err
 		}
+		if err := s.checkSecrets(q.egress); err != nil {
+			return err
+		}
 		mounts, err := s.mounts(q.VolumeMounts)
 		if err != nil {
 			return err
@@ -77,6 +80,7 @@ func (s *Service) create(d dialect) handler {
 			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: envsOf(build, q.EnvVars), Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
 			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts,
+			Headers: q.Network != nil && len(q.Network.Rules) > 0,
 		}
 		sb, err := s.createOnce(r, request)
 		if err != nil {

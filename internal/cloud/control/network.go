@@ -16,10 +16,20 @@ import (
 
 // egressRequest says what a sandbox may reach.
 type egressRequest struct {
-	AllowOut    []string        `json:"allowOut,omitempty"`
-	DenyOut     []string        `json:"denyOut,omitempty"`
-	EgressProxy json.RawMessage `json:"egressProxy,omitempty"`
-	Rules       json.RawMessage `json:"rules,omitempty"`
+	AllowOut    []string                 `json:"allowOut,omitempty"`
+	DenyOut     []string                 `json:"denyOut,omitempty"`
+	DNSServers  []string                 `json:"dns_servers,omitempty"`
+	EgressProxy json.RawMessage          `json:"egressProxy,omitempty"`
+	Rules       map[string][]networkRule `json:"rules,omitempty"`
+}
+
+// networkRule says what is done to the requests to a host.
+type networkRule struct {
+	Transform *transform `json:"transform,omitempty"`
+}
+
+type transform struct {
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // networkRequest is the network of a sandbox to create: what it may reach, and how
@@ -40,17 +50,67 @@ type updateRequest struct {
 // parse returns the rules. prefix is the path of the fields' parent, for error
 // texts.
 func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, error) {
-	switch {
-	case given(q.EgressProxy):
+	if given(q.EgressProxy) {
 		return nil, unsupported(prefix + "egressProxy")
-	case given(q.Rules):
-		return nil, unsupported(prefix + "rules")
 	}
-	rules, err := network.ParseRules(internet == nil || *internet, q.AllowOut, q.DenyOut)
+	for host, rules := range q.Rules {
+		if len(rules) > 1 {
+			return nil, invalid("%srules has %d rules for %q: a host has one", prefix, len(rules), bounded(host))
+		}
+	}
+	asked := q.asked()
+	if len(asked.Headers) < len(q.Rules) {
+		return nil, invalid("%srules has a host twice: upper and lower case are the same", prefix)
+	}
+	rules, err := asked.Rules(internet)
 	if e, ok := errors.AsType[*network.RuleError](err); ok {
 		return nil, invalid("%s%s has %q: %s", prefix, e.List, bounded(e.Entry), e.Reason)
 	}
 	return rules, err
+}
+
+// asked returns the request in the form in which it is recorded.
+func (q *egressRequest) asked() *lifecycle.Network {
+	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers()}
+}
+
+// headers returns the headers for requests to each host, by the host's name.
+func (q *egressRequest) headers() map[string]map[string]string {
+	if len(q.Rules) == 0 {
+		return nil
+	}
+	headers := map[string]map[string]string{}
+	for host, rules := range q.Rules {
+		headers[strings.ToLower(host)] = nil
+		for _, rule := range rules {
+			if rule.Transform != nil {
+				headers[strings.ToLower(host)] = rule.Transform.Headers
+			}
+		}
+	}
+	return headers
+}
+
+// rulesAnswer is the reverse of headers.
+func rulesAnswer(headers map[string]map[string]string) map[string][]networkRule {
+	answer := map[string][]networkRule{}
+	for host, of := range headers {
+		answer[host] = []networkRule{}
+		if len(of) > 0 {
+			answer[host] = append(answer[host], networkRule{&transform{of}})
+		}
+	}
+	return answer
+}
+
+// checkSecrets returns an error if rules need a secret that does not exist.
+func (s *Service) checkSecrets(rules *network.Rules) error {
+	for _, name := range rules.Secrets() {
+		if _, err := s.options.Secrets.Get(name); err != nil {
+			return invalid("rules name the secret %q, which does not exist", bounded(name))
+		}
+	}
+	return nil
 }
 
 // egress returns the rules of a sandbox to create; n may be nil.
@@ -95,10 +155,9 @@ func (n *networkRequest) asked() *lifecycle.Network {
 	if n == nil {
 		return nil
 	}
-	return &lifecycle.Network{
-		AllowOut: n.AllowOut, DenyOut: n.DenyOut,
-		AllowPublicTraffic: n.AllowPublicTraffic, MaskHost: n.MaskRequestHost, HTTPSPorts: n.HTTPSPorts,
-	}
+	asked := n.egressRequest.asked()
+	asked.AllowPublicTraffic, asked.MaskHost, asked.HTTPSPorts = n.AllowPublicTraffic, n.MaskRequestHost, n.HTTPSPorts
+	return asked
 }
 
 // networkAnswer returns the answer's description of the network that was requested;
@@ -108,7 +167,7 @@ func networkAnswer(n *lifecycle.Network) *networkRequest {
 		return nil
 	}
 	return &networkRequest{
-		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut},
+		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, Rules: rulesAnswer(n.Headers)},
 		AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskHost, HTTPSPorts: n.HTTPSPorts,
 	}
 }
@@ -133,11 +192,14 @@ func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkSecrets(rules); err != nil {
+		return err
+	}
 	id, err := sandboxID(r)
 	if err != nil {
 		return err
 	}
-	if err := s.sandboxes.SetEgress(id, q.AllowOut, q.DenyOut, rules); err != nil {
+	if err := s.sandboxes.SetEgress(id, *q.asked(), rules); err != nil {
 		return err
 	}
 	noContent(w)

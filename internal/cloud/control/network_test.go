@@ -23,6 +23,52 @@ func rules(t *testing.T, internet bool, allow, deny []string) *network.Rules {
 	return r
 }
 
+// header is a rule for a.b with headers.
+func header(headers string) string {
+	return `{"rules":{"a.b":[{"transform":{"headers":{` + headers + `}}}]}}`
+}
+
+// A sandbox that was made with rules for headers can be given others, and reports them;
+// one that was made without has nothing to trust.
+func TestHeaderRules(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.must(t, "POST", "/secrets", `{"name":"key","value":"sk-1"}`, 201)
+	first := `{"rules":{"API.example.com":[{"transform":{"headers":{"authorization":"Bearer ${e2b.secrets.KEY}"}}}],"*.b.c":[]}}`
+	id := s.mustCreate(t, `{"templateID":"base","network":`+first+`}`)
+	got := s.fakes.Spec(id).Egress
+	if h := got.Headers("api.example.com"); len(h) != 1 || h[0].Name != "Authorization" {
+		t.Fatalf("got %+v, want Authorization", h)
+	}
+	value, err := got.Headers("api.example.com.")[0].Value(func(name string) (string, error) { return "the " + name, nil })
+	if value != "Bearer the key" || err != nil {
+		t.Errorf("got %q, %v, want Bearer the key", value, err)
+	}
+	want := map[string]any{
+		"api.example.com": []any{map[string]any{"transform": map[string]any{"headers": map[string]any{"authorization": "Bearer ${e2b.secrets.KEY}"}}}},
+		"*.b.c":           []any{},
+	}
+	reported := func() any {
+		network, _ := s.must(t, "GET", "/sandboxes/"+id, "", 200)["network"].(map[string]any)
+		return network["rules"]
+	}
+	if diff := cmp.Diff(any(want), reported()); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+	s.must(t, "PUT", "/sandboxes/"+id+"/network", `{}`, 204)
+	if h := s.fakes.Fake(id).Rules().Headers("api.example.com"); len(h) > 0 || reported() != nil {
+		t.Errorf("after a change without rules: got %+v and %v, want none", h, reported())
+	}
+	s.must(t, "PUT", "/sandboxes/"+id+"/network", header(`"A":"b"`), 204)
+	if h := s.fakes.Fake(id).Rules().Headers("a.b"); len(h) != 1 {
+		t.Errorf("after a change: got %+v, want one", h)
+	}
+	without := s.mustCreate(t, `{"templateID":"base"}`)
+	if resp, text := s.do(t, "PUT", "/sandboxes/"+without+"/network", header(`"A":"b"`)); resp.StatusCode != 400 || !strings.Contains(text, "made without rules") {
+		t.Errorf("got %d %s, want 400 that says it was made without rules", resp.StatusCode, text)
+	}
+}
+
 // An invalid rule is refused by name, both when a sandbox is created and later.
 func TestNetworkErrors(t *testing.T) {
 	t.Parallel()
@@ -43,7 +89,37 @@ func TestNetworkErrors(t *testing.T) {
 		{`{"allowOut":["a.*.example.com"],"denyOut":["0.0.0.0/0"]}`, `allowOut has "a.*.example.com"`},
 		{`{"allowOut":[""],"denyOut":["0.0.0.0/0"]}`, `allowOut has ""`},
 		{`{"denyOut":[` + strings.Repeat(`"10.0.0.1",`, 1000) + `"10.0.0.1"]}`, `more than 1000 entries`},
-		{`{"rules":{"example.com":[{"transform":{"headers":{"A":"b"}}}]}}`, `rules`},
+		{`{"dns_servers":["example.com"]}`, `dns_servers has "example.com": want at most 10 IPv4 addresses`},
+		{`{"dns_servers":["::1"]}`, `dns_servers has "::1"`},
+		{`{"dns_servers":["1.1.1.0/24"]}`, `dns_servers has "1.1.1.0/24"`},
+		{`{"dns_servers":[` + strings.Repeat(`"1.1.1.1",`, 10) + `"1.1.1.1"]}`, `at most 10`},
+		{`{"rules":{"10.0.0.1":[]}}`, `rules has "10.0.0.1": headers are for hosts with a name`},
+		{`{"rules":{"[::1]":[]}}`, `rules has "[::1]": headers are for hosts with a name`},
+		{`{"rules":{"127.1":[]}}`, `rules has "127.1": headers are for hosts with a name`},
+		{`{"rules":{"*.0x7f":[]}}`, `rules has "*.0x7f": headers are for hosts with a name`},
+		{`{"rules":{"example.com:443":[]}}`, `without a scheme and a port`},
+		{`{"rules":{"https://example.com":[]}}`, `without a scheme and a port`},
+		{`{"rules":{"*":[]}}`, `rules has "*": want a name`},
+		{`{"rules":{"a.*.com":[]}}`, `rules has "a.*.com": want a name`},
+		{`{"rules":{"":[]}}`, `rules has "": want a name`},
+		{`{"rules":{"` + strings.Repeat("a.", 64) + `a":[]}}`, `at most 128 characters`},
+		{`{"rules":{"Example.com":[],"example.com":[]}}`, `rules has a host twice`},
+		{`{"rules":{"example.com.":[],"example.com":[]}}`, `it is there twice`},
+		{`{"rules":{"a.b":[{},{}]}}`, `rules has 2 rules for "a.b": a host has one`},
+		{`{"rules":{"a.b":{}}}`, `must be an array, not object`},
+		{header(`"Host":"c"`), `the header Host belongs to the connection`},
+		{header(`"transfer-encoding":"c"`), `the header Transfer-Encoding belongs to the connection`},
+		{header(`"A b":"c"`), `"A b" is not the name of a header`},
+		{header(`":authority":"c"`), `":authority" is not the name of a header`},
+		{header(`"` + strings.Repeat("a", 65) + `":"c"`), `at most 64 characters`},
+		{header(`"A":"c","a":"d"`), `the header A is there twice`},
+		{header(`"A":"b\r\nEvil: c"`), `the value of the header A has more than 2048 bytes, or line breaks`},
+		{header(`"A":"` + strings.Repeat("v", 2049) + `"`), `more than 2048 bytes`},
+		{header(`"A":"${e2b.secrets.}"`), `a placeholder that is not ${e2b.secrets.NAME}`},
+		{header(`"A":"${e2b.secrets.a"`), `a placeholder that is not ${e2b.secrets.NAME}`},
+		{header(`"A":"${e2b.other}"`), `a placeholder that is not ${e2b.secrets.NAME}`},
+		{header(`"A":"${e2b.identity.tokens.aws}"`), `has an IAM token (${e2b.identity.tokens.…}), which this local cloud does not support`},
+		{header(`"A":"${e2b.secrets.nothing}"`), `rules name the secret "nothing", which does not exist`},
 		{`{"egressProxy":{"address":"example.com:1080"}}`, `egressProxy`},
 	}
 	for _, tt := range tests {
@@ -82,6 +158,9 @@ func TestNetworkUpdate(t *testing.T) {
 	}{
 		{`{"allowOut":["Example.COM.","*.example.org"],"denyOut":["0.0.0.0/0"]}`, rules(t, true, []string{"example.com", "*.example.org"}, []string{"0.0.0.0/0"}),
 			map[string]any{"allowOut": []any{"Example.COM.", "*.example.org"}, "denyOut": []any{"0.0.0.0/0"}}},
+		{`{"allowOut":["example.com"],"denyOut":["0.0.0.0/0"],"dns_servers":["1.1.1.1"]}`, rules(t, true, []string{"example.com", "1.1.1.1"}, []string{"0.0.0.0/0"}),
+			map[string]any{"allowOut": []any{"example.com"}, "denyOut": []any{"0.0.0.0/0"}, "dns_servers": []any{"1.1.1.1"}}},
+		{`{"denyOut":["0.0.0.0/0"],"dns_servers":["1.1.1.1"]}`, rules(t, true, nil, []string{"0.0.0.0/0"}), map[string]any{"denyOut": []any{"0.0.0.0/0"}, "dns_servers": []any{"1.1.1.1"}}},
 		{`{"denyOut":["10.0.0.0/8"],"rules":{},"egressProxy":null}`, rules(t, true, nil, []string{"10.0.0.0/8"}), map[string]any{"denyOut": []any{"10.0.0.0/8"}}},
 		{`{"allow_internet_access":false}`, rules(t, false, nil, nil), map[string]any{}},
 		{`{}`, rules(t, true, nil, nil), map[string]any{}},

@@ -50,8 +50,8 @@ func (s *Service) routes() *http.ServeMux {
 		"/local/space/cache":                {"DELETE": s.emptyCache},
 		"/volumes":                          {"GET": s.listVolumes, "POST": s.createVolume},
 		"/volumes/{id}":                     {"GET": s.getVolume, "DELETE": s.deleteVolume},
-		"/secrets":                          {"GET": unserved("secrets"), "POST": unserved("secrets")},
-		"/secrets/{rest...}":                {"GET": unserved("secrets"), "PATCH": unserved("secrets"), "DELETE": unserved("secrets")},
+		"/secrets":                          {"GET": s.listSecrets, "POST": s.createSecret},
+		"/secrets/{id}":                     {"GET": s.getSecret, "POST": s.updateSecret, "DELETE": s.deleteSecret},
 	}
 	mux := http.NewServeMux()
 	for path, methods := range table {

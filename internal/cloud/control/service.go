@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -43,6 +44,7 @@ type Options struct {
 	Templates   *templates.Registry
 	Builds      *builds.Builder // of Templates
 	Volumes     *volumes.Registry
+	Secrets     *secrets.Registry
 	Telemetry   *telemetry.Registry // nil: nothing has logs or metrics
 	Store       *store.Store        // the caller closes it after the last request
 	Rate        RateLimit

@@ -99,6 +99,10 @@ type SandboxOptions struct {
 	// files. "": with none. It is only read, and only during the start. With Layers, the
 	// saved sandbox must have had the same ones.
 	Files string
+	// Authority is the certificate, as PEM, of an authority that programs in the sandbox
+	// trust beside those of the machine. [Sandbox].Save does not save it. Where a sandbox
+	// cannot be shown one the error matches [ErrNoAuthority].
+	Authority []byte
 	// Volumes are directories that the sandbox shares with others and with the host.
 	// [Sandbox].Save does not save what is in them. Where a sandbox cannot have them the
 	// error matches [ErrNoVolumes].

@@ -41,6 +41,8 @@ var (
 	// ErrNoVolumes: this machine, or the file system of a volume, does not let a sandbox
 	// have it.
 	ErrNoVolumes = errors.New("a sandbox cannot have this volume")
+	// ErrNoAuthority: this machine cannot show a sandbox what it is to trust.
+	ErrNoAuthority = errors.New("a sandbox cannot have a certificate authority")
 	// ErrNoLayers: this machine, or the file system of a layer, does not let sandboxes share
 	// files; each then begins with a copy.
 	ErrNoLayers = errors.New("sandboxes cannot share layers")

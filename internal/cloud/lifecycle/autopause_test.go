@@ -236,7 +236,7 @@ func TestEarlierPause(t *testing.T) {
 					if _, _, err := s.Connect(t.Context(), id, day); err != nil {
 						t.Fatal(err)
 					}
-					if err := s.SetEgress(id, nil, []string{"10.0.0.0/8"}, nil); err != nil {
+					if err := s.SetEgress(id, lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}, nil); err != nil {
 						t.Fatal(err)
 					}
 					end(s, id)
@@ -300,7 +300,7 @@ func TestNetworkAfterResume(t *testing.T) {
 		s := newStage(t)
 		offline := false
 		id := s.create(t, func(q *lifecycle.Request) { q.Internet = &offline })
-		if err := s.SetEgress(id, nil, nil, nil); err != nil { // lets it reach everything
+		if err := s.SetEgress(id, lifecycle.Network{}, nil); err != nil { // lets it reach everything
 			t.Fatal(err)
 		}
 		s.pause(t, id, lifecycle.PauseOptions{})

@@ -118,7 +118,7 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.SetEgress(sb.ID, nil, []string{"0.0.0.0/0"}, nil); err != nil {
+	if err := r.SetEgress(sb.ID, lifecycle.Network{DenyOut: []string{"0.0.0.0/0"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Extend(sb.ID, 2*time.Hour); err != nil {

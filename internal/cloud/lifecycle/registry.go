@@ -239,15 +239,20 @@ func (r *Registry) Kill(id string) error {
 }
 
 // SetEgress replaces what a running sandbox may reach, and what is reported about that.
-// How the sandbox can be reached does not change. It returns a [*NotFoundError] if the
-// sandbox does not exist or is paused, and a [*StateError] if its state is changing.
-func (r *Registry) SetEgress(id string, allowOut, denyOut []string, rules *network.Rules) error {
+// How the sandbox can be reached does not change, whatever is asked. It returns a [*NotFoundError] if the
+// sandbox does not exist or is paused, a [*StateError] if its state is changing, and a
+// [*RefusedError] if there are headers and it was not made with any.
+func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.on(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
+		if len(asked.Headers) > 0 && !rec.Headers {
+			return nil, &RefusedError{Reason: "rules need a certificate authority that programs in the sandbox trust from their start, and this one was made without rules: create a sandbox with network.rules"}
+		}
 		var changed Network // a new value: records that were handed out keep the old one
 		if rec.Network != nil {
 			changed = *rec.Network
 		}
-		changed.AllowOut, changed.DenyOut = allowOut, denyOut
+		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
+		changed.NameServers, changed.Headers = asked.NameServers, asked.Headers
 		rec.Network, rec.Egress = &changed, nil
 		// As in the service, internet access of this request holds until a resume.
 		later, err := rec.rules()

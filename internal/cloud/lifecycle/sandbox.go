@@ -37,6 +37,9 @@ type Request struct {
 	// its memory. AutoResume: requests resume it while its memory is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
+	// Headers: it can have rules for headers, which takes a certificate authority that it is
+	// started with.
+	Headers bool `json:",omitempty"`
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
 	// Layers are the ids of the layers that it begins with, lowest first, and that the
@@ -49,20 +52,33 @@ type Request struct {
 type VolumeMount struct{ ID, Name, Path string }
 
 // rules returns the rules that result from Internet and Network.
-func (q *Request) rules() (*network.Rules, error) {
-	var allow, deny []string
-	if q.Network != nil {
-		allow, deny = q.Network.AllowOut, q.Network.DenyOut
-	}
-	return network.ParseRules(q.Internet == nil || *q.Internet, allow, deny)
-}
+func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Internet) }
 
 // Network is what was requested for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
-	AllowPublicTraffic *bool // nil: true
+	NameServers        []string                     `json:",omitempty"` // reachable, too, if AllowOut has names
+	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
+	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
 	HTTPSPorts         []int
+}
+
+// Rules returns the rules that result from what was requested, and from the internet access
+// that was; nil: none was. n may be nil. An invalid rule is a [*network.RuleError].
+func (n *Network) Rules(internet *bool) (*network.Rules, error) {
+	if n == nil {
+		n = &Network{}
+	}
+	allow, err := network.AllowNameServers(n.AllowOut, n.NameServers)
+	if err != nil {
+		return nil, err
+	}
+	rules, err := network.ParseRules(internet == nil || *internet, allow, n.DenyOut)
+	if err != nil {
+		return nil, err
+	}
+	return rules.WithHeaders(n.Headers)
 }
 
 // Private reports whether ports require the traffic token. n may be nil.
@@ -102,6 +118,7 @@ type Spec struct {
 	Layers       []string          // directories of files that it shares, lowest first
 	Files        string            // directory of saved files that it begins with, above Layers; "": none
 	Volumes      []VolumeMount
+	Headers      bool // Egress may have headers, now or later
 }
 
 // An Instance is a running sandbox.
@@ -157,6 +174,7 @@ func (rec *record) spec(files string) (Spec, error) {
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
 		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes,
+		Headers: sb.Headers,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

@@ -139,7 +139,7 @@ var calls = map[string]func(context.Context, *stage, string) string{
 		return outcome("204", s.SetLifetime(id, time.Hour))
 	},
 	"network": func(_ context.Context, s *stage, id string) string {
-		return outcome("204", s.SetEgress(id, nil, nil, nil))
+		return outcome("204", s.SetEgress(id, lifecycle.Network{}, nil))
 	},
 	"kill": func(_ context.Context, s *stage, id string) string { return outcome("204", s.Kill(id)) },
 	"snapshot": func(ctx context.Context, s *stage, id string) string {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // maxDenials bounds the denials that are reported; further ones are only counted.
@@ -60,6 +61,15 @@ type Egress struct {
 	Dialer  *Dialer
 	Rules   *Rules
 	Denials *Denials
+	// Door ends the TLS of connections to hosts that the rules have headers for; nil if
+	// there are no such rules.
+	Door Door
+}
+
+// Door ends the TLS of a connection from a sandbox, and passes its requests on. It owns
+// the connection.
+type Door interface {
+	Serve(conn net.Conn)
 }
 
 // Closed reports whether nothing may be reached.
@@ -68,6 +78,18 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 // Dial connects to a TCP port of a host, which is a name or an address. It returns
 // a *[DeniedError] if the host may not be reached.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if port == portHTTPS && e.decorates(host) {
+		if err := e.deniedName(host); err != nil {
+			e.Denials.add(Denial{Host: err.Host, Port: port, Rule: err.Rule})
+			return nil, err
+		}
+		return e.throughDoor(nil), nil
+	}
+	return e.Reach(ctx, host, port)
+}
+
+// Reach is Dial to the host itself, also if the rules have headers for it.
+func (e *Egress) Reach(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	_, err := netip.ParseAddr(host)
 	literal := err == nil
 	if !literal && !validName(normalize(host)) || port == 0 {
@@ -80,21 +102,53 @@ func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 	return conn, err
 }
 
+// decorates reports whether requests to a host get headers.
+func (e *Egress) decorates(host string) bool { return e.Door != nil && len(e.Rules.Headers(host)) > 0 }
+
+// throughDoor returns a connection whose other end the door serves, which has read what
+// came so far.
+func (e *Egress) throughDoor(read []byte) net.Conn {
+	near, far := net.Pipe()
+	e.Door.Serve(&replayed{far, read})
+	return near
+}
+
+// replayed is a connection of which a part has been read already.
+type replayed struct {
+	net.Conn
+	read []byte
+}
+
+func (r *replayed) Read(p []byte) (int, error) {
+	if len(r.read) == 0 {
+		return r.Conn.Read(p)
+	}
+	n := copy(p, r.read)
+	r.read = r.read[n:]
+	return n, nil
+}
+
 func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
 	if literal {
 		return e.Dialer.dial(ctx, e.Rules, false, host, port)
 	}
+	if err := e.deniedName(host); err != nil {
+		return nil, err
+	}
+	return e.Dialer.dial(ctx, e.Rules, e.Rules.named(normalize(host)), host, port)
+}
+
+// deniedName returns an error if a host may not be reached by its name, whatever its
+// addresses. Looking the name up would tell its owner's name server what the name contains.
+func (e *Egress) deniedName(host string) *DeniedError {
 	name := normalize(host)
 	if numeric(name) {
-		return nil, &DeniedError{Host: host, Rule: ruleNumeric}
+		return &DeniedError{Host: host, Rule: ruleNumeric}
 	}
-	named := e.Rules.named(name)
-	if e.Rules.DenyAll() && !named {
-		// Looking the name up would tell its owner's name server what the name
-		// contains.
-		return nil, &DeniedError{Host: host, Rule: e.Rules.denial()}
+	if e.Rules.DenyAll() && !e.Rules.named(name) {
+		return &DeniedError{Host: host, Rule: e.Rules.denial()}
 	}
-	return e.Dialer.dial(ctx, e.Rules, named, host, port)
+	return nil
 }
 
 // Connect connects to the destination of a connection from inside: its local
@@ -113,12 +167,19 @@ func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, er
 func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.AddrPort) (net.Conn, error) {
 	address, port := to.Addr().Unmap(), to.Port()
 	host := address.String()
+	var heard *said
+	var problem error // why the name is not known
+	if port == portHTTPS && e.Door != nil {
+		if heard, problem = listen(ctx, inside, port); problem == nil && e.decorates(heard.name) {
+			return e.throughDoor(heard.bytes), nil
+		}
+	}
 	proxy, err := e.Dialer.proxyFor(host, port)
 	if err != nil {
 		return nil, err
 	}
 	if proxy == nil && !e.Dialer.Policy.DenyPrivate && !e.Rules.restrict() {
-		return e.Dial(ctx, host, port)
+		return e.pass(ctx, inside, host, port, heard)
 	}
 	rule, err := e.judge(address)
 	if err != nil {
@@ -126,26 +187,38 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	}
 	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // a rule that a name may override
 	if port != portHTTP && port != portHTTPS || !denied && (rule != "" || proxy == nil) {
-		return e.Dial(ctx, host, port)
+		return e.pass(ctx, inside, host, port, heard)
 	}
-	said, err := listen(ctx, inside, port)
-	if err != nil && (denied || !errors.Is(err, errNoName)) {
+	if heard == nil {
+		heard, problem = listen(ctx, inside, port)
+	}
+	if problem != nil && (denied || !errors.Is(problem, errNoName)) {
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
-		return nil, err
+		return nil, problem
 	}
 	// The proxy is given the name here too, except for an address that is allowed
 	// as an address.
-	if err == nil && denied == e.Rules.DenyAll() {
-		host = normalize(said.name)
+	if problem == nil && denied == e.Rules.DenyAll() {
+		host = normalize(heard.name)
 	}
-	outside, err := e.Dial(ctx, host, port)
+	outside, err := e.pass(ctx, inside, host, port, heard)
 	if why, ok := errors.AsType[*DeniedError](err); ok {
-		said.refuse(inside, why)
+		heard.refuse(inside, why)
+	}
+	return outside, err
+}
+
+// pass connects to a host, and passes on what was heard from inside; nil is nothing.
+func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
+	outside, err := e.Reach(ctx, host, port)
+	if err != nil || heard == nil {
+		return outside, err
+	}
+	err = inside.SetReadDeadline(time.Time{})
+	if err == nil {
+		_, err = outside.Write(heard.bytes)
 	}
 	if err != nil {
-		return nil, err
-	}
-	if _, err := outside.Write(said.bytes); err != nil {
 		return nil, errors.Join(err, outside.Close())
 	}
 	return outside, nil

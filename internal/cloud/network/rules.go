@@ -23,11 +23,13 @@ type Rules struct {
 	names []string // "example.com", "*.example.com" or "*"
 	deny  []netip.Prefix
 	off   bool // internet access as a whole was turned off
+
+	headers headerRules
 }
 
 // RuleError describes an invalid rule.
 type RuleError struct {
-	List   string // "allowOut" or "denyOut"
+	List   string // "allowOut", "denyOut", "dns_servers" or "rules"
 	Entry  string
 	Reason string
 }
@@ -78,6 +80,24 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 		r.deny = append(r.deny, everything...)
 	}
 	return r, nil
+}
+
+// maxNameServers bounds the name servers of a sandbox.
+const maxNameServers = 10
+
+// AllowNameServers returns what a list of rules allows together with name servers, which
+// are IPv4 addresses: all traffic to them is allowed if the list has a name. Programs need
+// none of them to resolve names. An invalid server is returned as a [*RuleError].
+func AllowNameServers(allow, servers []string) ([]string, error) {
+	for i, server := range servers {
+		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() || a.IsUnspecified() || i >= maxNameServers {
+			return nil, &RuleError{"dns_servers", server, fmt.Sprintf("want at most %d IPv4 addresses", maxNameServers)}
+		}
+	}
+	if !slices.ContainsFunc(allow, func(entry string) bool { _, err := parseNetwork(entry); return err != nil }) {
+		return allow, nil
+	}
+	return slices.Concat(allow, servers), nil
 }
 
 // parseNetwork parses an address or a network. The bare unspecified address is

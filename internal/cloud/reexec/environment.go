@@ -38,9 +38,14 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	}
 	// Python packages and Node bring certificates of their own, which do not
 	// include those that the machine's owner added.
-	if exists(caBundle) {
+	bundle := caBundle
+	if c.Authority {
+		bundle = guest.BundleFile
+		env["PIP_CERT"] = bundle // which ignores the others
+	}
+	if c.Authority || exists(caBundle) {
 		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
-			env[name] = caBundle
+			env[name] = bundle
 		}
 	}
 	return env

@@ -28,6 +28,13 @@ func TestEnvironment(t *testing.T) {
 	if got["PIP_RETRIES"] != "0" || got["npm_config_fetch_retries"] != "0" {
 		t.Errorf("retries: %v", got)
 	}
+	c.Authority = true
+	for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS"} {
+		if got := environment(c, false, "/tmp", there)[name]; got != guest.BundleFile {
+			t.Errorf("%s with an authority: got %s, want %s", name, got, guest.BundleFile)
+		}
+	}
+	c.Authority = false
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
 		if got[name] != "http://127.0.0.1:3128" {
 			t.Errorf("%s=%s", name, got[name])

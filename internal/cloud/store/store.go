@@ -24,11 +24,12 @@ const (
 	Layers    Table = "layers"    // files that sandboxes begin with
 	Templates Table = "templates" // what names layers
 	Volumes   Table = "volumes"   // volumes; the directory has the files
+	Secrets   Table = "secrets"   // secrets, whose values are sealed
 	Cache     Table = "cache"     // steps of builds that need not run again; names layers
 	Uploads   Table = "uploads"   // archives for builds, each in the file of its directory
 )
 
-var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache, Uploads}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache, Uploads, Secrets}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")

@@ -66,6 +66,7 @@ def collect(folder, blocking):
         "Core": e2b.Sandbox if blocking else e2b.AsyncSandbox,
         "Interpreter": e2b_code_interpreter.Sandbox if blocking else e2b_code_interpreter.AsyncSandbox,
         "Volume": e2b.Volume if blocking else e2b.AsyncVolume,
+        "Secret": getattr(e2b, "Secret" if blocking else "AsyncSecret", None),  # older ones have none
         "Template": e2b.Template if blocking else e2b.AsyncTemplate,
         "pause": time.sleep if blocking else asyncio.sleep,
     }

@@ -13,8 +13,9 @@ type Config struct {
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`
-	Proxy       bool              `json:"proxy,omitempty"`   // programs are told of the proxy
-	Offline     bool              `json:"offline,omitempty"` // everything but what is allowed is denied: retrying is of no use
+	Proxy       bool              `json:"proxy,omitempty"`     // programs are told of the proxy
+	Authority   bool              `json:"authority,omitempty"` // AuthorityDir has one
+	Offline     bool              `json:"offline,omitempty"`   // everything but what is allowed is denied: retrying is of no use
 }
 
 // MaxConfig bounds the text of a Config.

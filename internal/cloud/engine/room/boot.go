@@ -57,12 +57,15 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Volumes) > 0 && r.level != engine.Full {
 		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
 	}
+	if len(o.Authority) > 0 && r.level != engine.Full {
+		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoAuthority, r.level)
+	}
 	if len(o.Layers) > 0 {
 		if err := r.haveLayers(); err != nil {
 			return nil, err
 		}
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Volumes: o.Volumes})
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Volumes: o.Volumes, Authority: o.Authority})
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +74,9 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 
 // warmFor returns the warm sandbox if it can become what o describes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
+	if len(o.Authority) > 0 { // shown by the first stage
+		return nil, nil
+	}
 	replaced := o.Files != "" || len(o.Layers) > 0
 	if replaced && !r.ranged() || len(o.Volumes) > 0 && !replaced {
 		return nil, nil
@@ -358,6 +364,7 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 		Memory:     s.limits.MemoryBytes,
 		Processors: s.cpus,
 		EgressPath: s.room.egressPath,
+		Authority:  s.options.Authority,
 
 		Counters: s.room.counted.InSandbox(),
 	}

@@ -67,7 +67,15 @@ func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b, leaveOldRoot()
+	if err := leaveOldRoot(); err != nil {
+		return nil, err
+	}
+	if len(spec.Authority) > 0 {
+		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
+			return nil, fmt.Errorf("show the certificate authority: %w", err)
+		}
+	}
+	return b, nil
 }
 
 // parts are what a file system is built of. None of them is attached anywhere.

@@ -43,6 +43,8 @@ type InitSpec struct {
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
+	// Authority is a certificate, as PEM, that programs are to trust.
+	Authority []byte `json:"authority,omitempty"`
 	// Mounter: the last file of all is the control socket of a mounter to start, which can
 	// replace the file system later.
 	Mounter bool `json:"mounter,omitempty"`

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// SecretService makes the calls about secrets: values that the service puts into requests
+// of sandboxes, as the [NetworkRule] of a [Network] say, and that nobody can read back. It
+// is safe for concurrent use.
+type SecretService struct{ client *Client }
+
+// Secret describes a secret, without its value.
+type Secret struct {
+	ID string `json:"secretID"`
+	// Name is in lower case.
+	Name string `json:"name"`
+	// Version is 1 at first, and one more with each new value.
+	Version   int               `json:"currentVersion"`
+	Metadata  map[string]string `json:"metadata"`
+	CreatedAt time.Time         `json:"createdAt"`
+	UpdatedAt time.Time         `json:"updatedAt"`
+}
+
+// SecretParams is what a secret is to be.
+type SecretParams struct {
+	// Value is what a header can have: text without line breaks.
+	Value Key
+	// Metadata describe the secret. Update keeps the old ones if it is nil, and an empty
+	// one clears them.
+	Metadata map[string]string
+}
+
+// SecretListParams filters a list of secrets. The zero value means all.
+type SecretListParams struct {
+	// Limit is the size of a page, 1 to 100; 0 means the service's default, 100.
+	Limit int
+	// NextToken continues where the previous page ended.
+	NextToken string
+}
+
+// SecretPage is one page of a list.
+type SecretPage struct {
+	Secrets []*Secret
+	// NextToken is for the next page; empty on the last page.
+	NextToken string
+}
+
+type secretRequest struct {
+	Name     string            `json:"name,omitempty"`
+	Value    string            `json:"value"`
+	Metadata map[string]string `json:"metadata,omitzero"`
+}
+
+// Create stores a secret. Its name has letters, digits, - and _ and is stored in lower
+// case; if there is a secret with that name, the error is [ErrConflict]. It is retried only
+// when provably nothing was sent, or when the service answers 429.
+func (s *SecretService) Create(ctx context.Context, name string, p *SecretParams) (*Secret, error) {
+	return s.set(ctx, secretsPath, name, p)
+}
+
+// Update gives a secret, by its id or name, another value: requests that are sent from then
+// on have that one. The error is [ErrNotFound] when there is no such secret.
+func (s *SecretService) Update(ctx context.Context, idOrName string, p *SecretParams) (*Secret, error) {
+	path, err := secretPath(idOrName)
+	if err != nil {
+		return nil, err
+	}
+	return s.set(ctx, path, "", p)
+}
+
+func (s *SecretService) set(ctx context.Context, path, name string, p *SecretParams) (*Secret, error) {
+	if p == nil {
+		p = &SecretParams{}
+	}
+	secret := &Secret{}
+	_, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: secretRequest{name, string(p.Value), p.Metadata}, once: true}, secret)
+	if err != nil {
+		return nil, err
+	}
+	return secret, nil
+}
+
+// Get describes a secret, by its id or name. The error is [ErrNotFound] when there is no
+// such secret.
+func (s *SecretService) Get(ctx context.Context, idOrName string) (*Secret, error) {
+	path, err := secretPath(idOrName)
+	if err != nil {
+		return nil, err
+	}
+	secret := &Secret{}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path}, secret); err != nil {
+		return nil, err
+	}
+	return secret, nil
+}
+
+// List iterates over all secrets, newest first, and fetches each page when it is needed. An
+// error is yielded at most once, as the last item. The iterator may be used again; p is not
+// changed.
+func (s *SecretService) List(ctx context.Context, p *SecretListParams) iter.Seq2[*Secret, error] {
+	var params SecretListParams
+	if p != nil {
+		params = *p
+	}
+	return pages("secrets", params.NextToken, func(token string) ([]*Secret, string, error) {
+		of := params
+		of.NextToken = token
+		page, err := s.ListPage(ctx, &of)
+		if err != nil {
+			return nil, "", err
+		}
+		return page.Secrets, page.NextToken, nil
+	})
+}
+
+// ListPage returns one page of secrets.
+func (s *SecretService) ListPage(ctx context.Context, p *SecretListParams) (*SecretPage, error) {
+	if p == nil {
+		p = &SecretListParams{}
+	}
+	query := url.Values{}
+	setPage(query, p.Limit, p.NextToken)
+	page := &SecretPage{}
+	head, err := s.client.do(ctx, call{method: http.MethodGet, path: secretsPath, query: query}, &page.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	page.NextToken = head.header.Get(protocol.HeaderNextToken)
+	return page, nil
+}
+
+// Delete deletes a secret, by its id or name: requests that need it fail from then on. The
+// error is [ErrNotFound] when there is no such secret.
+func (s *SecretService) Delete(ctx context.Context, idOrName string) error {
+	path, err := secretPath(idOrName)
+	if err != nil {
+		return err
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodDelete, path: path}, nil)
+	return err
+}
+
+const secretsPath = "/secrets"
+
+func secretPath(idOrName string) (string, error) {
+	return objectPath(secretsPath+"/", "secret", idOrName, "")
+}

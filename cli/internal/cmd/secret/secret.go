@@ -1,0 +1,193 @@
+// Package secret has e2bctl secret: values that sandboxes use and never see.
+package secret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// NewCmdSecret returns e2bctl secret.
+func NewCmdSecret(f *cmdutil.Factory) *cobra.Command {
+	return cmdutil.NewGroup("secret", "Manage secrets: values that sandboxes use and never see", newCmdCreate(f), newCmdList(f), newCmdSet(f), newCmdDelete(f))
+}
+
+// secretView is a secret as -o json shows it, with the API's names.
+type secretView struct {
+	ID        string            `json:"secretID"`
+	Name      string            `json:"name"`
+	Version   int               `json:"currentVersion"`
+	Metadata  map[string]string `json:"metadata"`
+	CreatedAt time.Time         `json:"createdAt"`
+	UpdatedAt time.Time         `json:"updatedAt"`
+}
+
+func viewOf(s *api.Secret) secretView {
+	return secretView{s.ID, s.Name, s.Version, s.Metadata, s.CreatedAt.UTC(), s.UpdatedAt.UTC()}
+}
+
+// command returns a command that makes calls about secrets.
+func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, secrets *api.SecretService, args []string) error) *cobra.Command {
+	var isLocal bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		open, err := f.Opener(cmd, isLocal, cmdutil.LocalStarting, nil)
+		if err != nil {
+			return err
+		}
+		conn, err := open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer cmdutil.Closing(conn, &err)
+		return run(cmd.Context(), conn.API().Secrets, args)
+	}
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+// aboutValue says where a value comes from.
+const aboutValue = `The value comes from stdin or from a file, without the line
+break at its end: arguments of commands can be seen by every user of the machine.`
+
+func newCmdCreate(f *cmdutil.Factory) *cobra.Command {
+	return setting(f, &cobra.Command{
+		Use:   "create <name>",
+		Short: "Store a secret and print its ID",
+		Long: `Store a secret and print its ID. The name has letters, digits, - and _, and no
+other secret has it. ` + aboutValue + `
+Nobody can read it back: sandboxes with rules for headers use it.`,
+		Example: `  e2bctl secret create openai --local < key.txt
+  e2bctl secret create openai --local --file key.txt`,
+		Args: cmdutil.Wants("the name of the secret", cobra.ExactArgs(1)),
+	}, (*api.SecretService).Create)
+}
+
+func newCmdSet(f *cmdutil.Factory) *cobra.Command {
+	return setting(f, &cobra.Command{
+		Use:   "set <secret>",
+		Short: "Give a secret another value",
+		Long: `Give a secret, by its name or ID, another value, and print its ID. Requests of
+sandboxes that are sent from then on have it. ` + aboutValue,
+		Example: `  e2bctl secret set openai --local < key.txt`,
+		Args:    cmdutil.Wants("the name or ID of the secret", cobra.ExactArgs(1)),
+	}, (*api.SecretService).Update)
+}
+
+// setting returns a command that gives a secret a value.
+func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService, context.Context, string, *api.SecretParams) (*api.Secret, error)) *cobra.Command {
+	var file string
+	cmd = command(f, cmd, func(ctx context.Context, secrets *api.SecretService, args []string) error {
+		value, err := readValue(f.IO, file)
+		if err != nil {
+			return err
+		}
+		s, err := set(secrets, ctx, args[0], &api.SecretParams{Value: value})
+		if err != nil {
+			return err
+		}
+		if f.JSON() {
+			return cmdutil.WriteJSON(f.IO.Out, viewOf(s))
+		}
+		_, err = fmt.Fprintln(f.IO.Out, cmdutil.Printable(s.ID))
+		return err
+	})
+	cmd.Flags().StringVar(&file, "file", "", "read the value from this file instead of stdin")
+	return cmd
+}
+
+// maxValue bounds a value, far above what a service takes.
+const maxValue = 1 << 20
+
+// readValue reads a value from a file, or from stdin if it is "".
+func readValue(streams *cmdutil.IOStreams, file string) (api.Key, error) {
+	from := streams.In
+	if file != "" {
+		f, err := os.Open(file)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		from = f
+	} else if streams.InIsTerminal {
+		return "", errors.New("the value would be shown on the terminal: pass it on stdin (`< key.txt`), or by --file")
+	}
+	text, err := io.ReadAll(io.LimitReader(from, maxValue+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the value: %w", err)
+	case len(text) > maxValue:
+		return "", fmt.Errorf("the value has more than %d bytes", maxValue)
+	}
+	value := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
+	if value == "" {
+		return "", errors.New("the value is empty: pass it on stdin (`< key.txt`), or by --file")
+	}
+	return api.Key(value), nil
+}
+
+func newCmdList(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List secrets, without their values",
+		Long:    "List secrets, newest first, without their values. -q prints their IDs only.",
+		Example: `  e2bctl secret ls --local
+  e2bctl secret ls -o json`,
+		Args: cmdutil.NoArguments,
+	}, func(ctx context.Context, secrets *api.SecretService, _ []string) error {
+		views, rows, now := []secretView{}, [][]string{}, time.Now()
+		for s, err := range secrets.List(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			views = append(views, viewOf(s))
+			rows = append(rows, []string{
+				s.ID, s.Name, strconv.Itoa(s.Version),
+				cmdutil.Moment(s.CreatedAt, now, f.IO.OutIsTerminal), cmdutil.Moment(s.UpdatedAt, now, f.IO.OutIsTerminal),
+			})
+		}
+		switch {
+		case f.JSON():
+			return cmdutil.WriteJSON(f.IO.Out, views)
+		case f.Quiet():
+			for _, v := range views {
+				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(v.ID)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		return cmdutil.WriteTable(f.IO.Out, []string{"ID", "NAME", "VERSION", "CREATED", "UPDATED"}, rows)
+	})
+}
+
+func newCmdDelete(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:     "rm <secret>...",
+		Aliases: []string{"delete"},
+		Short:   "Delete secrets",
+		Long:    "Delete secrets, by their names or IDs. Requests of sandboxes that need one fail from\nthen on.",
+		Example: `  e2bctl secret rm --local openai`,
+		Args:    cmdutil.Wants("the names or IDs of secrets", cobra.MinimumNArgs(1)),
+	}, func(ctx context.Context, secrets *api.SecretService, args []string) error {
+		for _, name := range args {
+			if err := secrets.Delete(ctx, name); err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(name)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,113 @@
+//go:build linux
+
+package inside
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// systemBundles are where distributions keep the certificates that programs trust.
+var systemBundles = []string{
+	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
+	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // what that leads to
+	"/etc/ca-certificates/extracted/tls-ca-bundle.pem",  // Arch
+}
+
+// certifiBundles are where packages of Python have certificates of their own, below a
+// directory of packages.
+var certifiBundles = []string{"certifi/cacert.pem", "pip/_vendor/certifi/cacert.pem"}
+
+// maxBundle bounds the certificates that are read.
+const maxBundle = 16 << 20
+
+// showAuthority makes programs trust an authority beside those of the machine: by files
+// that their environment names, and by mounts over those that programs read which have
+// another environment, or none. It is called in the sandbox's own root, where whatever
+// leads elsewhere leads to something of the sandbox. The mounts are none of the sandbox's
+// files: what is made from these has an authority of its own.
+func showAuthority(certificate []byte, trees []string) error {
+	system := existing(systemBundles)
+	packages := existing(pythonBundles(trees))
+	bundle := certificate
+	if all := slices.Concat(system, packages); len(all) > 0 {
+		known, err := readBundle(all[0])
+		if err != nil {
+			return err
+		}
+		bundle = slices.Concat(bytes.TrimRight(known, "\n"), []byte("\n"), certificate)
+	}
+	if err := os.MkdirAll(guest.AuthorityDir, 0o755); err != nil {
+		return err
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tmpfs", guest.AuthorityDir, "tmpfs", flags, fmt.Sprintf("mode=0755,size=%d,nr_inodes=16", 2*maxBundle)); err != nil {
+		return fmt.Errorf("mount %s: %w", guest.AuthorityDir, err)
+	}
+	if err := errors.Join(os.WriteFile(guest.AuthorityFile, certificate, 0o644), os.WriteFile(guest.BundleFile, bundle, 0o644)); err != nil {
+		return err
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, guest.AuthorityDir, 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("make %s read-only: %w", guest.AuthorityDir, err)
+	}
+	for _, path := range slices.Concat(system, packages) {
+		if err := unix.Mount(guest.BundleFile, path, "", unix.MS_BIND, ""); err != nil { // read-only, as what it shows
+			return fmt.Errorf("show the certificates at %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// pythonBundles are where Python has certificates in directories of the sandbox.
+func pythonBundles(trees []string) (found []string) {
+	places := []string{"/usr/lib/python3/dist-packages"}
+	for _, prefix := range append([]string{"/usr", "/usr/local", guest.UserHome + "/.local", guest.RootHome + "/.local"}, trees...) {
+		places = append(places, prefix+"/lib/python3*/site-packages", prefix+"/lib/python3*/dist-packages")
+	}
+	for _, place := range places {
+		for _, name := range certifiBundles {
+			paths, err := filepath.Glob(filepath.Join(place, name))
+			if err == nil { // else a tree has a name with brackets
+				found = append(found, paths...)
+			}
+		}
+	}
+	return found
+}
+
+// existing returns where the paths that are files lead to, each once.
+func existing(paths []string) (found []string) {
+	for _, path := range paths {
+		target, err := filepath.EvalSymlinks(path)
+		if err != nil || slices.Contains(found, target) {
+			continue
+		}
+		if info, err := os.Lstat(target); err == nil && info.Mode().IsRegular() {
+			found = append(found, target)
+		}
+	}
+	return found
+}
+
+func readBundle(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxBundle+1))
+	if err == nil && len(text) > maxBundle {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxBundle)
+	}
+	return text, err
+}

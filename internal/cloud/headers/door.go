@@ -1,0 +1,289 @@
+package headers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// Bounds of the connections of one sandbox.
+const (
+	headDeadline = 30 * time.Second // of the handshake, and of a request's head
+	idleDeadline = 2 * time.Minute
+	maxHead      = 256 << 10 // of a request
+	maxAnswer    = 1 << 20   // of the head of an answer
+	maxStreams   = 250       // on one HTTP/2 connection
+	maxRequests  = 256       // at once
+	maxIdle      = 16        // connections kept to hosts
+)
+
+// Options configure a [Door].
+type Options struct {
+	Authority *Authority
+	// Secret returns the value of a secret.
+	Secret func(name string) (string, error)
+	Roots  *x509.CertPool // that certificates of hosts are verified with; nil: those of the machine
+}
+
+// Reach connects to a port of a host, if a sandbox may reach it.
+type Reach func(ctx context.Context, host string, port uint16) (net.Conn, error)
+
+// Door passes on the requests of one sandbox to the hosts that have headers. It is safe for
+// concurrent use. Set must be called before Serve, and Close at the end.
+type Door struct {
+	options Options
+	way     atomic.Pointer[way]
+	server  *http.Server
+	conns   chan net.Conn
+	closed  chan struct{}
+	busy    chan struct{} // one for each request
+	begin   func()
+	close   func()
+
+	mu      sync.Mutex
+	ended   bool
+	running sync.WaitGroup
+}
+
+// way is how requests are sent on while rules are in force.
+type way struct {
+	rules     *network.Rules
+	transport *http.Transport
+	proxy     *httputil.ReverseProxy
+}
+
+// New returns a door, which costs nothing until there is a connection.
+func New(o Options) *Door {
+	d := &Door{options: o, conns: make(chan net.Conn), closed: make(chan struct{}), busy: make(chan struct{}, maxRequests)}
+	d.server = &http.Server{
+		Handler:           http.HandlerFunc(d.serve),
+		ReadHeaderTimeout: headDeadline,
+		IdleTimeout:       idleDeadline,
+		MaxHeaderBytes:    maxHead,
+		ErrorLog:          silence(),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		TLSConfig: &tls.Config{
+			MinVersion:             tls.VersionTLS12,
+			NextProtos:             []string{"h2", "http/1.1"},
+			SessionTicketsDisabled: true, // every connection names its host
+			GetCertificate:         d.certificate,
+		},
+	}
+	d.begin = sync.OnceFunc(func() {
+		d.running.Go(func() { _ = d.server.ServeTLS(listener{d}, "", "") }) // only Close ends it
+	})
+	d.close = sync.OnceFunc(func() {
+		close(d.closed)
+		d.mu.Lock()
+		d.ended = true
+		d.mu.Unlock()
+		_ = d.server.Close() // it only closes connections
+		d.running.Wait()
+		d.way.Load().transport.CloseIdleConnections()
+	})
+	return d
+}
+
+// silence is the log of what could be filled from inside.
+func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
+
+// Set replaces the rules, and how hosts are reached: no connection that was made before is
+// used for a request that comes later.
+func (d *Door) Set(rules *network.Rules, reach Reach) {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			host, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			return reach(ctx, host, httpsPort)
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: d.options.Roots, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:      true,
+		DisableCompression:     true,
+		MaxIdleConns:           maxIdle,
+		IdleConnTimeout:        idleDeadline,
+		TLSHandshakeTimeout:    headDeadline,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxAnswer,
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		Transport:      transport,
+		FlushInterval:  -1,
+		ModifyResponse: keepTrailers,
+		ErrorHandler:   refuse,
+		ErrorLog:       silence(),
+	}
+	if old := d.way.Swap(&way{rules, transport, proxy}); old != nil {
+		old.transport.CloseIdleConnections()
+	}
+}
+
+// Serve takes over a connection from inside. It returns at once.
+func (d *Door) Serve(conn net.Conn) {
+	d.begin()
+	select {
+	case d.conns <- conn:
+	case <-d.closed:
+		_ = conn.Close()
+	}
+}
+
+// Close ends all connections but those that became another protocol: they end with the
+// sandbox's side of them. It returns when nothing of the door runs any longer. It is
+// idempotent.
+func (d *Door) Close() { d.close() }
+
+// listener hands the connections of a door to its server.
+type listener struct{ door *Door }
+
+func (l listener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.door.conns:
+		return conn, nil
+	case <-l.door.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l listener) Close() error   { return nil }
+func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// certificate is asked at the beginning of a connection.
+func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	host := canonical(hello.ServerName)
+	if len(d.way.Load().rules.Headers(host)) == 0 {
+		return nil, fmt.Errorf("headers: no rule for %.255q", host)
+	}
+	return d.options.Authority.certificate(host)
+}
+
+const httpsPort = 443
+
+// canonical is the one spelling of a name.
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+// values are the headers of a request, as they are to be sent.
+type values struct{}
+
+// serve checks that a request is for the host of its connection, and sends it on with what
+// the host's headers are now.
+func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
+	if !d.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer d.running.Done()
+	select {
+	case d.busy <- struct{}{}:
+		defer func() { <-d.busy }()
+	case <-r.Context().Done():
+		return
+	}
+	host := canonical(r.TLS.ServerName)
+	if status, problem := misdirected(r, host); problem != "" {
+		w.Header().Set("Connection", "close")
+		http.Error(w, "e2bctl: "+problem, status)
+		return
+	}
+	way := d.way.Load()
+	headers := make(http.Header)
+	for _, h := range way.rules.Headers(host) {
+		value, err := h.Value(d.options.Secret)
+		if err == nil && !httpguts.ValidHeaderFieldValue(value) {
+			err = fmt.Errorf("the header %s: its value has control characters", h.Name)
+		}
+		if err != nil {
+			http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
+			return
+		}
+		headers.Set(h.Name, value)
+	}
+	defer func() {
+		if d.way.Load() != way { // its connections have become idle
+			way.transport.CloseIdleConnections()
+		}
+	}()
+	way.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), values{}, headers)))
+}
+
+// enter counts a request, unless the door is closed.
+func (d *Door) enter() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.ended {
+		d.running.Add(1)
+	}
+	return !d.ended
+}
+
+// misdirected says why a request cannot be sent on to a host, and the status of the answer.
+func misdirected(r *http.Request, host string) (status int, problem string) {
+	name, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		name, port = r.Host, "443"
+	}
+	switch {
+	case r.Method == http.MethodConnect:
+		return http.StatusMethodNotAllowed, "CONNECT is for proxies, and this is " + host
+	case r.URL.Host != "" || r.URL.Scheme != "":
+		return http.StatusMisdirectedRequest, "an absolute URI is for proxies, and this is " + host
+	case canonical(name) != host || port != "443":
+		return http.StatusMisdirectedRequest, fmt.Sprintf("the request is for %.255q, and the connection for %s", r.Host, host)
+	}
+	return 0, ""
+}
+
+// rewrite makes the request that is sent to the host.
+func rewrite(r *httputil.ProxyRequest) {
+	r.Out.URL.Scheme, r.Out.URL.Host = "https", canonical(r.In.TLS.ServerName)
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Host = r.In.Host
+	r.Out.Trailer = r.In.Trailer // which is filled when the body has been read
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if sent, ok := r.In.Header[name]; ok { // the client's own
+			r.Out.Header[name] = sent
+		}
+	}
+	for name, value := range r.In.Context().Value(values{}).(http.Header) {
+		r.Out.Header[name] = value
+		delete(r.Out.Trailer, name)
+	}
+}
+
+// keepTrailers lets the answer be sent in a form that has trailers, which HTTP/1 has none
+// of where it knows the length.
+func keepTrailers(r *http.Response) error {
+	if len(r.Trailer) > 0 && r.Request.Method != http.MethodHead {
+		r.Header.Del("Content-Length")
+		r.ContentLength = -1
+	}
+	return nil
+}
+
+// refuse answers a request that could not be sent.
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		panic(http.ErrAbortHandler) // the client is gone
+	}
+	status := http.StatusBadGateway
+	if _, denied := errors.AsType[*network.DeniedError](err); denied {
+		status = http.StatusForbidden
+	}
+	http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %.500s", canonical(r.TLS.ServerName), err), status)
+}

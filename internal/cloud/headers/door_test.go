@@ -1,0 +1,456 @@
+package headers
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/gorilla/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+func TestMain(m *testing.M) {
+	// A server that closes a connection of HTTP/1 waits half a second in it.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
+
+const secret = "sk-never-inside"
+
+// house is a door, and the hosts that it leads to: one server with every name.
+type house struct {
+	*Door
+	t      *testing.T
+	server *httptest.Server
+	roots  *x509.CertPool // of clients inside
+
+	mu      sync.Mutex
+	secrets map[string]string
+	reached []string // hosts
+}
+
+func rules(t *testing.T, headers map[string]map[string]string) *network.Rules {
+	t.Helper()
+	r, err := network.ParseRules(true, nil, nil)
+	if err == nil {
+		r, err = r.WithHeaders(headers)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// bearer is the rule of the tests.
+var bearer = map[string]map[string]string{"api.test": {"Authorization": "Bearer ${e2b.secrets.key}"}, "*.wild.test": {"X-Api-Key": "${e2b.secrets.key}"}}
+
+func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) *house {
+	t.Helper()
+	h := &house{t: t, roots: x509.NewCertPool(), secrets: map[string]string{"key": secret}}
+	ca, err := NewAuthority("the internet")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.server = httptest.NewUnstartedServer(handler)
+	h.server.EnableHTTP2 = true
+	h.server.Config.ErrorLog = silence()
+	h.server.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}, GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return ca.certificate(hello.ServerName)
+	}}
+	h.server.StartTLS()
+	h.server.TLS.Certificates = nil
+	authority, err := NewAuthority("i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.roots.AppendCertsFromPEM(authority.PEM())
+	o := Options{Authority: authority, Secret: h.secret, Roots: x509.NewCertPool()}
+	o.Roots.AppendCertsFromPEM(ca.PEM())
+	for _, c := range change {
+		c(&o)
+	}
+	h.Door = New(o)
+	h.Set(rules(t, bearer), h.reach)
+	t.Cleanup(func() {
+		h.Close()
+		h.server.Close()
+	})
+	return h
+}
+
+func (h *house) secret(name string) (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if value, ok := h.secrets[name]; ok {
+		return value, nil
+	}
+	return "", errors.New("no such secret")
+}
+
+func (h *house) reach(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	h.mu.Lock()
+	h.reached = append(h.reached, fmt.Sprint(host, ":", port))
+	h.mu.Unlock()
+	return new(net.Dialer).DialContext(ctx, "tcp", h.server.Listener.Addr().String())
+}
+
+// dial connects from inside.
+func (h *house) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	h.Serve(far)
+	return near, nil
+}
+
+// client is a program inside.
+func (h *house) client(protocol string) *http.Client {
+	transport := &http.Transport{DialContext: h.dial, TLSClientConfig: &tls.Config{RootCAs: h.roots}, Protocols: new(http.Protocols)}
+	transport.Protocols.SetHTTP1(protocol == "h1")
+	transport.Protocols.SetHTTP2(protocol == "h2")
+	h.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// raw sends bytes over TLS for a server name, and returns all that is answered.
+func (h *house) raw(name, request string) string {
+	h.t.Helper()
+	conn, _ := h.dial(h.t.Context(), "", "")
+	defer conn.Close()
+	secured := tls.Client(conn, &tls.Config{RootCAs: h.roots, ServerName: name})
+	if err := secured.HandshakeContext(h.t.Context()); err != nil {
+		return err.Error()
+	}
+	sent := make(chan struct{})
+	go func() { defer close(sent); _, _ = io.WriteString(secured, request) }()
+	answer, _ := io.ReadAll(secured)
+	conn.Close()
+	<-sent
+	return string(answer)
+}
+
+func get(t *testing.T, client *http.Client, url string, header ...string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Add(header[i], header[i+1])
+	}
+	res, err := client.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return res.StatusCode, string(text)
+}
+
+// A host gets the headers of its rule, in place of what the client sends, and a client
+// gets what the host answers.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"h1", "h2"} {
+		var got http.Header
+		h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+			got = r.Header
+			w.Header().Set("X-Protocol", r.Proto)
+			fmt.Fprint(w, r.Host, r.URL)
+		})
+		client := h.client(protocol)
+		status, text := get(t, client, "https://api.test/a?b=c;d", "Authorization", "Bearer dummy", "Authorization", "twice", "X-Forwarded-For", "mine")
+		if status != 200 || text != "api.test/a?b=c;d" {
+			t.Errorf("%s: got %d %s, want 200 api.test/a?b=c;d", protocol, status, text)
+		}
+		want := []string{"Bearer " + secret}
+		if diff := cmp.Diff(want, got["Authorization"]); diff != "" {
+			t.Errorf("%s: Authorization (-want +got):\n%s", protocol, diff)
+		}
+		if got.Get("X-Forwarded-For") != "mine" || got.Get("X-Api-Key") != "" {
+			t.Errorf("%s: got %v, want the client's own headers and nothing of other rules", protocol, got)
+		}
+		if status, _ := get(t, client, "https://a.b.wild.test/"); status != 200 || got.Get("X-Api-Key") != secret || got.Get("Authorization") != "" {
+			t.Errorf("%s: below a pattern: got %d %v, want 200 and X-Api-Key alone", protocol, status, got)
+		}
+		if diff := cmp.Diff([]string{"api.test:443", "a.b.wild.test:443"}, h.reached); diff != "" {
+			t.Errorf("%s: reached (-want +got):\n%s", protocol, diff)
+		}
+	}
+}
+
+// What is not for the host of the connection is answered, and never sent on.
+func TestMisdirected(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int64
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	const end = " HTTP/1.1\r\nConnection: close\r\n"
+	for request, want := range map[string]string{
+		"GET /" + end + "Host: evil.test\r\n\r\n":                                                           "421",
+		"GET /" + end + "Host: a.wild.test\r\n\r\n":                                                         "421",
+		"GET /" + end + "Host: api.test:8443\r\n\r\n":                                                       "421",
+		"GET /" + end + "Host: api.test@evil.test\r\n\r\n":                                                  "4",
+		"GET /" + end + "Host: [::1]\r\n\r\n":                                                               "421",
+		"GET https://evil.test/" + end + "Host: api.test\r\n\r\n":                                           "421",
+		"GET https://api.test/" + end + "Host: api.test\r\n\r\n":                                            "421",
+		"CONNECT evil.test:443" + end + "Host: evil.test:443\r\n\r\n":                                       "405",
+		"CONNECT api.test:443" + end + "Host: api.test:443\r\n\r\n":                                         "405",
+		"GET /" + end + "\r\n":                                                                              "400",
+		"GET / HTTP/1.0\r\n\r\n":                                                                            "421",
+		"GET /" + end + "Host: api.test\r\nHost: evil.test\r\n\r\n":                                         "400",
+		"GET /" + end + "Host: api.test\r\nAuthorization : a\r\n\r\n":                                       "400",
+		"GET /" + end + "Host: api.test\r\nX: a\rb\r\n\r\n":                                                 "400",
+		"POST /" + end + "Host: api.test\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab":               "400",
+		"POST /" + end + "Host: api.test\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n":          "501",
+		"GET /" + end + "Host: api.test\r\nX: " + strings.Repeat("a", maxHead+8<<10) + "\r\n\r\n":           "431",
+		"GET /" + end + "Host: api.test\r\n" + strings.Repeat("X: "+strings.Repeat("a", 1<<10)+"\r\n", 300): "431",
+	} {
+		if got := h.raw("api.test", request); !strings.HasPrefix(got, "HTTP/1.1 "+want) && !strings.HasPrefix(got, "HTTP/1.0 "+want) || strings.Contains(got, secret) {
+			t.Errorf("%.80q: got %.100q, want status %s", request, got, want)
+		}
+	}
+	if got := h.raw("evil.test", ""); !strings.Contains(got, "tls") {
+		t.Errorf("a name without a rule: got %q, want no connection", got)
+	}
+	if n := requests.Load(); n > 0 || len(h.reached) > 0 {
+		t.Errorf("%d requests were sent on, to %v, want none", n, h.reached)
+	}
+
+	// One connection of HTTP/2 is not for another host of the same certificate either.
+	client := h.client("h2")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.test/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "a.wild.test"
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusMisdirectedRequest || requests.Load() > 0 {
+		t.Errorf("another authority: got %d, want 421", res.StatusCode)
+	}
+}
+
+// What a client hides in a request arrives as the body that it is, and never as a request
+// of its own.
+func TestNoSmuggling(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var seen []string
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, fmt.Sprintf("%s %s %q", r.Method, r.URL.Path, body))
+		if r.Header.Get("Authorization") != "Bearer "+secret {
+			t.Errorf("%s: got no secret", r.URL.Path)
+		}
+	})
+	hidden := "GET /hidden HTTP/1.1\r\nHost: api.test\r\n\r\n"
+	for _, request := range []string{
+		"POST /a HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+		"POST /b HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(hidden), hidden),
+		"GET /c HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nContent-Length: " + fmt.Sprint(len(hidden)) + "\r\n\r\n" + hidden,
+	} {
+		h.raw("api.test", request)
+	}
+	h.raw("api.test", "GET /d HTTP/1.1\r\nHost: api.test\r\nConnection: close, authorization\r\n\r\n") // asks for the header to be dropped
+	want := []string{`POST /a ""`, fmt.Sprintf("POST /b %q", hidden), fmt.Sprintf("GET /c %q", hidden), `GET /d ""`}
+	if diff := cmp.Diff(want, seen); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// Nothing is sent to a host whose certificate cannot be verified, that may not be reached,
+// or without what its rule asks for.
+func TestNotSent(t *testing.T) {
+	t.Parallel()
+	answer := func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }
+	strange := newHouse(t, answer, func(o *Options) { o.Roots = x509.NewCertPool() })
+	denied := newHouse(t, answer)
+	denied.Set(rules(t, bearer), func(_ context.Context, host string, _ uint16) (net.Conn, error) {
+		return nil, &network.DeniedError{Host: host, Rule: "a rule"}
+	})
+	down := newHouse(t, answer)
+	down.Set(rules(t, bearer), func(context.Context, string, uint16) (net.Conn, error) { return nil, errors.New("connection refused") })
+	deleted := newHouse(t, answer)
+	delete(deleted.secrets, "key")
+	broken := newHouse(t, answer)
+	broken.secrets["key"] = "two\r\nlines"
+	for name, tt := range map[string]struct {
+		house  *house
+		status int
+		want   string
+	}{
+		"unverified": {strange, 502, "certificate"},
+		"denied":     {denied, 403, "a rule"},
+		"down":       {down, 502, "connection refused"},
+		"deleted":    {deleted, 502, "the secret key of the header Authorization: no such secret"},
+		"broken":     {broken, 502, "control characters"},
+	} {
+		for _, protocol := range []string{"h1", "h2"} {
+			status, text := get(t, tt.house.client(protocol), "https://api.test/")
+			if status != tt.status || !strings.Contains(text, tt.want) || strings.Contains(text, secret) {
+				t.Errorf("%s, %s: got %d %s, want %d with %q", name, protocol, status, text, tt.status, tt.want)
+			}
+		}
+	}
+}
+
+// A secret that changes while a connection is open is another one in the next request.
+func TestChangedSecret(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization")) })
+	client := h.client("h1")
+	for _, value := range []string{"one", "two"} {
+		h.mu.Lock()
+		h.secrets["key"] = value
+		h.mu.Unlock()
+		if _, text := get(t, client, "https://api.test/"); text != "Bearer "+value {
+			t.Errorf("got %s, want Bearer %s", text, value)
+		}
+	}
+	if len(h.reached) != 1 {
+		t.Errorf("got %d connections to the host, want 1", len(h.reached))
+	}
+	// Rules that come later use no connection that was made before.
+	h.Set(rules(t, bearer), h.reach)
+	if get(t, client, "https://api.test/"); len(h.reached) != 2 {
+		t.Errorf("got %d connections to the host after new rules, want 2", len(h.reached))
+	}
+	h.Set(rules(t, nil), h.reach)
+	if status, text := get(t, h.client("h1"), "https://api.test/"); status != 0 {
+		t.Errorf("without rules: got %d %s, want no connection", status, text)
+	}
+}
+
+func TestTrailers(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-After")
+		w.Header().Set("Content-Length", "4")
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(w, "text")
+		w.Header().Set("X-After", "got "+r.Trailer.Get("X-Sent"))
+	})
+	for _, protocol := range []string{"h1", "h2"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.test/", io.MultiReader(strings.NewReader("body")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Trailer = http.Header{"X-Sent": {"a trailer"}}
+		res, err := h.client(protocol).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(res.Body)
+		if got := res.Trailer.Get("X-After"); got != "got a trailer" || string(text) != "text" || err != nil {
+			t.Errorf("%s: got %q after %q, %v, want the trailers of both", protocol, got, text, err)
+		}
+		res.Body.Close()
+	}
+}
+
+func TestWebsocket(t *testing.T) {
+	t.Parallel()
+	var upgrader websocket.Upgrader
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, err := upgrader.Upgrade(w, r, http.Header{"X-Seen": {r.Header.Get("Authorization")}})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		for {
+			kind, text, err := conn.ReadMessage()
+			if err != nil {
+				return
+			}
+			if err := conn.WriteMessage(kind, text); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	dialer := websocket.Dialer{NetDialContext: h.dial, TLSClientConfig: &tls.Config{RootCAs: h.roots}}
+	conn, res, err := dialer.DialContext(t.Context(), "wss://api.test/", http.Header{"Authorization": {"dummy"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got := res.Header.Get("X-Seen"); got != "Bearer "+secret {
+		t.Errorf("the host saw %q, want the secret", got)
+	}
+	for _, text := range []string{"one", strings.Repeat("two", 100_000)} {
+		if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, err := conn.ReadMessage(); err != nil || string(got) != text {
+			t.Errorf("got %.20q, %v, want %.20q", got, err, text)
+		}
+	}
+}
+
+// What is answered in pieces arrives in pieces, and what ends ends.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	next := make(chan struct{})
+	begun, gone := make(chan struct{}), make(chan struct{})
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/endless" {
+			close(begun)
+			<-r.Context().Done()
+			close(gone)
+			return
+		}
+		for _, piece := range []string{"one\n", "two\n"} {
+			_, _ = io.WriteString(w, piece)
+			_ = http.NewResponseController(w).Flush()
+			<-next
+		}
+	})
+	client := h.client("h1")
+	res, err := client.Get("https://api.test/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	lines := bufio.NewReader(res.Body)
+	for _, want := range []string{"one\n", "two\n"} {
+		if got, err := lines.ReadString('\n'); got != want || err != nil {
+			t.Fatalf("got %q, %v, want %q", got, err, want)
+		}
+		next <- struct{}{}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{})
+	go func() {
+		defer close(asked)
+		r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.test/endless", nil)
+		if res, err := client.Do(r); err == nil {
+			res.Body.Close()
+			t.Error("there was an answer")
+		}
+	}()
+	<-begun
+	cancel()
+	<-asked
+	<-gone // the host learns that nobody waits
+}

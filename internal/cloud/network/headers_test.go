@@ -1,0 +1,196 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func withHeaders(t *testing.T, r *Rules, hosts ...string) *Rules {
+	t.Helper()
+	asked := map[string]map[string]string{}
+	for _, host := range hosts {
+		asked[host] = map[string]string{"X": host}
+	}
+	with, err := r.WithHeaders(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return with
+}
+
+func TestWhichHeaders(t *testing.T) {
+	t.Parallel()
+	r := withHeaders(t, nil, "API.test", "*.wild.test", "*.deep.wild.test", "exact.wild.test")
+	empty, err := r.WithHeaders(map[string]map[string]string{"*.test": {"X": "y"}, "not.test": nil})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		rules      *Rules
+		host, want string
+	}{
+		{r, "api.test", "API.test"},
+		{r, "Api.Test.", "API.test"},
+		{r, "a.api.test", ""},
+		{r, "test", ""},
+		{r, "wild.test", ""},
+		{r, "notwild.test", ""},
+		{r, "a.wild.test", "*.wild.test"},
+		{r, "a.b.wild.test", "*.wild.test"},
+		{r, "a.deep.wild.test", "*.deep.wild.test"},
+		{r, "deep.wild.test", "*.wild.test"},
+		{r, "exact.wild.test", "exact.wild.test"},
+		{r, "a.exact.wild.test", "*.wild.test"},
+		{r, "*.wild.test", ""},
+		{r, ".wild.test", ""},
+		{r, "a b.wild.test", ""},
+		{r, "203.0.113.1", ""},
+		{r, "", ""},
+		{empty, "a.test", "y"},
+		{empty, "not.test", ""},
+		{nil, "a.test", ""},
+	} {
+		got := ""
+		if headers := tt.rules.Headers(tt.host); len(headers) > 0 {
+			got, _ = headers[0].Value(nil)
+		}
+		if got != tt.want {
+			t.Errorf("%q: got the headers of %q, want %q", tt.host, got, tt.want)
+		}
+	}
+}
+
+// entrance records what is handed to it.
+type entrance struct{ said chan string }
+
+func (e entrance) Serve(conn net.Conn) {
+	go func() {
+		defer conn.Close()
+		text := make([]byte, 5)
+		_, err := io.ReadFull(conn, text)
+		e.said <- fmt.Sprintf("%x %v", text[:1], err)
+	}()
+}
+
+// A connection to a host with headers goes to the door, however the program asks for it.
+// Every other is carried as it is.
+func TestDoor(t *testing.T) {
+	t.Parallel()
+	door := entrance{make(chan string, 1)}
+	d := &Dialer{Resolver: names{"api.test": {"203.0.113.5"}, "other.test": {"203.0.113.6"}}}
+	dialled := recording(d)
+	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: door}
+	hello := "\x16\x03\x01\x00\x01" // not a whole one
+	for _, tt := range []struct {
+		host string
+		port uint16
+		door bool
+	}{
+		{"api.test", 443, true},
+		{"API.test.", 443, true},
+		{"api.test", 80, false},
+		{"api.test", 8443, false},
+		{"other.test", 443, false},
+		{"203.0.113.5", 443, false},
+	} {
+		*dialled = nil
+		conn, err := e.Dial(t.Context(), tt.host, tt.port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.door {
+			if _, err := io.WriteString(conn, hello); err != nil {
+				t.Error(err)
+			}
+			if got := <-door.said; got != "16 <nil>" {
+				t.Errorf("%s: the door read %s, want what was sent", tt.host, got)
+			}
+		}
+		if len(*dialled) > 0 == tt.door {
+			t.Errorf("%s:%d: dialled %v, want the door %v", tt.host, tt.port, *dialled, tt.door)
+		}
+		_ = conn.Close()
+	}
+	closed, err := ParseRules(false, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var denials Denials
+	e = &Egress{Dialer: d, Rules: withHeaders(t, closed, "api.test"), Denials: &denials, Door: door}
+	_, err = e.Dial(t.Context(), "api.test", 443)
+	if _, ok := errors.AsType[*DeniedError](err); !ok || denials.Count() != 1 {
+		t.Errorf("headers allow nothing: got %v and %d denials, want one denial", err, denials.Count())
+	}
+}
+
+// What was read to find the name is passed on, also when it is no TLS.
+func TestPassOn(t *testing.T) {
+	t.Parallel()
+	origin, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer origin.Close()
+	got := make(chan string, 1)
+	go func() {
+		conn, err := origin.Accept()
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer conn.Close()
+		text, _ := io.ReadAll(conn)
+		got <- string(text)
+	}()
+	d := &Dialer{}
+	recording(d)
+	d.connect = func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", origin.Addr().String())
+	}
+	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: entrance{}}
+	near, far := pair(t)
+	const text = "SSH-2.0-client\r\nand more than the beginning of a handshake"
+	if _, err := io.WriteString(near, text); err != nil {
+		t.Fatal(err)
+	}
+	outside, err := e.connect(t.Context(), far, netip.MustParseAddrPort("203.0.113.5:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := near.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	if _, err := io.Copy(outside, far); err != nil {
+		t.Error(err)
+	}
+	_ = outside.Close()
+	if got := <-got; !strings.HasPrefix(got, text) {
+		t.Errorf("got %q, want %q", got, text)
+	}
+}
+
+// pair is the two ends of a TCP connection.
+func pair(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(); accepted.Close() })
+	return conn.(*net.TCPConn), accepted.(*net.TCPConn)
+}

@@ -1,0 +1,95 @@
+package secrets
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// keySize is the size of a key of AES-256.
+const keySize = 32
+
+// EnvKey is the variable with the key, as 64 hexadecimal digits.
+const EnvKey = "E2BCTL_SECRETS_KEY"
+
+// A Source returns the key that secrets are sealed with. It is asked when the first
+// secret is stored or used.
+type Source func() ([]byte, error)
+
+// NewKey is the Source of a store that ends with this process.
+func NewKey() Source {
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key) // never fails
+	return func() ([]byte, error) { return key, nil }
+}
+
+// KeyOf is the Source of a key in the form of [EnvKey].
+func KeyOf(text string) Source {
+	return func() ([]byte, error) {
+		key, err := hex.DecodeString(text)
+		if err != nil || len(key) != keySize {
+			return nil, fmt.Errorf("secrets: %s must be %d hexadecimal digits, as `openssl rand -hex %d` prints", EnvKey, 2*keySize, keySize)
+		}
+		return key, nil
+	}
+}
+
+// KeyIn is the Source of a key in a file of a directory that dir returns, which no other
+// user can write to. The file is made the first time.
+func KeyIn(dir func() (string, error)) Source {
+	return func() ([]byte, error) {
+		in, err := dir()
+		if err != nil {
+			return nil, fmt.Errorf("secrets: the directory of the key: %w", err)
+		}
+		path := filepath.Join(in, "key")
+		key, err := readKey(path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return key, err
+		}
+		if err := writeKey(path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("secrets: writing a new key: %w", err)
+		}
+		return readKey(path) // another process may have been faster
+	}
+}
+
+func readKey(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("secrets: %s, the key of the secrets, can be read by others: make it yours alone (chmod 600), and think of the secrets as known to them", path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := hex.DecodeString(string(bytes.TrimSpace(text)))
+	if err != nil || len(key) != keySize {
+		return nil, fmt.Errorf("secrets: %s is damaged: it must have %d hexadecimal digits; without it the secrets are lost: remove it and set them anew", path, 2*keySize)
+	}
+	return key, nil
+}
+
+// writeKey makes the file with a new key. It is whole whenever it is there, and on the
+// disk before a secret is.
+func writeKey(path string) error {
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key)                                    // never fails
+	file, err := os.CreateTemp(filepath.Dir(path), ".key-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(hex.EncodeToString(key) + "\n")
+	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
+		err = os.Link(file.Name(), path) // fails where there is one
+	}
+	return errors.Join(err, os.Remove(file.Name()))
+}

@@ -1,0 +1,315 @@
+package secrets
+
+import (
+	"cmp"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+const (
+	// Max bounds the secrets.
+	Max = 1000
+	// MaxValue bounds the value of a secret in bytes: servers refuse headers that are
+	// larger.
+	MaxValue = 32 << 10
+
+	maxName = 128
+	// recordVersion is the version of what is stored.
+	recordVersion = 1
+	idPrefix      = "sec_"
+)
+
+// Bounds of the metadata of a secret.
+const (
+	maxEntries       = 32
+	maxMetadataKey   = 128
+	maxMetadataValue = 1024
+	maxMetadata      = 8192
+)
+
+var (
+	// ErrNotFound means that there is no such secret.
+	ErrNotFound = errors.New("secrets: no such secret")
+	// ErrExists means that there is a secret with that name.
+	ErrExists = errors.New("secrets: there is a secret with that name")
+	// ErrTooMany means that there are as many secrets as there may be.
+	ErrTooMany = fmt.Errorf("secrets: there are %d, which is the limit", Max)
+	// ErrSealed means that a value cannot be opened with the key.
+	ErrSealed = errors.New("secrets: the value was sealed with another key, or is damaged")
+)
+
+// An InvalidError says what a secret cannot have.
+type InvalidError struct{ Reason string }
+
+func (e *InvalidError) Error() string { return "secrets: " + e.Reason }
+
+// Secret describes a secret, without its value.
+type Secret struct {
+	ID        string
+	Name      string
+	Version   int // of the value: 1 at first
+	Metadata  map[string]string
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// record is a secret in the store.
+type record struct {
+	Version int
+	Secret  Secret
+	Sealed  []byte // nonce and ciphertext
+}
+
+// Options configure a [Registry].
+type Options struct {
+	Store  *store.Store // the caller closes it after the last use of a secret
+	Key    Source
+	Logger *slog.Logger // nil: no log
+}
+
+// Registry holds the secrets of one cloud. It is safe for concurrent use.
+type Registry struct {
+	store *store.Store
+	aead  func() (cipher.AEAD, error)
+
+	mu   sync.Mutex
+	byID map[string]record
+}
+
+// New returns the secrets that a store keeps. One that cannot be read is left alone.
+func New(o Options) *Registry {
+	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	ctx := context.Background()
+	r := &Registry{store: o.Store, byID: map[string]record{}}
+	r.aead = sync.OnceValues(func() (cipher.AEAD, error) { return open(o.Key) })
+	all, err := o.Store.Records(store.Secrets)
+	if err != nil {
+		log.ErrorContext(ctx, "secrets that cannot be read are left alone", "error", err)
+	}
+	for _, entry := range all {
+		var rec record
+		err := json.Unmarshal(entry.Value, &rec)
+		if err == nil && (rec.Version != recordVersion || rec.Secret.ID != entry.ID) {
+			err = fmt.Errorf("its version is %d, and this program knows %d", rec.Version, recordVersion)
+		}
+		if err != nil {
+			log.ErrorContext(ctx, "a secret that cannot be read is left alone", "secret", entry.ID, "error", err)
+			continue
+		}
+		r.byID[rec.Secret.ID] = rec
+	}
+	return r
+}
+
+func open(source Source) (cipher.AEAD, error) {
+	key, err := source()
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+// sealedUnder is what a value is bound to.
+func (s *Secret) sealedUnder() []byte { return fmt.Appendf(nil, "%s %d", s.ID, s.Version) }
+
+// Create makes a secret, whose name is stored in lower case. Its errors include
+// [*InvalidError], [ErrExists] and [ErrTooMany].
+func (r *Registry) Create(name, value string, metadata map[string]string) (Secret, error) {
+	name = strings.ToLower(name)
+	if err := errors.Join(checkName(name), checkValue(value), checkMetadata(metadata)); err != nil {
+		return Secret{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.findLocked(name); err == nil {
+		return Secret{}, ErrExists
+	}
+	if len(r.byID) >= Max {
+		return Secret{}, ErrTooMany
+	}
+	now := time.Now().UTC()
+	return r.putLocked(Secret{ID: newID(now), Name: name, Version: 1, Metadata: metadata, CreatedAt: now, UpdatedAt: now}, value)
+}
+
+// Update gives a secret, by its id or name, another value, and other metadata unless that
+// is nil.
+func (r *Registry) Update(idOrName, value string, metadata map[string]string) (Secret, error) {
+	if err := errors.Join(checkValue(value), checkMetadata(metadata)); err != nil {
+		return Secret{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, err := r.findLocked(idOrName)
+	if err != nil {
+		return Secret{}, err
+	}
+	s := rec.Secret
+	s.Version++
+	s.UpdatedAt = time.Now().UTC()
+	if metadata != nil {
+		s.Metadata = metadata
+	}
+	return r.putLocked(s, value)
+}
+
+func (r *Registry) putLocked(s Secret, value string) (Secret, error) {
+	aead, err := r.aead()
+	if err != nil {
+		return Secret{}, err
+	}
+	s.Metadata = maps.Clone(s.Metadata)
+	rec := record{Version: recordVersion, Secret: s, Sealed: aead.Seal(nil, nil, []byte(value), s.sealedUnder())}
+	text, err := json.Marshal(rec)
+	if err != nil {
+		return Secret{}, err
+	}
+	if _, err := r.store.Put(store.Secrets, s.ID, text, ""); err != nil {
+		return Secret{}, err
+	}
+	r.byID[s.ID] = rec
+	return s, nil
+}
+
+// Get returns a secret by its id or name, or [ErrNotFound].
+func (r *Registry) Get(idOrName string) (Secret, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, err := r.findLocked(idOrName)
+	return rec.Secret, err
+}
+
+// Value returns the value of the secret with that name. Its errors are [ErrNotFound] and
+// [ErrSealed].
+func (r *Registry) Value(name string) (string, error) {
+	r.mu.Lock()
+	rec, err := r.findLocked(name)
+	r.mu.Unlock()
+	if err != nil {
+		return "", err
+	}
+	aead, err := r.aead()
+	if err != nil {
+		return "", err
+	}
+	value, err := aead.Open(nil, nil, rec.Sealed, rec.Secret.sealedUnder())
+	if err != nil {
+		return "", ErrSealed
+	}
+	return string(value), nil
+}
+
+// List returns all secrets, newest first.
+func (r *Registry) List() []Secret {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Secret, 0, len(r.byID))
+	for _, rec := range r.byID {
+		all = append(all, rec.Secret)
+	}
+	slices.SortFunc(all, func(a, b Secret) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
+	})
+	return all
+}
+
+// Delete deletes a secret by its id or name. Requests that need it fail from then on.
+func (r *Registry) Delete(idOrName string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, err := r.findLocked(idOrName)
+	if err != nil {
+		return err
+	}
+	if err := r.store.Delete(store.Secrets, rec.Secret.ID); err != nil {
+		return err
+	}
+	delete(r.byID, rec.Secret.ID)
+	return nil
+}
+
+func (r *Registry) findLocked(idOrName string) (record, error) {
+	if rec, ok := r.byID[idOrName]; ok {
+		return rec, nil
+	}
+	name := strings.ToLower(idOrName)
+	for _, rec := range r.byID {
+		if rec.Secret.Name == name {
+			return rec, nil
+		}
+	}
+	return record{}, ErrNotFound
+}
+
+// ValidName reports whether a secret can have a name.
+func ValidName(name string) bool { return checkName(strings.ToLower(name)) == nil }
+
+func checkName(name string) error {
+	const letters = "abcdefghijklmnopqrstuvwxyz0123456789-_"
+	switch {
+	case name == "" || len(name) > maxName || strings.Trim(name, letters) != "":
+		return &InvalidError{fmt.Sprintf("name must have 1 to %d letters, digits, hyphens and underscores", maxName)}
+	case strings.HasPrefix(name, idPrefix):
+		return &InvalidError{"name must not begin with " + idPrefix + ", as ids do"}
+	}
+	return nil
+}
+
+func checkValue(value string) error {
+	switch {
+	case value == "" || len(value) > MaxValue:
+		return &InvalidError{fmt.Sprintf("value must have 1 to %d bytes", MaxValue)}
+	case !httpguts.ValidHeaderFieldValue(value) || strings.TrimSpace(value) != value:
+		return &InvalidError{"value must be what a header can have: no line breaks, no other control characters, no spaces at its ends"}
+	}
+	return nil
+}
+
+func checkMetadata(metadata map[string]string) error {
+	total := 0
+	for key, value := range metadata {
+		total += len(key) + len(value)
+		if key == "" || len(key) > maxMetadataKey || len(value) > maxMetadataValue {
+			return &InvalidError{fmt.Sprintf("metadata must have keys of 1 to %d bytes and values of at most %d", maxMetadataKey, maxMetadataValue)}
+		}
+	}
+	if len(metadata) > maxEntries || total > maxMetadata {
+		return &InvalidError{fmt.Sprintf("metadata must have at most %d entries and %d bytes", maxEntries, maxMetadata)}
+	}
+	return nil
+}
+
+// newID returns an id whose beginning is the time: a UUID of version 7 in 26 characters.
+func newID(now time.Time) string {
+	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	var uuid [16]byte
+	_, _ = rand.Read(uuid[:]) // never fails
+	binary.BigEndian.PutUint64(uuid[:], uint64(now.UnixMilli())<<16|uint64(binary.BigEndian.Uint16(uuid[6:])))
+	uuid[6], uuid[8] = uuid[6]&0x0f|0x70, uuid[8]&0x3f|0x80
+	high, low := binary.BigEndian.Uint64(uuid[:]), binary.BigEndian.Uint64(uuid[8:])
+	var text [26]byte
+	for i := range slices.Backward(text[:]) {
+		text[i] = alphabet[low&31]
+		low, high = low>>5|high<<59, high>>5
+	}
+	return idPrefix + string(text[:])
+}

@@ -1,0 +1,223 @@
+package secrets
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+func registry(t *testing.T) *Registry {
+	t.Helper()
+	return New(Options{Store: store.Temporary(t.TempDir()), Key: NewKey()})
+}
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	r := registry(t)
+	made, err := r.Create("OpenAI", "sk-1", map[string]string{"team": "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Name != "openai" || made.Version != 1 || len(made.ID) != len("sec_")+26 || !strings.HasPrefix(made.ID, "sec_") {
+		t.Errorf("got %+v, want openai, version 1, an id of sec_ and 26 characters", made)
+	}
+	if _, err := r.Create("openai", "sk-2", nil); !errors.Is(err, ErrExists) {
+		t.Errorf("the same name: got %v, want ErrExists", err)
+	}
+	for _, name := range []string{made.ID, "openai", "OPENAI"} {
+		got, err := r.Get(name)
+		if diff := cmp.Diff(made, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	changed, err := r.Update("openai", "sk-2", nil)
+	if err != nil || changed.Version != 2 || changed.Metadata["team"] != "a" || changed.ID != made.ID {
+		t.Errorf("got %+v, %v, want version 2 with the metadata", changed, err)
+	}
+	if changed, err = r.Update(made.ID, "sk-3", map[string]string{}); err != nil || len(changed.Metadata) > 0 {
+		t.Errorf("got %+v, %v, want no metadata", changed, err)
+	}
+	if got, err := r.Value("OpenAI"); got != "sk-3" || err != nil {
+		t.Errorf("got %q, %v, want sk-3", got, err)
+	}
+	if _, err := r.Create("other", "x", nil); err != nil {
+		t.Fatal(err)
+	}
+	if all := r.List(); len(all) != 2 || all[0].Name != "other" {
+		t.Errorf("got %+v, want two, the newest first", all)
+	}
+	if err := r.Delete("openai"); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"delete": r.Delete("openai"),
+		"get":    second(r.Get("openai")),
+		"value":  second(r.Value("openai")),
+		"update": second(r.Update("openai", "x", nil)),
+	} {
+		if !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: got %v, want ErrNotFound", what, err)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestInvalid(t *testing.T) {
+	t.Parallel()
+	r := registry(t)
+	many := map[string]string{}
+	for _, c := range strings.Repeat("x", 33) {
+		many[strings.Repeat(string(c), len(many)+1)] = ""
+	}
+	for _, tt := range []struct {
+		name, value string
+		metadata    map[string]string
+		want        string
+	}{
+		{"", "v", nil, "name"},
+		{"a b", "v", nil, "name"},
+		{"schlüssel", "v", nil, "name"},
+		{strings.Repeat("a", 129), "v", nil, "name"},
+		{"SEC_x", "v", nil, "sec_"},
+		{"a", "", nil, "value"},
+		{"a", "line\nbreak", nil, "header"},
+		{"a", "carriage\rreturn", nil, "header"},
+		{"a", "v\x00", nil, "header"},
+		{"a", " v", nil, "header"},
+		{"a", strings.Repeat("v", MaxValue+1), nil, "value"},
+		{"a", "v", many, "metadata"},
+		{"a", "v", map[string]string{"": ""}, "metadata"},
+		{"a", "v", map[string]string{"a": strings.Repeat("v", 1025)}, "metadata"},
+	} {
+		_, err := r.Create(tt.name, tt.value, tt.metadata)
+		if _, ok := errors.AsType[*InvalidError](err); !ok || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%.20q, %.20q: got %v, want an *InvalidError with %q", tt.name, tt.value, err, tt.want)
+		}
+		if len(tt.value) > 2 && err != nil && strings.Contains(err.Error(), tt.value) {
+			t.Errorf("%.20q: the error has the value", tt.value)
+		}
+	}
+}
+
+// What is on the disk has no value, and is of no use without the key or in another record.
+func TestSealed(t *testing.T) {
+	t.Parallel()
+	const value = "sk-very-secret"
+	dir, keys := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir())
+	inKeys := KeyIn(func() (string, error) { return keys, nil })
+	open := func() *store.Store {
+		s, err := store.Open(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	r := New(Options{Store: s, Key: inKeys})
+	if _, err := os.Stat(filepath.Join(keys, "key")); err == nil {
+		t.Error("there is a key before there is a secret")
+	}
+	a, err := r.Create("a", value, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := r.Create("b", "other", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if bytes.Contains(text, []byte(value)) {
+			t.Errorf("%s has the value", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(keys, "key"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: got %v, %v, want mode 0600", info.Mode(), err)
+	}
+
+	s = open()
+	if got, err := New(Options{Store: s, Key: inKeys}).Value("a"); got != value || err != nil {
+		t.Errorf("after a restart: got %q, %v, want %q", got, err, value)
+	}
+	another := New(Options{Store: s, Key: NewKey()})
+	if _, err := another.Value("a"); !errors.Is(err, ErrSealed) {
+		t.Errorf("with another key: got %v, want ErrSealed", err)
+	}
+	records, err := s.Records(store.Secrets)
+	if err != nil || len(records) != 2 {
+		t.Fatalf("got %d records, %v, want 2", len(records), err)
+	}
+	var from, to record
+	for _, one := range records {
+		target := map[string]*record{a.ID: &from, b.ID: &to}[one.ID]
+		if err := json.Unmarshal(one.Value, target); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to.Sealed = from.Sealed
+	text, err := json.Marshal(to)
+	if err == nil {
+		_, err = s.Put(store.Secrets, b.ID, text, "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Store: s, Key: inKeys}).Value("b"); !errors.Is(err, ErrSealed) {
+		t.Errorf("a value in another record: got %v, want ErrSealed", err)
+	}
+	if err := os.Chmod(filepath.Join(keys, "key"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Store: s, Key: inKeys}).Value("a"); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("a key that others can read: got %v, want an error that says chmod 600", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeyOfTheEnvironment(t *testing.T) {
+	t.Parallel()
+	if key, err := KeyOf(strings.Repeat("0a", 32))(); err != nil || len(key) != 32 {
+		t.Errorf("got %d bytes, %v, want 32", len(key), err)
+	}
+	for _, text := range []string{"open sesame", strings.Repeat("0", 63), strings.Repeat("zz", 32)} {
+		if _, err := KeyOf(text)(); err == nil || !strings.Contains(err.Error(), EnvKey) || strings.Contains(err.Error(), text) {
+			t.Errorf("%s: got %v, want an error about %s without it", text, err, EnvKey)
+		}
+	}
+}
+
+func TestIDsGrow(t *testing.T) {
+	t.Parallel()
+	r := registry(t)
+	a, err := r.Create("a", "v", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := a.CreatedAt.Add(2 * time.Millisecond)
+	if one, other := newID(later), newID(later); one <= a.ID || one == other {
+		t.Error("ids do not grow with time, or repeat")
+	}
+}

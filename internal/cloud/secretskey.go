@@ -1,0 +1,20 @@
+//go:build linux
+
+package cloud
+
+import (
+	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
+	"github.com/e2bctl/e2bctl/internal/privatedir"
+)
+
+// keyOfSecrets returns where the key of secrets is. The file is not in the state
+// directory, so that a copy of that is of no use.
+func keyOfSecrets(o Options) secrets.Source {
+	switch {
+	case o.SecretsKey != "":
+		return secrets.KeyOf(o.SecretsKey)
+	case o.State == "":
+		return secrets.NewKey()
+	}
+	return secrets.KeyIn(func() (string, error) { return privatedir.Make("secrets", privatedir.State) })
+}
