@@ -24,14 +24,6 @@ var Directories = []struct {
 	{"/var/log", 0o755}, {"/var/tmp", 0o777 | fs.ModeSticky},
 }
 
-// Where a sandbox finds the certificate authority that it has of its own, alone and among
-// all that the machine trusts.
-const (
-	AuthorityDir  = "/run/e2bctl"
-	AuthorityFile = AuthorityDir + "/authority.pem"
-	BundleFile    = AuthorityDir + "/certificates.pem"
-)
-
 // RootLinks are links at the host's root, or directories on a host without a merged
 // /usr.
 var RootLinks = []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"}
