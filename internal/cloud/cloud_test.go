@@ -82,7 +82,7 @@ type fakeSandbox struct {
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
 
-func (s *fakeSandbox) Err() error                { return s.err }
+func (s *fakeSandbox) Err() error                { return s.ended() }
 func (s *fakeSandbox) Close() error              { s.die(engine.ErrClosed); return nil }
 func (s *fakeSandbox) SetEgress(e engine.Egress) { s.options.Egress = e }
 
@@ -92,7 +92,17 @@ func (s *fakeSandbox) Thaw(context.Context) error         { return s.fails.thaw 
 func (s *fakeSandbox) Save(context.Context, string) error { return s.fails.save }
 func (s *fakeSandbox) Memory() int64                      { return 0 }
 func (s *fakeSandbox) Usage() (engine.Usage, bool) {
-	return engine.Usage{Memory: 1 << 20, DiskTotal: 1 << 30}, s.err == nil
+	return engine.Usage{Memory: 1 << 20, DiskTotal: 1 << 30}, s.ended() == nil
+}
+
+// ended returns why it ended, and nil before that.
+func (s *fakeSandbox) ended() error {
+	select {
+	case <-s.gone:
+		return s.err
+	default:
+		return nil
+	}
 }
 
 func (s *fakeSandbox) die(err error) {
