@@ -145,6 +145,9 @@ type CreateParams struct {
 	RequestHost string
 	// VolumeMounts are the volumes that the sandbox is to have, and where.
 	VolumeMounts []VolumeMount
+	// MCP names MCP servers and what they are told. The service records them; the caller
+	// starts them, with the program mcp-gateway in the sandbox.
+	MCP map[string]any
 }
 
 type createRequest struct {
@@ -159,6 +162,7 @@ type createRequest struct {
 	EnvVars             map[string]string `json:"envVars,omitempty"`
 	Network             *createNetwork    `json:"network,omitempty"`
 	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
+	MCP                 map[string]any    `json:"mcp,omitempty"`
 }
 
 type autoResume struct {
@@ -180,6 +184,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
 		AutoPause: p.AutoPause, AutoPauseMemory: p.AutoPauseMemory,
 		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(), VolumeMounts: p.VolumeMounts,
+		MCP: p.MCP,
 	}
 	if p.AutoResume != nil {
 		request.AutoResume = &autoResume{*p.AutoResume}

@@ -25,6 +25,7 @@ var withoutContext = map[string]string{
 	"sandbox.Sandbox.ID":            "known since create",
 	"sandbox.Sandbox.Host":          "computed",
 	"sandbox.Sandbox.URL":           "computed",
+	"sandbox.Sandbox.MCPURL":        "computed",
 	"sandbox.Sandbox.Transport":     "every request has its own",
 	"sandbox.Sandbox.CodeTransport": "known or not",
 	"sandbox.Sandbox.Close":         "must work when every context has ended; bounded by itself",
@@ -94,6 +95,7 @@ var withoutParams = map[string]string{
 	"sandbox.Client.Kill":            "as Client.Info",
 	"sandbox.Sandbox.Info":           "is about one sandbox",
 	"sandbox.Sandbox.Kill":           "as Sandbox.Info",
+	"sandbox.Sandbox.MCPToken":       "as Sandbox.Info",
 	"sandbox.Sandbox.SetLifetime":    "sets one value",
 	"sandbox.Sandbox.SetNetwork":     "sets one value, a struct",
 	"sandbox.Sandbox.Dial":           "as net.Dialer.DialContext",
@@ -140,6 +142,8 @@ var foreign = map[string]string{
 // anything lists where a value of any type is meant. Package state, whose subject
 // they are, is left out.
 var anything = map[string]string{
+	"api.CreateParams.MCP":     "what a server is told is its own JSON",
+	"sandbox.WithMCP":          "as api.CreateParams.MCP",
 	"agent.Step.Decode":        "a pointer to decode into",
 	"sandbox.Execution.Decode": "a pointer to decode into",
 	"sandbox.Result.Decode":    "a pointer to decode into",

@@ -99,7 +99,11 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 	case err != nil:
 		return nil, fmt.Errorf("sandbox: create from %s: %w", template, err)
 	}
-	return newSandbox(c, made, cfg, true), nil
+	sb := newSandbox(c, made, cfg, true)
+	if err := sb.startMCP(ctx); err != nil {
+		return nil, errors.Join(err, sb.Close())
+	}
+	return sb, nil
 }
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
@@ -107,6 +111,7 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: c.volumes,
+		MCP: c.mcp,
 	}
 	c.timeout.apply(p)
 	return p

@@ -61,6 +61,7 @@ type sandboxConfig struct {
 	httpsPorts      []int
 	requestHost     string
 	volumes         []VolumeMount
+	mcp             map[string]any // never changed
 	pipCredentials  bool
 	index           *PackageIndex
 	wheels          *wheelCache

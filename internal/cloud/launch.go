@@ -37,7 +37,11 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if err != nil {
 		return nil, err
 	}
-	if err := r.begin(ctx, spec); err != nil {
+	err = r.checkMCP(ctx, spec)
+	if err == nil {
+		err = r.begin(ctx, spec)
+	}
+	if err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil

@@ -26,14 +26,19 @@ const patience = 4 * time.Minute
 // this test finds out.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	driveAll(t, localUp(t))
+	cloud := localUp(t)
+	buildGateway(t, cloud)
+	driveAll(t, cloud)
 }
 
 // TestClientsByDomain has the clients know only the domain, the key and the
 // certificates: they speak https, and each sandbox has a host name of its own.
 func TestClientsByDomain(t *testing.T) {
 	t.Parallel()
-	driveAll(t, byDomain(t, localUp(t)))
+	cloud := localUp(t)
+	addressed := byDomain(t, cloud)
+	buildGateway(t, cloud)
+	driveAll(t, addressed)
 }
 
 // others are the libraries that build on an SDK, by their pins, with the folders of

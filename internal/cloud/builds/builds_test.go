@@ -74,6 +74,64 @@ func TestBuild(t *testing.T) {
 	}
 }
 
+// The commands of a template run once for the same steps, unless that is forced, or they
+// failed.
+func TestFinalizeIsCached(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	commands := func(start, ready string, steps ...string) Spec {
+		spec := running(steps...)
+		spec.Start, spec.Ready = start, ready
+		return spec
+	}
+	spec := commands("print begun", "print ready", "print one")
+	forced, later := spec, commands("print begun", "print ready", "print one")
+	forced.Force, later.Steps[0].Force = true, true
+	for _, tt := range []struct {
+		name   string
+		spec   Spec
+		status templates.Status
+		checks int // how often the ready command has run by then
+		cached bool
+	}{
+		{"first", spec, templates.Ready, 1, false},
+		{"again", spec, templates.Ready, 1, true},
+		{"another start command", commands("print other", "print ready", "print one"), templates.Ready, 2, false},
+		{"another step", commands("print begun", "print ready", "print two"), templates.Ready, 3, false},
+		{"no step", commands("print begun", "print ready"), templates.Ready, 4, false},
+		{"no step again", commands("print begun", "print ready"), templates.Ready, 4, true},
+		{"forced", forced, templates.Ready, 5, false},
+		{"from a forced step on", later, templates.Ready, 6, false},
+		{"it fails", commands("fail", "block", "print one"), templates.Failed, 6, false},
+		{"it fails again", commands("fail", "block", "print one"), templates.Failed, 6, false},
+		{"after the others", spec, templates.Ready, 6, true},
+	} {
+		id := s.request(t, "job")
+		if err := s.Start(id.template, id.build, tt.spec); err != nil {
+			t.Fatal(err)
+		}
+		status, log := s.end(t, id)
+		checks := 0
+		for _, line := range w.ran {
+			if line == "print ready" {
+				checks++
+			}
+		}
+		cached := strings.Contains(log, "CACHED [finalize] ready: print ready [")
+		if status.Status != tt.status || checks != tt.checks || cached != tt.cached {
+			t.Errorf("%s: got %s, %d checks and cached %v, want %s, %d and %v:\n%s", tt.name, status.Status, checks, cached, tt.status, tt.checks, tt.cached, log)
+		}
+	}
+	_, build, err := s.all.Find(templates.ParseReference("job"))
+	if err != nil || len(build.Layers) != 1 || build.Start != "print begun" || build.Ready != "print ready" {
+		t.Errorf("got %+v and error %v, want the layer and both commands", build, err)
+	}
+	if w.running != 0 {
+		t.Errorf("%d sandboxes are left", w.running)
+	}
+}
+
 // A build that fails says at which step and why, and leaves nothing.
 func TestFailures(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,9 @@
 // it led to is in the cache. ENV, ARG, and whatever else changes no files leave no layer.
 //
 // The command that every sandbox of the template runs when it starts is run once at the end,
-// so that a build fails if it does. What it writes is not kept: each sandbox runs it anew.
+// so that a build fails if it does. What it writes is not kept: each sandbox runs it anew. That
+// it succeeded is in the cache, too, so that a build of which nothing changed does not wait
+// until it is ready.
 //
 // Layers, cached steps and the archives with the files that steps copy share a space, from
 // which cached steps and archives go first. Nothing that a sandbox wrote, and no archive of

@@ -138,10 +138,15 @@ func (r *run) one(ctx context.Context, i int, step Step) error {
 			return cmp.Or(context.Cause(ctx), err)
 		}
 	}
+	r.remember()
+	return nil
+}
+
+// remember puts what the step led to into the cache.
+func (r *run) remember() {
 	if err := r.options.Cache.put(r.key, r.state); err != nil {
 		r.job.log.add(slog.LevelWarn, r.step, fmt.Sprintf("what the step led to cannot be kept in the cache: %v", err))
 	}
-	return nil
 }
 
 // cached returns what the step that is next led to before. The caller holds its layers.
@@ -278,7 +283,8 @@ func (r *run) lines(level slog.Level) *lines {
 	return &lines{log: r.job.log, level: level, step: r.step}
 }
 
-// finalize runs the commands that every sandbox of the template runs, once.
+// finalize runs the commands that every sandbox of the template runs, once, unless they
+// succeeded before with the same files.
 func (r *run) finalize(ctx context.Context) error {
 	ready := r.state.Ready
 	if r.state.Start == "" && ready == "" {
@@ -286,6 +292,12 @@ func (r *run) finalize(ctx context.Context) error {
 	}
 	if ready == "" {
 		ready = "sleep 20"
+	}
+	r.key = key(r.key, stepFinalize, r.state.Start, ready)
+	if cached, ok := r.cached(); ok {
+		r.job.log.add(slog.LevelInfo, stepFinalize, fmt.Sprintf("CACHED [finalize] ready: %s [%s]", clip.Text(ready, maxLine/2), r.key))
+		r.become(cached)
+		return nil
 	}
 	if r.state.Start != "" {
 		r.job.log.add(slog.LevelInfo, stepFinalize, "Running start command: "+r.state.Start)
@@ -310,6 +322,9 @@ func (r *run) finalize(ctx context.Context) error {
 	cancel(errFinalized)
 	<-ended
 	r.closeSandbox() // what the commands wrote they write in every sandbox
+	if err == nil {
+		r.remember()
+	}
 	return err
 }
 

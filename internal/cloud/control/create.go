@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"strings"
@@ -36,7 +37,7 @@ type createRequest struct {
 	AutoResume          *autoResumeRequest `json:"autoResume"`
 	EnvVars             map[string]string  `json:"envVars"`
 	Metadata            map[string]string  `json:"metadata"`
-	MCP                 json.RawMessage    `json:"mcp"`
+	MCP                 map[string]any     `json:"mcp"` // servers; the client starts them itself
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        []volumeMount      `json:"volumeMounts"`
@@ -65,7 +66,7 @@ func (s *Service) create(d dialect) handler {
 		if err := q.validate(); err != nil {
 			return err
 		}
-		t, build, err := s.findTemplate(q.TemplateID)
+		t, build, err := s.templateOf(&q)
 		if err != nil {
 			return err
 		}
@@ -81,6 +82,7 @@ func (s *Service) create(d dialect) handler {
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
 			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts,
 			Headers: q.Network != nil && len(q.Network.Rules) > 0,
+			MCP:     q.MCP != nil,
 		}
 		sb, err := s.createOnce(r, request)
 		if err != nil {
@@ -90,6 +92,16 @@ func (s *Service) create(d dialect) handler {
 		writeJSON(w, http.StatusCreated, s.answer(sb))
 		return nil
 	}
+}
+
+// templateOf returns what a sandbox is to be made from. This cloud brings no template with
+// the gateway of MCP servers.
+func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Build, error) {
+	t, build, err := s.findTemplate(q.TemplateID)
+	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {
+		err = lifecycle.NoMCPGateway(e.Error())
+	}
+	return t, build, err
 }
 
 // envsOf returns the environment of a sandbox: that of what it is made from, with what is
@@ -126,8 +138,6 @@ func (q *createRequest) validate() error {
 		return invalid("autoPauseMemory false needs autoPause true")
 	case q.dropsMemory() && q.resumes():
 		return invalid("autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory")
-	case given(q.MCP):
-		return unsupported("mcp")
 	case given(q.IAM):
 		return unsupported("iam")
 	}

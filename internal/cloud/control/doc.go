@@ -71,10 +71,17 @@
 // first generation's parameters, a limit above 1000 means 1000. Lists may be shorter than
 // asked for, and then go on: an answer has some MiB at most.
 //
+// # MCP servers
+//
+// What mcp of a create request holds is for the program mcp-gateway, which the client then
+// starts inside. No template of this cloud has it: with mcp, a sandbox is made from one that
+// was built with that program, named mcp-gateway for SDKs to ask for it, and anything else
+// is 400.
+//
 // # What it does not
 //
-// Secrets and the metrics of teams are answered with 501. Fields of a create request that are known but not supported (mcp,
-// iam, and of network egressProxy and rules) are refused with 400 and an
+// Secrets and the metrics of teams are answered with 501. Fields of a create request that are known but not supported (iam,
+// and of network egressProxy and rules) are refused with 400 and an
 // error that names them. Unknown fields are ignored, as newer clients need, and named in
 // the request log.
 package control

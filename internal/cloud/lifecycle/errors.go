@@ -100,3 +100,12 @@ func (e *LaunchError) Unwrap() error { return e.Err }
 type RefusedError struct{ Reason string }
 
 func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }
+
+// MCPGateway is the program that runs MCP servers in a sandbox, and the template that SDKs
+// ask for to have it.
+const MCPGateway = "mcp-gateway"
+
+// NoMCPGateway returns the error for a sandbox that is to have MCP servers, and cannot.
+func NoMCPGateway(why string) *RefusedError {
+	return &RefusedError{fmt.Sprintf("mcp: %s; it takes the program %[2]s, which this local cloud does not bring: build a template named %[2]s that has it", why, MCPGateway)}
+}

@@ -47,6 +47,10 @@ e2b.Dockerfile or Dockerfile of the directory, which is the current one by defau
 it copies files of that directory, without what .dockerignore names. Steps that were
 built before are not built again, and files that the service has are not sent again.
 
+When a sandbox runs a command, by CMD, ENTRYPOINT or --cmd, the build runs it, too, and
+waits until --ready-cmd succeeds. Without --ready-cmd it waits 20 seconds: give a check
+such as 'curl -fs localhost:8000', or 'true' where nothing is to be waited for.
+
 The steps run on the service, or with --local in sandboxes of the local cloud, which
 has the images e2bdev/base and e2bdev/code-interpreter; if none is running, one is
 started in the background. The log goes to stderr. With --detach the command ends

@@ -1,0 +1,128 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/template"
+)
+
+// standIn is called as the program that runs MCP servers, and serves what it was told to
+// those who know the token.
+const standIn = `#!/usr/bin/env python3
+import http.server, os, sys
+if "broken" in sys.argv[2]: sys.exit("no server is broken")
+token = os.environ["GATEWAY_ACCESS_TOKEN"]
+os.makedirs("/etc/mcp-gateway", exist_ok=True)
+with open("/etc/mcp-gateway/.token", "w", opener=lambda p, f: os.open(p, f, 0o600)) as file: file.write(token)
+class Gateway(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        known = self.path == "/mcp" and self.headers.get("Authorization") == "Bearer " + token
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        self.wfile.write(sys.argv[2].encode() if known else b"")
+server = http.server.HTTPServer(("127.0.0.1", 50005), Gateway)
+if os.fork() == 0:
+    os.setsid()
+    for stream in range(3): os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+    server.serve_forever()
+`
+
+// MCP servers run in sandboxes of a template with their program, and only there.
+func TestMCP(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	servers := sandbox.WithMCP(map[string]any{"exa": map[string]string{"apiKey": "it's a secret"}})
+	refused := func(name string, opts ...sandbox.Option) {
+		t.Helper()
+		_, err := b.client.Create(t.Context(), opts...)
+		if e, ok := errors.AsType[*api.Error](err); !ok || e.StatusCode != http.StatusBadRequest || !strings.Contains(err.Error(), "build a template named mcp-gateway that has it") {
+			t.Errorf("%s: got %v, want 400 that says what to build", name, err)
+		}
+	}
+	refused("without the template", servers)
+	refused("a template without the program", servers, sandbox.WithTemplate("base"))
+
+	b.write(t, "mcp-gateway", standIn, 0o755)
+	b.must(t, "mcp-gateway", template.FromBase().Copy("mcp-gateway", "/usr/local/bin/", &template.CopyParams{User: "root"}))
+	sb, err := b.client.Create(t.Context(), servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	token, err := sb.MCPToken(t.Context())
+	if err != nil || len(token) < 20 {
+		t.Fatalf("got the token %q and %v, want one", token, err)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.MCPURL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	client := &http.Client{Transport: sb.Transport(50005)}
+	answer := func() (int, string) {
+		t.Helper()
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	if status, body := answer(); status != http.StatusOK || body != `{"exa":{"apiKey":"it's a secret"}}` {
+		t.Errorf("got %d %s, want 200 and what was passed", status, body)
+	}
+	r.Header.Del("Authorization")
+	if status, _ := answer(); status != http.StatusUnauthorized {
+		t.Errorf("without the token: got %d, want 401", status)
+	}
+
+	// One that is resumed is as its programs left it.
+	if _, err := sb.Commands.Run(t.Context(), "rm /usr/local/bin/mcp-gateway", &sandbox.CommandParams{User: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Resume(t.Context(), nil); err != nil {
+		t.Errorf("resume without the program: %v", err)
+	}
+
+	label := map[string]string{"which": "broken"}
+	_, err = b.client.Create(t.Context(), sandbox.WithMCP(map[string]any{"broken": nil}), sandbox.WithMetadata(label))
+	if _, ok := errors.AsType[*sandbox.ExitError](err); !ok || !strings.Contains(err.Error(), "no server is broken") {
+		t.Errorf("got %v, want an ExitError that says why", err)
+	}
+	var left []string
+	for info, err := range b.client.List(t.Context(), &sandbox.ListParams{Metadata: label}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, info.ID)
+	}
+	if len(slices.Compact(left)) != 0 {
+		t.Errorf("sandboxes without their servers are left: %v", left)
+	}
+
+	plain, err := b.client.Create(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.MCPToken(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without servers: got %v, want fs.ErrNotExist", err)
+	}
+}
