@@ -25,6 +25,11 @@ type Network struct {
 	// "example.com", or "*.example.com" for all names below it. They allow nothing. A host
 	// has one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
+	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut
+	// denies, which it needs: see [SandboxService.Questions]. Only the local cloud can. For
+	// another service the calls that set it return an error that is
+	// [errors.ErrUnsupported], and do nothing.
+	Ask bool `json:"ask,omitempty"`
 }
 
 // NetworkRule says what is done to requests on their way out of a sandbox.
@@ -81,6 +86,9 @@ func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkPa
 	}
 	if p == nil {
 		p = &NetworkParams{}
+	}
+	if err := s.canAsk(ctx, &p.Network); err != nil {
+		return err
 	}
 	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: p}, nil)
 	return err

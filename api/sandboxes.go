@@ -192,6 +192,9 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	if request.TemplateID == "" {
 		request.TemplateID = "base"
 	}
+	if err := s.canAsk(ctx, p.Network); err != nil {
+		return nil, err
+	}
 	sandbox := &Sandbox{}
 	_, err = s.client.generations(func(prefix string) (answer, error) {
 		request.Secure = prefix == "" // the second generation always secures, and has no such field

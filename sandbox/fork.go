@@ -49,7 +49,9 @@ func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*Fork, error) {
 		return nil, err
 	}
 	defer end()
-	forks, err := sb.client.fork(ctx, sb.ID(), sb.config, p)
+	cfg := sb.config
+	cfg.ask = sb.asker.current()
+	forks, err := sb.client.fork(ctx, sb.ID(), cfg, p)
 	if err != nil {
 		return nil, sb.failed(ctx, "fork", missing(sb.ID(), err))
 	}

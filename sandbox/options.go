@@ -57,6 +57,7 @@ type sandboxConfig struct {
 	metadata, envs  map[string]string
 	internet        *bool
 	network         *api.Network
+	ask             func(ctx context.Context, host string) bool
 	private         bool
 	httpsPorts      []int
 	requestHost     string

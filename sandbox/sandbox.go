@@ -48,6 +48,7 @@ type Sandbox struct {
 
 	lease  lease
 	asleep asleep
+	asker  asker
 	dying  atomic.Bool // it is being killed by Close
 }
 
@@ -107,6 +108,8 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.lease.sb, sb.lease.length = sb, cfg.renewal()
 	sb.lease.unsure = (!created || cfg.inherits) && !cfg.leaseAsked
 	sb.lease.start(sb.lease.length / 2)
+	sb.asker.sb = sb
+	sb.asker.use(cfg.ask)
 	return sb
 }
 

@@ -59,7 +59,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 	c.python.NoteUse() // a cloud may run for months
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
-	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials}
+	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks}
 	door, authority, err := c.newDoor(spec)
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		},
 	})
 	c.telemetry.Run(spec.ID, sandbox.Usage)
-	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, door: door, release: release}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
 }
 
 // newDoor returns what puts headers into the requests of a sandbox, and the certificate that
@@ -223,6 +223,7 @@ type reachable struct {
 	cloud   *Cloud
 	id      string
 	denials *network.Denials
+	asks    *network.Asks
 	door    *headers.Door // nil: no headers
 	release func()        // lets its volumes go
 }
@@ -314,7 +315,7 @@ func (r *reachable) Healthy(ctx context.Context) error {
 
 // SetEgress changes what the sandbox may reach.
 func (r *reachable) SetEgress(rules *network.Rules) {
-	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials}
+	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials, Asks: r.asks}
 	if r.door != nil {
 		egress.Door = r.door
 		r.door.Set(rules, egress.Reach)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -291,5 +292,126 @@ func TestTwoSandboxes(t *testing.T) {
 	}
 	if got := run(t, two, "echo lives"); got != "lives\n" {
 		t.Errorf("got %q, want %q", got, "lives\n")
+	}
+}
+
+// Before a host is reached that no rule names, the program is asked, once: with the proxy,
+// by the name that a client sends, and before a name is looked up.
+func TestAsk(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
+	defer origin.Close()
+	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
+	defer proxy.Close()
+	t.Setenv("HTTPS_PROXY", proxy.URL)
+	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy can resolve these names
+	if got := cloud.Report().Egress; got != "transparent" {
+		t.Skip(got)
+	}
+	var mu sync.Mutex
+	asked := map[string]int{}
+	never := make(chan struct{})
+	defer close(never)
+	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{
+		AllowOut: []string{"allowed.test"}, DenyOut: []string{"203.0.113.0/24"},
+		Ask: func(_ context.Context, host string) bool {
+			mu.Lock()
+			asked[host]++
+			mu.Unlock()
+			switch host {
+			case "panic.test":
+				panic("no idea")
+			case "never.test":
+				<-never
+			}
+			return strings.HasPrefix(host, "yes") || host == "198.51.100.1"
+		},
+	}))
+	const direct = " --noproxy '*' "
+	check := func(sb *sandbox.Sandbox, want map[string]string) {
+		t.Helper()
+		for arguments, want := range want {
+			if got := run(t, sb, "curl -sS -m 40 "+arguments+" 2>&1 || true"); !strings.Contains(got, want) {
+				t.Errorf("curl %s: got %q, want %q", arguments, got, want)
+			}
+		}
+	}
+	want := map[string]string{
+		"http://allowed.test/":               "origin of allowed.test",
+		"http://yes.test/":                   "origin of yes.test",
+		"http://YES.test./":                  "origin of YES.test",
+		"http://no.test/":                    "said no",
+		"http://panic.test/":                 "said no",
+		"http://203.0.113.7/":                "denied by the sandbox's network rules",
+		"http://169.254.169.254/":            "cloud metadata",
+		direct + "http://198.51.100.1:8080/": "origin of 198.51.100.1:8080",
+		direct + "http://lookup.test/":       "Could not resolve host",
+		direct + "--resolve yes2.test:80:198.51.100.2 http://yes2.test/": "origin of yes2.test",
+		direct + "--resolve no2.test:80:198.51.100.2 http://no2.test/":   "said no",
+	}
+	check(sb, want)
+	check(sb, want) // nobody is asked again
+	run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
+	mu.Lock()
+	for _, host := range []string{"yes.test", "no.test", "panic.test", "198.51.100.1", "lookup.test", "yes2.test", "no2.test", "yes.many.test", "yes1.many.test", "yes20.many.test"} {
+		if asked[host] != 1 {
+			t.Errorf("asked about %s %d times, want 1", host, asked[host])
+		}
+	}
+	if len(asked) != 7+21 {
+		t.Errorf("asked about %v, want 28 hosts", asked)
+	}
+	clear(asked)
+	mu.Unlock()
+
+	// What was answered holds over pauses; a copy asks anew.
+	for _, p := range []*sandbox.PauseParams{nil, {Mode: sandbox.PauseFilesystem}} {
+		if err := errors.Join(sb.Pause(t.Context(), p), sb.Resume(t.Context(), nil)); err != nil {
+			t.Fatal(err)
+		}
+		check(sb, map[string]string{"http://yes.test/": "origin of yes.test", "http://no.test/": "said no"})
+	}
+	mu.Lock()
+	if len(asked) != 0 {
+		t.Errorf("after pauses: asked about %v, want nothing", asked)
+	}
+	mu.Unlock()
+	forks, err := sb.Fork(t.Context(), nil)
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	defer forks[0].Sandbox.Close()
+	check(forks[0].Sandbox, map[string]string{"http://yes.test/": "origin of yes.test"})
+	mu.Lock()
+	if asked["yes.test"] != 1 {
+		t.Errorf("for a copy: asked %d times, want 1", asked["yes.test"])
+	}
+	mu.Unlock()
+
+	// One that never returns does not hold Close; without a handle it is no.
+	second, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if _, err := sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a question that is not answered", func() bool { mu.Lock(); defer mu.Unlock(); return asked["never.test"] == 1 })
+	if err := sb.Detach(); err != nil {
+		t.Error(err)
+	}
+	check(second, map[string]string{"http://nobody.test/": "none is connected", "http://yes.test/": "origin of yes.test"})
+	denied := false
+	for entry, err := range second.Logs(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		denied = denied || entry.Fields["host"] == "nobody.test" && strings.Contains(entry.Fields["rule"], "none is connected")
+	}
+	if !denied {
+		t.Error("the sandbox's log does not say what was denied")
+	}
+	if err := second.Kill(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -93,6 +93,8 @@ func kindName(t reflect.Type) string {
 		return "a boolean"
 	case reflect.Int32:
 		return "a 32-bit integer"
+	case reflect.Int64:
+		return "a whole number"
 	case reflect.Uint32:
 		return "a number from 0 to 4294967295"
 	case reflect.Slice:

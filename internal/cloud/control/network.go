@@ -21,6 +21,7 @@ type egressRequest struct {
 	DNSServers  []string                 `json:"dns_servers,omitempty"`
 	EgressProxy json.RawMessage          `json:"egressProxy,omitempty"`
 	Rules       map[string][]networkRule `json:"rules,omitempty"`
+	Ask         bool                     `json:"ask,omitempty"` // ours: the service has no questions
 }
 
 // networkRule says what is done to the requests to a host.
@@ -71,7 +72,7 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 
 // asked returns the request in the form in which it is recorded.
 func (q *egressRequest) asked() *lifecycle.Network {
-	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers()}
+	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Ask: q.Ask}
 }
 
 // headers returns the headers for requests to each host, by the host's name.
@@ -167,7 +168,7 @@ func networkAnswer(n *lifecycle.Network) *networkRequest {
 		return nil
 	}
 	return &networkRequest{
-		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, Rules: rulesAnswer(n.Headers)},
+		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, Rules: rulesAnswer(n.Headers), Ask: n.Ask},
 		AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskHost, HTTPSPorts: n.HTTPSPorts,
 	}
 }

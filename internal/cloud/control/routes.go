@@ -48,6 +48,8 @@ func (s *Service) routes() *http.ServeMux {
 		"/v2/templates/{id}":                {"PATCH": s.publish},
 		"/local/space":                      {"GET": s.space},
 		"/local/space/cache":                {"DELETE": s.emptyCache},
+		"/local/features":                   {"GET": s.features},
+		"/local/sandboxes/{id}/asks":        {"GET": s.asks, "POST": s.answerAsk},
 		"/volumes":                          {"GET": s.listVolumes, "POST": s.createVolume},
 		"/volumes/{id}":                     {"GET": s.getVolume, "DELETE": s.deleteVolume},
 		"/secrets":                          {"GET": s.listSecrets, "POST": s.createSecret},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -129,7 +130,7 @@ func (r *Registry) restore() {
 			log.WarnContext(ctx, "sandbox was paused with its memory, which ended with the local cloud: it can be resumed from its files", "sandbox", entry.ID)
 		}
 		r.kept++
-		r.records[entry.ID] = &record{Sandbox: k.sandbox, kept: k, base: base}
+		r.records[entry.ID] = &record{Sandbox: k.sandbox, kept: k, base: base, asks: new(network.Asks)}
 	}
 	ran, err := r.store.Records(store.Running)
 	if err != nil {

@@ -80,7 +80,7 @@ type ledger struct {
 }
 
 // record is a sandbox. Registry.mu guards everything in it but what never changes: the
-// sandbox's id and tokens.
+// sandbox's id and tokens, and asks.
 type record struct {
 	Sandbox
 	instance   Instance    // nil: it is paused without its memory, or about to be resumed
@@ -89,7 +89,8 @@ type record struct {
 	frozen     *int64      // bytes that it is counted with in Registry.frozen; nil: it is not
 	kept       *kept       // files of its latest pause; nil: there are none
 	base       layers.Base // what it stands on; only set before others know of the record
-	outdated   bool        // its instance has other rules of the network than Request has
+	asks       *network.Asks
+	outdated   bool // its instance has other rules of the network than Request has
 
 	// After a pause that nobody asked for and that failed: why, and until when it is
 	// tried again.
@@ -156,7 +157,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 		return Sandbox{}, err
 	}
 	q.Layers = base.IDs
-	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed()), base: base}
+	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed()), base: base, asks: new(network.Asks)}
 	if err := r.launch(ctx, rec); err != nil {
 		base.Release()
 		return Sandbox{}, err
@@ -253,7 +254,7 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 			changed = *rec.Network
 		}
 		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
-		changed.NameServers, changed.Headers = asked.NameServers, asked.Headers
+		changed.NameServers, changed.Headers, changed.Ask = asked.NameServers, asked.Headers, asked.Ask
 		rec.Network, rec.Egress = &changed, nil
 		// As in the service, internet access of this request holds until a resume.
 		later, err := rec.rules()
@@ -261,6 +262,17 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 		rec.instance.SetEgress(rules)
 		return nil, nil
 	})
+}
+
+// Asks returns the questions about what a sandbox, which may be paused, can reach. It returns
+// a [*NotFoundError] if the sandbox does not exist.
+func (r *Registry) Asks(id string) (*network.Asks, error) {
+	var asks *network.Asks
+	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {
+		asks = rec.asks
+		return nil, nil
+	})
+	return asks, err
 }
 
 // enter takes a place for a sandbox before it is started, so that many requests at the

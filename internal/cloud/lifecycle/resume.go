@@ -164,7 +164,7 @@ func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Ins
 		r.mu.Unlock()
 		r.close(sb.ID, frozen)
 	}
-	spec, err := (&record{Sandbox: sb, base: rec.base}).spec(k.dir)
+	spec, err := (&record{Sandbox: sb, base: rec.base, asks: rec.asks}).spec(k.dir)
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,7 @@ type Network struct {
 	AllowOut, DenyOut  []string
 	NameServers        []string                     `json:",omitempty"` // reachable, too, if AllowOut has names
 	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
+	Ask                bool                         `json:",omitempty"` // a program is asked about hosts that no list names
 	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
 	HTTPSPorts         []int
@@ -79,6 +80,11 @@ func (n *Network) Rules(internet *bool) (*network.Rules, error) {
 	rules, err := network.ParseRules(internet == nil || *internet, allow, n.DenyOut)
 	if err != nil {
 		return nil, err
+	}
+	if n.Ask {
+		if rules, err = rules.WithAsking(); err != nil {
+			return nil, err
+		}
 	}
 	return rules.WithHeaders(n.Headers)
 }
@@ -117,6 +123,7 @@ type Spec struct {
 	HTTPSPorts   []int             // ports whose servers speak TLS
 	Envs         map[string]string // create-time environment
 	Egress       *network.Rules    // what it may reach
+	Asks         *network.Asks     // what was asked about that, if Egress wants it
 	Layers       []string          // directories of files that it shares, lowest first
 	Files        string            // directory of saved files that it begins with, above Layers; "": none
 	Volumes      []VolumeMount
@@ -177,7 +184,7 @@ func (rec *record) spec(files string) (Spec, error) {
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
 		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes,
-		Headers: sb.Headers,
+		Headers: sb.Headers, Asks: rec.asks,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

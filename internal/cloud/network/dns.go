@@ -42,8 +42,7 @@ func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 
 func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Addr, dnsmessage.RCode) {
 	name := normalize(q.Name.String())
-	named := e.Rules.named(name)
-	if e.Rules.DenyAll() && !named {
+	if e.Rules.DenyAll() && !e.Rules.named(name) && !e.asks() {
 		e.Denials.add(Denial{Host: name, Rule: e.Rules.denial()})
 		return nil, dnsmessage.RCodeNameError
 	}
@@ -58,6 +57,14 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	}
 	if !validName(name) || numeric(name) {
 		return nil, dnsmessage.RCodeNameError
+	}
+	rules, named, err := e.permitName(ctx, name)
+	if denied, ok := errors.AsType[*DeniedError](err); ok {
+		e.Denials.add(Denial{Host: name, Rule: denied.Rule})
+		return nil, dnsmessage.RCodeNameError
+	}
+	if err != nil {
+		return nil, dnsmessage.RCodeServerFailure
 	}
 	addresses, err := e.Dialer.resolve(ctx, "ip4", name)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
@@ -74,7 +81,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	var denied string
 	for _, a := range addresses {
 		a = a.Unmap()
-		rule := e.Dialer.Policy.check(a, e.Rules, named, own)
+		rule := e.Dialer.Policy.check(a, rules, named, own)
 		switch {
 		case rule != "":
 			denied = rule
@@ -87,6 +94,9 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 			e.Denials.add(Denial{Host: name, Rule: denied})
 		}
 		return nil, dnsmessage.RCodeNameError
+	}
+	if e.asks() && !named {
+		e.Asks.learn(reachable)
 	}
 	return reachable, dnsmessage.RCodeSuccess
 }

@@ -20,6 +20,11 @@
 // TLS: if an allowed server also serves other names, the sandbox can reach those
 // too.
 //
+// Rules can want a program to be asked about hosts that they do not name, [Asks]: what
+// only the rule about all traffic denies. A name is not looked up before the answer, and
+// its addresses must pass all other rules after it. An address that a name was looked up
+// to, with a yes about the name, needs no question of its own.
+//
 // A resolver listens inside at 169.254.0.22. A name server in a sandbox must
 // therefore listen on a specific address: UDP port 53 of the wildcard address is
 // taken.

@@ -64,6 +64,9 @@ type Egress struct {
 	// Door ends the TLS of connections to hosts that the rules have headers for; nil if
 	// there are no such rules.
 	Door Door
+	// Asks has the questions about hosts that Rules do not name, if those want them to be
+	// asked; nil if nobody can be asked.
+	Asks *Asks
 }
 
 // Door ends the TLS of a connection from a sandbox, and passes its requests on. It owns
@@ -79,9 +82,8 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 // a *[DeniedError] if the host may not be reached.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if port == portHTTPS && e.decorates(host) {
-		if err := e.deniedName(host); err != nil {
-			e.Denials.add(Denial{Host: err.Host, Port: port, Rule: err.Rule})
-			return nil, err
+		if _, _, err := e.permitName(ctx, host); err != nil {
+			return nil, e.noted(err, port)
 		}
 		return e.throughDoor(nil), nil
 	}
@@ -96,10 +98,15 @@ func (e *Egress) Reach(ctx context.Context, host string, port uint16) (net.Conn,
 		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
 	}
 	conn, err := e.dial(ctx, literal, host, port)
+	return conn, e.noted(err, port)
+}
+
+// noted returns err, and counts it if it is a denial.
+func (e *Egress) noted(err error, port uint16) error {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
 	}
-	return conn, err
+	return err
 }
 
 // decorates reports whether requests to a host get headers.
@@ -129,26 +136,18 @@ func (r *replayed) Read(p []byte) (int, error) {
 }
 
 func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
+	var rules *Rules
+	var named bool
+	var err error
 	if literal {
-		return e.Dialer.dial(ctx, e.Rules, false, host, port)
+		rules, err = e.permitAddress(ctx, host)
+	} else {
+		rules, named, err = e.permitName(ctx, host)
 	}
-	if err := e.deniedName(host); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	return e.Dialer.dial(ctx, e.Rules, e.Rules.named(normalize(host)), host, port)
-}
-
-// deniedName returns an error if a host may not be reached by its name, whatever its
-// addresses. Looking the name up would tell its owner's name server what the name contains.
-func (e *Egress) deniedName(host string) *DeniedError {
-	name := normalize(host)
-	if numeric(name) {
-		return &DeniedError{Host: host, Rule: ruleNumeric}
-	}
-	if e.Rules.DenyAll() && !e.Rules.named(name) {
-		return &DeniedError{Host: host, Rule: e.Rules.denial()}
-	}
-	return nil
+	return e.Dialer.dial(ctx, rules, named, host, port)
 }
 
 // Connect connects to the destination of a connection from inside: its local
@@ -181,7 +180,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	if proxy == nil && !e.Dialer.Policy.DenyPrivate && !e.Rules.restrict() {
 		return e.pass(ctx, inside, host, port, heard)
 	}
-	rule, err := e.judge(address)
+	rule, err := e.judge(address, e.Rules)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +191,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	if heard == nil {
 		heard, problem = listen(ctx, inside, port)
 	}
-	if problem != nil && (denied || !errors.Is(problem, errNoName)) {
+	if problem != nil && (denied && !e.asks() || !errors.Is(problem, errNoName)) {
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, problem
 	}
@@ -225,10 +224,10 @@ func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port ui
 }
 
 // judge returns the rule that denies an address, or "" if none does.
-func (e *Egress) judge(a netip.Addr) (string, error) {
+func (e *Egress) judge(a netip.Addr, rules *Rules) (string, error) {
 	own, err := e.Dialer.ownAddresses()
 	if err != nil {
 		return "", fmt.Errorf("network: list the addresses of this machine: %w", err)
 	}
-	return e.Dialer.Policy.check(a, e.Rules, false, own), nil
+	return e.Dialer.Policy.check(a, rules, false, own), nil
 }

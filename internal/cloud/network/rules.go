@@ -23,13 +23,14 @@ type Rules struct {
 	names []string // "example.com", "*.example.com" or "*"
 	deny  []netip.Prefix
 	off   bool // internet access as a whole was turned off
+	asks  bool // a program is asked about what only the rule about all traffic denies
 
 	headers headerRules
 }
 
 // RuleError describes an invalid rule.
 type RuleError struct {
-	List   string // "allowOut", "denyOut", "dns_servers" or "rules"
+	List   string // "allowOut", "denyOut", "dns_servers", "rules" or "ask"
 	Entry  string
 	Reason string
 }
@@ -189,7 +190,31 @@ func (r *Rules) restrict() bool { return r != nil && len(r.deny) > 0 }
 func (r *Rules) DenyAll() bool { return r != nil && slices.Contains(r.deny, everything[0]) }
 
 // closed reports whether nothing can be reached.
-func (r *Rules) closed() bool { return r.DenyAll() && len(r.allow) == 0 && len(r.names) == 0 }
+func (r *Rules) closed() bool {
+	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0
+}
+
+// WithAsking returns the same rules, but a program is asked about what is denied only because
+// all traffic is. Without such a rule it returns a [*RuleError].
+func (r *Rules) WithAsking() (*Rules, error) {
+	if !r.DenyAll() {
+		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are about what nothing else denies"}
+	}
+	with := *r
+	with.asks = true
+	return &with, nil
+}
+
+// Asks reports whether a program is asked.
+func (r *Rules) Asks() bool { return r != nil && r.asks }
+
+// lifted returns the same rules without the one about all traffic.
+func (r *Rules) lifted() *Rules {
+	lifted := *r
+	lifted.off, lifted.asks = false, false
+	lifted.deny = slices.DeleteFunc(slices.Clone(r.deny), func(p netip.Prefix) bool { return slices.Contains(everything, p) })
+	return &lifted
+}
 
 // denial returns the name of the rule by which r denies.
 func (r *Rules) denial() string {

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// Question asks whether a sandbox may reach a host.
+type Question struct {
+	// ID is greater than those of the questions before.
+	ID int64 `json:"id"`
+	// Host is a name in lower case, or an address.
+	Host string `json:"host"`
+}
+
+// QuestionsParams selects questions. The zero value selects all.
+type QuestionsParams struct {
+	// After is the id of the latest question that is known already.
+	After int64
+}
+
+// Questions returns the open questions about a sandbox whose network has
+// [Network].Ask, oldest first. If there are none it
+// waits for about 20 seconds, and may return none. A question that no program
+// fetches within 5 seconds, or that nobody answers within 30, is answered with no.
+// The sandbox may be paused. It returns [ErrNotFound] if there is no such sandbox.
+func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]*Question, error) {
+	if p == nil {
+		p = &QuestionsParams{}
+	}
+	path, err := asksPath(id)
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Questions []*Question `json:"questions"`
+	}
+	query := url.Values{"after": {strconv.FormatInt(p.After, 10)}}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &answer); err != nil {
+		return nil, err
+	}
+	if slices.Contains(answer.Questions, nil) {
+		return nil, errors.New("api: the service's answer has a question that is null")
+	}
+	return answer.Questions, nil
+}
+
+// AnswerParams answers a question.
+type AnswerParams struct {
+	// ID is that of the question.
+	ID int64 `json:"id"`
+	// Allow says whether the host may be reached.
+	Allow bool `json:"allow"`
+}
+
+// Answer answers a question about a sandbox for as long as the sandbox lives. It
+// returns [ErrConflict] if the question is not open any longer.
+func (s *SandboxService) Answer(ctx context.Context, id string, p *AnswerParams) error {
+	path, err := asksPath(id)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		p = &AnswerParams{}
+	}
+	_, err = s.client.do(ctx, call{method: http.MethodPost, path: path, body: p, once: true}, nil)
+	return err
+}
+
+func asksPath(id string) (string, error) {
+	path, err := sandboxPath(id, "/asks")
+	return "/local" + path, err
+}
+
+// canAsk returns an error if n needs questions, and the service is one that ignores that.
+func (s *SandboxService) canAsk(ctx context.Context, n *Network) error {
+	if n == nil || !n.Ask {
+		return nil
+	}
+	var features struct {
+		Ask bool `json:"ask"`
+	}
+	_, err := s.client.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	if !features.Ask {
+		return fmt.Errorf("api: %w by this service: Network.Ask: only the local cloud asks before a host is reached", errors.ErrUnsupported)
+	}
+	return nil
+}

@@ -1,0 +1,75 @@
+package control
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// askWait is how long a request for questions waits for one.
+const askWait = 20 * time.Second
+
+// features answers with what this cloud has that the service has not, and that a client must
+// know of before it relies on it.
+func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
+	writeJSON(w, http.StatusOK, map[string]bool{"ask": true})
+	return nil
+}
+
+// asks answers with the open questions about a sandbox after a given one. If there are none
+// it waits for a while.
+func (s *Service) asks(w http.ResponseWriter, r *http.Request) error {
+	asks, err := s.asksOf(r)
+	if err != nil {
+		return err
+	}
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	var after int64
+	if text := query.Get("after"); text != "" {
+		if after, err = strconv.ParseInt(text, 10, 64); err != nil || after < 0 {
+			return invalid("after must be the id of a question")
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askWait)
+	defer cancel()
+	questions := asks.Open(ctx, after)
+	if questions == nil {
+		questions = []network.Question{}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"questions": questions})
+	return nil
+}
+
+// answerAsk answers a question. One that is not open needs no answer any longer.
+func (s *Service) answerAsk(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		ID    int64 `json:"id"`
+		Allow bool  `json:"allow"`
+	}
+	if err := decode(w, r, &q, false); err != nil {
+		return err
+	}
+	asks, err := s.asksOf(r)
+	if err != nil {
+		return err
+	}
+	if !asks.Answer(q.ID, q.Allow) {
+		return errorf(http.StatusConflict, "question %d is not open: it has been answered, or nobody answered in time", q.ID)
+	}
+	noContent(w)
+	return nil
+}
+
+func (s *Service) asksOf(r *http.Request) (*network.Asks, error) {
+	id, err := sandboxID(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.sandboxes.Asks(id)
+}

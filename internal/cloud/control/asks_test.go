@@ -1,0 +1,95 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Questions about a sandbox reach whoever asks for them, and the answer is the sandbox's.
+func TestAsks(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	if got := s.must(t, "GET", "/local/features", "", 200)["ask"]; got != true {
+		t.Errorf("got %v, want the feature ask", got)
+	}
+	id := s.mustCreate(t, `{"templateID":"base","network":{"ask":true,"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}}`)
+	spec := s.fakes.Spec(id)
+	if !spec.Egress.Asks() || spec.Asks == nil {
+		t.Fatalf("got rules that ask: %t, and %v to ask with, want both", spec.Egress.Asks(), spec.Asks)
+	}
+	if network, _ := s.must(t, "GET", "/sandboxes/"+id, "", 200)["network"].(map[string]any); network["ask"] != true {
+		t.Errorf("reported is %v, want ask", network)
+	}
+	rules := make(chan string)
+	path := "/local/sandboxes/" + id + "/asks"
+	last := "0"
+	for host, allow := range map[string]bool{"yes.test": true, "no.test": false} {
+		go func() { rule, _ := spec.Asks.Allow(t.Context(), host); rules <- rule }()
+		resp, text := s.do(t, "GET", path+"?after="+last, "")
+		var got struct {
+			Questions []struct {
+				ID   json.Number
+				Host string
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || resp.StatusCode != 200 || len(got.Questions) != 1 || got.Questions[0].Host != host {
+			t.Fatalf("got %d %s, want a question about %s", resp.StatusCode, text, host)
+		}
+		last = got.Questions[0].ID.String()
+		answer := fmt.Sprintf(`{"id":%s,"allow":%t}`, last, allow)
+		s.must(t, "POST", path, answer, 204)
+		if rule := <-rules; (rule == "") != allow {
+			t.Errorf("%s: got the denial %q, want allowed %t", host, rule, allow)
+		}
+		s.must(t, "POST", path, answer, 409)
+	}
+
+	// What was answered holds over a pause, changes of the rules and a resume.
+	s.must(t, "PUT", "/sandboxes/"+id+"/network", `{}`, 204)
+	if s.fakes.Fake(id).Rules().Asks() {
+		t.Error("it asks after a change to rules that do not")
+	}
+	s.must(t, "PUT", "/sandboxes/"+id+"/network", `{"ask":true,"denyOut":["0.0.0.0/0"]}`, 204)
+	if !s.fakes.Fake(id).Rules().Asks() {
+		t.Error("it does not ask after a change to rules that do")
+	}
+	s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
+	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":60}`, 201)
+	again := s.fakes.Spec(id)
+	if rule, err := again.Asks.Allow(t.Context(), "yes.test"); rule != "" || err != nil || !again.Egress.Asks() {
+		t.Errorf("after a resume: got %q, %v, want no denial", rule, err)
+	}
+
+	// Children ask anew.
+	_, text := s.do(t, "POST", "/sandboxes/"+id+"/fork", `{"timeout":60}`)
+	var forks []struct{ Sandbox struct{ SandboxID string } }
+	if err := json.Unmarshal([]byte(text), &forks); err != nil || len(forks) != 1 {
+		t.Fatalf("got %s, %v, want one fork", text, err)
+	}
+	child := s.fakes.Spec(forks[0].Sandbox.SandboxID)
+	if !child.Egress.Asks() || child.Asks == spec.Asks {
+		t.Errorf("the child asks %t with the answers of its parent %t, want true and false", child.Egress.Asks(), child.Asks == spec.Asks)
+	}
+
+	gone := "/local/sandboxes/" + strings.Repeat("x", 21) + "/asks"
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"GET", path + "?after=x", "", 400},
+		{"GET", path + "?after=-1", "", 400},
+		{"POST", path, `{"id":"x"}`, 400},
+		{"POST", path, "", 400},
+		{"GET", gone, "", 404},
+		{"POST", gone, `{"id":1}`, 404},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"ask":true}}`, 400},
+		{"PUT", "/sandboxes/" + id + "/network", `{"ask":true}`, 400},
+		{"PUT", "/sandboxes/" + id + "/network", `{"ask":1}`, 400},
+	} {
+		if resp, text := s.do(t, tt.method, tt.path, tt.body); resp.StatusCode != tt.status {
+			t.Errorf("%s %s %s: got %d %s, want %d", tt.method, tt.path, tt.body, resp.StatusCode, text, tt.status)
+		}
+	}
+}

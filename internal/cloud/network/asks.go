@@ -1,0 +1,259 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Bounds of questions.
+const (
+	// askTimeout is how long a program may take to answer, and takeTimeout how long it may
+	// take until one fetches the question at all.
+	askTimeout  = 30 * time.Second
+	takeTimeout = 5 * time.Second
+	maxOpenAsks = 32
+	maxAsks     = 1000
+	maxLearned  = 4096
+)
+
+// Rules by which a host is not reached about which a program is asked.
+const (
+	ruleRefused   = "the program that is asked about this sandbox's network said no"
+	ruleSilent    = "the program that is asked about this sandbox's network did not answer within 30 seconds"
+	ruleNobody    = "the sandbox's network rules say that a program is asked, and none is connected"
+	ruleManyOpen  = "a program is asked about too many hosts at the same time"
+	ruleManyAsked = "a program was asked about as many hosts as it is asked about for one sandbox"
+)
+
+// Question asks whether a sandbox may reach a host.
+type Question struct {
+	ID   int64  `json:"id"`   // later ones have greater ids, also those of a later server
+	Host string `json:"host"` // a name in lower case without a final dot, or an address
+}
+
+// Asks are the questions about what one sandbox may reach, and their answers, which hold
+// for as long as the sandbox lives. The zero value has none. It is safe for concurrent use.
+type Asks struct {
+	mu      sync.Mutex
+	last    int64
+	hosts   map[string]*asked
+	asking  chan struct{} // closed when the next question is asked; nil: nobody waits for it
+	learned map[netip.Addr]bool
+}
+
+// asked is a question that is open, or was answered.
+type asked struct {
+	Question
+	taken    bool          // by a program that will answer
+	answered chan struct{} // closed when rule is known
+	rule     string        // that denies the host; "": it may be reached
+	timers   []*time.Timer
+}
+
+// Allow returns "" if a host may be reached, and otherwise the rule that denies it. It waits
+// for the answer of a program unless there is one. host is normalized.
+func (a *Asks) Allow(ctx context.Context, host string) (rule string, err error) {
+	q, rule := a.question(host)
+	if rule != "" {
+		return rule, nil
+	}
+	select {
+	case <-q.answered:
+		return q.rule, nil
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// question returns the question about a host, which it asks unless that was done.
+func (a *Asks) question(host string) (_ *asked, rule string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q := a.hosts[host]; q != nil {
+		return q, ""
+	}
+	switch {
+	case len(a.hosts) >= maxAsks:
+		return nil, ruleManyAsked
+	case len(a.openLocked(0)) >= maxOpenAsks:
+		return nil, ruleManyOpen
+	case a.hosts == nil:
+		a.hosts = map[string]*asked{}
+	}
+	a.last = max(a.last+1, time.Now().UnixMicro())
+	q := &asked{Question: Question{a.last, host}, answered: make(chan struct{})}
+	a.hosts[host] = q
+	q.timers = []*time.Timer{
+		time.AfterFunc(takeTimeout, func() { a.forget(q) }),
+		time.AfterFunc(askTimeout, func() { a.end(q.ID, ruleSilent) }),
+	}
+	if a.asking != nil {
+		close(a.asking)
+		a.asking = nil
+	}
+	return q, ""
+}
+
+// forget ends a question that no program has seen. It is asked anew the next time.
+func (a *Asks) forget(q *asked) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !q.taken && q.endLocked(ruleNobody) {
+		delete(a.hosts, q.Host)
+	}
+}
+
+// end answers an open question and reports whether there is one.
+func (a *Asks) end(id int64, rule string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.hosts {
+		if q.ID == id {
+			return q.endLocked(rule)
+		}
+	}
+	return false
+}
+
+// endLocked reports whether the question was open.
+func (q *asked) endLocked(rule string) bool {
+	if q.timers == nil {
+		return false
+	}
+	for _, t := range q.timers {
+		t.Stop()
+	}
+	q.rule, q.timers = rule, nil
+	close(q.answered)
+	return true
+}
+
+// openLocked returns the open questions that were asked after one, in order.
+func (a *Asks) openLocked(after int64) []*asked {
+	var open []*asked
+	for _, q := range a.hosts {
+		if q.timers != nil && q.ID > after {
+			open = append(open, q)
+		}
+	}
+	slices.SortFunc(open, func(a, b *asked) int { return cmp.Compare(a.ID, b.ID) })
+	return open
+}
+
+// Open returns the open questions that were asked after the one with an id, for a program
+// that will answer them. If there are none it waits for one, or for the end of ctx.
+func (a *Asks) Open(ctx context.Context, after int64) []Question {
+	for {
+		questions, asking := a.take(after)
+		if len(questions) > 0 {
+			return questions
+		}
+		select {
+		case <-asking:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (a *Asks) take(after int64) ([]Question, <-chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var questions []Question
+	for _, q := range a.openLocked(after) {
+		q.taken = true
+		questions = append(questions, q.Question)
+	}
+	if a.asking == nil {
+		a.asking = make(chan struct{})
+	}
+	return questions, a.asking
+}
+
+// Answer answers a question. It reports false if the question is not open.
+func (a *Asks) Answer(id int64, allow bool) bool {
+	if allow {
+		return a.end(id, "")
+	}
+	return a.end(id, ruleRefused)
+}
+
+// learn notes addresses that a DNS question about an allowed name was answered with: they may
+// be reached as such.
+func (a *Asks) learn(addresses []netip.Addr) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.learned == nil {
+		a.learned = map[netip.Addr]bool{}
+	}
+	for _, address := range addresses {
+		if len(a.learned) < maxLearned {
+			a.learned[address] = true
+		}
+	}
+}
+
+func (a *Asks) learnt(address netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.learned[address]
+}
+
+// asks reports whether a program is asked about hosts that no rule names.
+func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
+
+// permitName returns the rules for a connection to a name, and whether they allow the name.
+// It asks about a name if that is what the rules want. The name is not looked up before that,
+// which would tell its owner's name server what it contains.
+func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, named bool, err error) {
+	name := normalize(host)
+	switch {
+	case numeric(name):
+		return nil, false, &DeniedError{Host: host, Rule: ruleNumeric}
+	case e.Rules.named(name):
+		return e.Rules, true, nil
+	case !e.Rules.DenyAll():
+		return e.Rules, false, nil
+	case !e.asks():
+		return nil, false, &DeniedError{Host: host, Rule: e.Rules.denial()}
+	}
+	rules, err = e.permit(ctx, host)
+	return rules, false, err
+}
+
+// permitAddress is permitName for an address. It asks about addresses only that nothing but
+// the rule about all traffic denies.
+func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error) {
+	a, err := netip.ParseAddr(host)
+	if err != nil || !e.asks() {
+		return e.Rules, err
+	}
+	rule, err := e.judge(a, e.Rules)
+	if err != nil || rule == "" {
+		return e.Rules, err
+	}
+	lifted := e.Rules.lifted()
+	if rule, err = e.judge(a, lifted); err != nil || rule != "" {
+		return e.Rules, err
+	}
+	if e.Asks.learnt(a.Unmap()) {
+		return lifted, nil
+	}
+	return e.permit(ctx, a.Unmap().String())
+}
+
+// permit asks about a host, and returns the rules for it if it may be reached.
+func (e *Egress) permit(ctx context.Context, host string) (*Rules, error) {
+	rule, err := e.Asks.Allow(ctx, normalize(host))
+	if err != nil {
+		return nil, err
+	}
+	if rule != "" {
+		return nil, &DeniedError{Host: host, Rule: rule}
+	}
+	return e.Rules.lifted(), nil
+}

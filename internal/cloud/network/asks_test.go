@@ -1,0 +1,335 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// program answers questions as tests want.
+type program struct {
+	mu    sync.Mutex
+	asked []string
+}
+
+// serve answers every question until ctx ends. Hosts that begin with "silent" get no answer.
+func (p *program) serve(ctx context.Context, a *Asks, allow ...string) {
+	var last int64
+	for ctx.Err() == nil {
+		for _, q := range a.Open(ctx, last) {
+			last = q.ID
+			p.mu.Lock()
+			p.asked = append(p.asked, q.Host)
+			p.mu.Unlock()
+			if !strings.HasPrefix(q.Host, "silent") {
+				a.Answer(q.ID, slices.Contains(allow, q.Host))
+			}
+		}
+	}
+}
+
+// hosts returns what was asked about since the last call.
+func (p *program) hosts() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked := p.asked
+	p.asked = nil
+	return asked
+}
+
+// lookups is a resolver that records what it is asked for.
+type lookups struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (l *lookups) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.names = append(l.names, host)
+	return world.LookupNetIP(ctx, network, host)
+}
+
+func askingEgress(t *testing.T, policy Policy, allow, deny string) (*Egress, *lookups) {
+	t.Helper()
+	rules, err := mustRules(t, true, allow, "0.0.0.0/0 "+deny).WithAsking()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &lookups{}
+	d := &Dialer{Policy: policy, Resolver: seen}
+	recording(d)
+	return &Egress{Dialer: d, Rules: rules, Denials: &Denials{}, Asks: new(Asks)}, seen
+}
+
+func ruleOf(t *testing.T, conn net.Conn, err error) string {
+	t.Helper()
+	if err == nil {
+		_ = conn.Close()
+		return ""
+	}
+	denied, ok := errors.AsType[*DeniedError](err)
+	if !ok {
+		t.Fatalf("got %v, want a denial", err)
+	}
+	return denied.Rule
+}
+
+// A program is asked once about each host that nothing but the rule about all traffic
+// denies, and about no other; nothing is looked up before the answer.
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := askingEgress(t, Policy{}, "api.public.test 203.0.113.64/26", "10.0.0.0/8")
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		p := &program{}
+		go p.serve(ctx, e.Asks, "public.test", "inner.test", "rebound.test", "198.51.100.7", "203.0.113.9")
+		for _, tt := range []struct {
+			host, rule string
+			asked      []string
+		}{
+			{"public.test", "", []string{"public.test"}},
+			{"public.test", "", nil},
+			{"PUBLIC.test.", "", nil},
+			{"other.test", ruleRefused, []string{"other.test"}},
+			{"Other.Test", ruleRefused, nil},
+			{"absent.secret.test", ruleRefused, []string{"absent.secret.test"}},
+			{"api.public.test", "", nil},
+			{"203.0.113.70", "", nil},
+			{"198.51.100.7", "", []string{"198.51.100.7"}},
+			{"::ffff:198.51.100.7", "", nil},
+			{"198.51.100.8", ruleRefused, []string{"198.51.100.8"}},
+			{"2001:db8::5", ruleRefused, []string{"2001:db8::5"}},
+			{"10.1.2.3", ruleDenied, nil},
+			{"inner.test", ruleDenied, []string{"inner.test"}},
+			{"127.0.0.1", ruleLoopback, nil},
+			{"169.254.169.254", ruleMetadata, nil},
+			{"192.0.2.10", ruleOwn, nil},
+			{"rebound.test", ruleLoopback, []string{"rebound.test"}},
+			{"127.1", ruleNumeric, nil},
+		} {
+			conn, err := e.Dial(t.Context(), tt.host, 22)
+			if got := ruleOf(t, conn, err); got != tt.rule {
+				t.Errorf("%s: got the denial %q, want %q", tt.host, got, tt.rule)
+			}
+			if diff := cmp.Diff(tt.asked, p.hosts()); diff != "" {
+				t.Errorf("%s: asked (-want +got):\n%s", tt.host, diff)
+			}
+		}
+		if slices.Contains(seen.names, "absent.secret.test") || slices.Contains(seen.names, "other.test") {
+			t.Errorf("looked up %v, want nothing that was refused", seen.names)
+		}
+		private, _ := askingEgress(t, Policy{DenyPrivate: true}, "", "")
+		private.Asks = e.Asks
+		conn, err := private.Dial(t.Context(), "172.16.0.1", 22)
+		if got := ruleOf(t, conn, err); got != rulePrivate || p.hosts() != nil {
+			t.Errorf("a private address: got %q, want %q without a question", got, rulePrivate)
+		}
+	})
+}
+
+// DNS questions wait for the answer, and what they are answered with needs no question of
+// its own.
+func TestAskBeforeLookup(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, seen := askingEgress(t, Policy{}, "", "")
+		for _, typ := range []dnsmessage.Type{dnsmessage.TypeAAAA, dnsmessage.TypeTXT, dnsmessage.TypePTR} {
+			ask(t, e, "public.test", typ)
+		}
+		if len(seen.names) > 0 || len(e.Asks.hosts) > 0 {
+			t.Errorf("questions about other than IPv4 addresses: looked up %v and asked about %v, want neither", seen.names, e.Asks.hosts)
+		}
+		answers := make(chan []string)
+		go func() { answers <- ask(t, e, "Public.TEST", dnsmessage.TypeA) }()
+		synctest.Wait()
+		if len(seen.names) > 0 {
+			t.Errorf("looked up %v before the answer, want nothing", seen.names)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		p := &program{}
+		go p.serve(ctx, e.Asks, "public.test")
+		if diff := cmp.Diff([]string{"203.0.113.5"}, <-answers); diff != "" {
+			t.Error(diff)
+		}
+		conn, err := e.Dial(t.Context(), "203.0.113.5", 22)
+		if got := ruleOf(t, conn, err); got != "" {
+			t.Errorf("the address of the name: got %q, want it to be reached", got)
+		}
+		if got := ask(t, e, "other.test", dnsmessage.TypeA); got[0] != dnsmessage.RCodeNameError.String() {
+			t.Errorf("got %v, want no such name", got)
+		}
+		if diff := cmp.Diff([]string{"public.test", "other.test"}, p.hosts()); diff != "" {
+			t.Errorf("asked (-want +got):\n%s", diff)
+		}
+		if n := e.Denials.Count(); n != 1 {
+			t.Errorf("got %d denials, want 1", n)
+		}
+		given, cancel := context.WithCancel(t.Context())
+		cancel()
+		if code, _ := answered(t, e.Answer(given, question(t, "silent.test", dnsmessage.TypeA))); code != dnsmessage.RCodeServerFailure {
+			t.Errorf("got %v of a question that was given up, want a server failure", code)
+		}
+	})
+}
+
+// Without a program a question is answered at once, and asked again; one that a program has
+// seen is answered with no when its time is over, for good.
+func TestAskWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := askingEgress(t, Policy{}, "", "")
+		took := func(host string) (string, time.Duration) {
+			start := time.Now()
+			conn, err := e.Dial(t.Context(), host, 22)
+			return ruleOf(t, conn, err), time.Since(start)
+		}
+		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {
+			t.Errorf("without a program: got %q after %v, want %q after %v", rule, d, ruleNobody, takeTimeout)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		p := &program{}
+		go p.serve(ctx, e.Asks, "public.test")
+		if rule, _ := took("public.test"); rule != "" {
+			t.Errorf("with a program: got %q, want none", rule)
+		}
+		for _, want := range []time.Duration{askTimeout, 0} {
+			if rule, d := took("silent.test"); rule != ruleSilent || d != want {
+				t.Errorf("without an answer: got %q after %v, want %q after %v", rule, d, ruleSilent, want)
+			}
+		}
+		if e.Asks.Answer(e.Asks.last, true) {
+			t.Error("a question that is over can be answered")
+		}
+		given, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := e.Dial(given, "silent2.test", 22); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the end of the context", err)
+		}
+	})
+}
+
+// Connections to one host wait for one answer, and there are bounds to what is asked.
+func TestAskMany(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := new(Asks)
+		rules := make(chan string, 200)
+		for range 100 {
+			go func() { rule, _ := a.Allow(t.Context(), "one.test"); rules <- rule }()
+		}
+		synctest.Wait()
+		open := a.Open(t.Context(), 0)
+		if len(open) != 1 {
+			t.Fatalf("got the questions %v, want one", open)
+		}
+		a.Answer(open[0].ID, true)
+		for range 100 {
+			if rule := <-rules; rule != "" {
+				t.Errorf("got %q, want none", rule)
+			}
+		}
+		for i := range maxOpenAsks {
+			go func() { rule, _ := a.Allow(t.Context(), fmt.Sprint(i, ".test")); rules <- rule }()
+		}
+		synctest.Wait()
+		if rule, err := a.Allow(t.Context(), "more.test"); rule != ruleManyOpen || err != nil {
+			t.Errorf("got %q, %v, want %q", rule, err, ruleManyOpen)
+		}
+		open = a.Open(t.Context(), open[0].ID)
+		if len(open) != maxOpenAsks || !slices.IsSortedFunc(open, func(a, b Question) int { return int(a.ID - b.ID) }) {
+			t.Errorf("got %v, want %d in order", open, maxOpenAsks)
+		}
+		for _, q := range open {
+			a.Answer(q.ID, false)
+			if rule := <-rules; rule != ruleRefused {
+				t.Errorf("got %q, want %q", rule, ruleRefused)
+			}
+		}
+		for i := len(a.hosts); i < maxAsks; i++ {
+			q, _ := a.question(fmt.Sprint(i, ".many.test"))
+			a.Answer(q.ID, false)
+		}
+		if rule, _ := a.Allow(t.Context(), "last.test"); rule != ruleManyAsked {
+			t.Errorf("got %q, want %q", rule, ruleManyAsked)
+		}
+		if rule, _ := a.Allow(t.Context(), "one.test"); rule != "" {
+			t.Errorf("what was answered: got %q, want none", rule)
+		}
+	})
+}
+
+// Where programs connect to addresses, the name that a client sends is asked about, and
+// else the address.
+func TestAskAboutConnections(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		to, sent string
+		asked    []string
+		ok       bool
+	}{
+		{"198.51.100.7:80", "GET / HTTP/1.1\r\nHost: Public.test\r\n\r\n", []string{"public.test"}, true},
+		{"198.51.100.7:80", "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []string{"other.test"}, false},
+		{"198.51.100.7:80", "GET / HTTP/1.0\r\n\r\n", []string{"198.51.100.7"}, true},
+		{"198.51.100.7:22", "", []string{"198.51.100.7"}, true},
+		{"198.51.100.8:22", "", []string{"198.51.100.8"}, false},
+		{"127.0.0.1:80", "", nil, false},
+	} {
+		e, _ := askingEgress(t, Policy{}, "", "")
+		ctx, end := context.WithCancel(t.Context())
+		p := &program{}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			p.serve(ctx, e.Asks, "public.test", "198.51.100.7")
+		}()
+		client, inside := pair(t)
+		if _, err := client.Write([]byte(tt.sent)); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := e.connect(t.Context(), inside, netip.MustParseAddrPort(tt.to))
+		denied, _ := errors.AsType[*DeniedError](err)
+		if got := denied == nil; got != tt.ok {
+			t.Errorf("%s %q: got %v, want ok %t", tt.to, tt.sent, err, tt.ok)
+		}
+		if conn != nil {
+			_ = conn.Close()
+		}
+		if diff := cmp.Diff(tt.asked, p.hosts()); diff != "" {
+			t.Errorf("%s %q: asked (-want +got):\n%s", tt.to, tt.sent, diff)
+		}
+		end()
+		<-done
+	}
+}
+
+func TestAskingNeedsDenial(t *testing.T) {
+	t.Parallel()
+	_, err := mustRules(t, true, "", "10.0.0.0/8").WithAsking()
+	if e, ok := errors.AsType[*RuleError](err); !ok || e.List != "ask" {
+		t.Errorf("got %v, want an error about ask", err)
+	}
+	rules, err := mustRules(t, false, "", "").WithAsking()
+	if err != nil || rules.closed() {
+		t.Errorf("got closed %t, %v, want open rules", rules.closed(), err)
+	}
+	e := &Egress{Dialer: &Dialer{Resolver: world}, Rules: rules, Denials: &Denials{}} // nobody can be asked
+	conn, err := e.Dial(t.Context(), "public.test", 22)
+	if got := ruleOf(t, conn, err); got != ruleOff {
+		t.Errorf("got %q, want %q", got, ruleOff)
+	}
+}
