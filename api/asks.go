@@ -77,11 +77,9 @@ func asksPath(id string) (string, error) {
 	return "/local" + path, err
 }
 
-// canAsk returns an error if n needs questions, and the service is one that ignores that.
-func (s *SandboxService) canAsk(ctx context.Context, n *Network) error {
-	if n == nil || !n.Ask {
-		return nil
-	}
+// CheckAsk returns an error unless the service asks before a host is reached, as
+// [Network].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
+func (s *SandboxService) CheckAsk(ctx context.Context) error {
 	var features struct {
 		Ask bool `json:"ask"`
 	}
@@ -93,4 +91,12 @@ func (s *SandboxService) canAsk(ctx context.Context, n *Network) error {
 		return fmt.Errorf("api: %w by this service: Network.Ask: only the local cloud asks before a host is reached", errors.ErrUnsupported)
 	}
 	return nil
+}
+
+// canAsk is CheckAsk for rules that may not want it.
+func (s *SandboxService) canAsk(ctx context.Context, n *Network) error {
+	if n == nil || !n.Ask {
+		return nil
+	}
+	return s.CheckAsk(ctx)
 }

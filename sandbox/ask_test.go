@@ -123,6 +123,9 @@ func TestAskUnsupported(t *testing.T) {
 	if err := sb.SetNetwork(t.Context(), Network{Ask: func(context.Context, string) bool { return true }}); !errors.Is(err, errors.ErrUnsupported) || s.seen("PUT") != 0 {
 		t.Errorf("got %v and %d changes, want errors.ErrUnsupported and none", err, s.seen("PUT"))
 	}
+	if _, err := s.client().Connect(t.Context(), testID, ask); !errors.Is(err, errors.ErrUnsupported) || s.seen("/connect") != 0 {
+		t.Errorf("connect: got %v and %d requests, want errors.ErrUnsupported and none, which would resume it", err, s.seen("/connect"))
+	}
 	s.control = func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/local/features" {
 			w.WriteHeader(500)

@@ -138,6 +138,11 @@ func (c *Client) connect(ctx context.Context, id string, cfg sandboxConfig) (*Sa
 		return nil, err
 	}
 	defer c.pending.Done()
+	if cfg.ask != nil {
+		if err := c.api.Sandboxes.CheckAsk(ctx); err != nil {
+			return nil, fmt.Errorf("sandbox: connect: %w", err)
+		}
+	}
 	sb, err := c.api.Sandboxes.Connect(ctx, id, &api.ConnectParams{Lifetime: cfg.life(), Reboot: cfg.reboot})
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: connect: %w", unresponsive(missing(id, err)))

@@ -53,7 +53,8 @@ type Network struct {
 	// which most do for 10 seconds, or for 30 if they use the proxy of their environment,
 	// has to try again. Copies of [Sandbox.Fork] ask anew.
 	//
-	// Only the local cloud asks. For other services the error is [errors.ErrUnsupported].
+	// Only the local cloud asks. For other services the error is [errors.ErrUnsupported],
+	// and nothing is created, changed or resumed.
 	// With [Connect], Ask is called for a sandbox that was created with one; the other
 	// rules do not matter.
 	Ask func(ctx context.Context, host string) bool
