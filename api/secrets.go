@@ -64,8 +64,8 @@ func (s *SecretService) Create(ctx context.Context, name string, p *SecretParams
 	return s.set(ctx, secretsPath, name, p)
 }
 
-// Update gives a secret, by its id or name, another value: requests that are sent from then
-// on have that one. The error is [ErrNotFound] when there is no such secret.
+// Update replaces the value of a secret, by its id or name: requests that are sent from then
+// on have the new one. The error is [ErrNotFound] when there is no such secret.
 func (s *SecretService) Update(ctx context.Context, idOrName string, p *SecretParams) (*Secret, error) {
 	path, err := secretPath(idOrName)
 	if err != nil {

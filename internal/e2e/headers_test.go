@@ -120,7 +120,7 @@ func keyless(t *testing.T, n *internet, state string) *sandbox.Client {
 	return client
 }
 
-// bearer gives api.test a secret.
+// bearer has requests to api.test sent with a secret.
 func bearer() sandbox.Option {
 	return sandbox.WithNetwork(sandbox.Network{Headers: map[string]map[string]string{
 		"api.test": {"Authorization": "Bearer " + sandbox.SecretRef("key")}, "*.wild.test": {"X-Api-Key": sandbox.SecretRef("key")},

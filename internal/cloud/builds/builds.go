@@ -299,7 +299,7 @@ func (b *Builder) Status(template, id string) (Status, bool) {
 	return Status{build.Status, build.Failure, func(s Select) []templates.Entry { return selected(kept, s) }}, true
 }
 
-// Drop gives up the builds of a template that was deleted.
+// Drop ends the builds of a template that was deleted.
 func (b *Builder) Drop(template string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -310,7 +310,7 @@ func (b *Builder) Drop(template string) {
 	}
 }
 
-// Close gives up all builds and waits for their end.
+// Close cancels all builds and waits for their end.
 func (b *Builder) Close() {
 	b.mu.Lock()
 	b.closed = true

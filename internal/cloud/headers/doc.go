@@ -11,6 +11,6 @@
 // a client has between two requests reaches no server. Of a header that a rule sets, nothing
 // remains that the client sent.
 //
-// A host that repeats headers in its answers gives a secret to the sandbox: a rule is as
+// A host that repeats headers in its answers tells the sandbox the secret: a rule is as
 // trustworthy as its host.
 package headers

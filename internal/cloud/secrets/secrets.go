@@ -151,7 +151,7 @@ func (r *Registry) Create(name, value string, metadata map[string]string) (Secre
 	return r.putLocked(Secret{ID: newID(now), Name: name, Version: 1, Metadata: metadata, CreatedAt: now, UpdatedAt: now}, value)
 }
 
-// Update gives a secret, by its id or name, another value, and other metadata unless that
+// Update replaces the value of a secret, by its id or name, and its metadata unless metadata
 // is nil.
 func (r *Registry) Update(idOrName, value string, metadata map[string]string) (Secret, error) {
 	if err := errors.Join(checkValue(value), checkMetadata(metadata)); err != nil {

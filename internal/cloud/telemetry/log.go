@@ -87,7 +87,7 @@ type Query struct {
 	Backward bool       // newest first, so that Limit keeps the newest
 	Level    slog.Level // at least
 	Search   string     // in the message, in any case
-	Limit    int        // at most so many; 0: any number
+	Limit    int        // the most entries to return; 0: all
 	Whole    bool       // no entries of a millisecond that has others, which are left out
 }
 

@@ -261,7 +261,7 @@ func (r *Registry) Request(ref Reference, tags []string, build Build) (Template,
 	return r.add(&ref, build, func(t Template, b Build) Template { return t.with(b, nil, b.CreatedAt) })
 }
 
-// add gives the template with the name of a reference, or a new one, a new build.
+// add adds a build to the template with the name of a reference, or to a new one.
 func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) Template) (Template, Build, error) {
 	now := time.Now().UTC()
 	build.ID, build.CreatedAt = newUUID(), now

@@ -83,7 +83,7 @@ sandboxes that are sent from then on have it. ` + aboutValue,
 	}, (*api.SecretService).Update)
 }
 
-// setting returns a command that gives a secret a value.
+// setting returns a command that sets the value of a secret.
 func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService, context.Context, string, *api.SecretParams) (*api.Secret, error)) *cobra.Command {
 	var file string
 	cmd = command(f, cmd, func(ctx context.Context, secrets *api.SecretService, args []string) error {

@@ -220,7 +220,7 @@ func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error 
 	return nil
 }
 
-// renameAway gives a file a name that is not taken.
+// renameAway renames a file to a name that is not taken.
 func renameAway(dir int, name string) (to string, err error) {
 	for n := 1; ; n++ {
 		to := fmt.Sprintf("%s.saved%d", name, n)

@@ -146,8 +146,8 @@ func mountOverlay(target string, lower []string, upper, work string) error {
 	return unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 }
 
-// freeNames gives the names that every start makes anew in /etc back to it, in the root of a
-// layer: a directory cannot be renamed when it is below an overlay.
+// freeNames renames the directories that are in the way of the files that every start makes
+// anew in /etc, in the root of a layer: below an overlay they cannot be renamed.
 func freeNames(root *os.File) error {
 	etc, err := layer.OpenDir(root, "etc")
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {

@@ -37,8 +37,8 @@ func OpenDir(dir *os.File, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// CopyAttributes gives the directory to what from has, without what an overlay noted
-// about it.
+// CopyAttributes copies the owner, the mode, the times and the extended attributes of a
+// directory, without what an overlay noted about it.
 func CopyAttributes(from, to *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(from.Fd()), &stat); err != nil {

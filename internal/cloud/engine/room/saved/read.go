@@ -136,7 +136,7 @@ func (l *loader) directory(dir *os.File, of *record, in string, depth int) error
 	return l.d.err
 }
 
-// leave gives a directory its attributes.
+// leave sets the attributes of a directory that is complete.
 func (l *loader) leave(dir int, of *record, whiteouts bool) error {
 	err := l.finish(dir, of)
 	if whiteouts && err == nil {
