@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -44,7 +45,7 @@ func TestKeyless(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	cloud := sandboxtest.New(t, local.WithProxyNames())
 	if cloud.Isolation() != local.Full {
-		t.Skip("header rules need the isolation level full")
+		pinned.Skip(t, "header rules need the isolation level full, not %s", cloud.Isolation())
 	}
 	var out strings.Builder
 	command := "env | grep -c " + key + "; curl -sS https://" + host + "/; curl -sS https://other.test/ || true"

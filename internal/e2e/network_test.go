@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -68,7 +69,7 @@ func TestNetworkRules(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy can resolve these names
 	if got := cloud.Report().Egress; got != "transparent" {
-		t.Skip(got)
+		pinned.Skip(t, "sandboxes reach the network only through the proxy: %s", got)
 	}
 	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{AllowOut: []string{"*.allowed.test", "203.0.113.0/24"}, DenyOut: []string{sandbox.AllTraffic}}))
 	const direct = " --noproxy '*' "
@@ -305,7 +306,7 @@ func TestAsk(t *testing.T) {
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy can resolve these names
 	if got := cloud.Report().Egress; got != "transparent" {
-		t.Skip(got)
+		pinned.Skip(t, "sandboxes reach the network only through the proxy: %s", got)
 	}
 	var mu sync.Mutex
 	asked := map[string]int{}

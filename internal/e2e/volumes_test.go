@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -24,7 +25,7 @@ func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Vo
 	t.Helper()
 	cloud := sandboxtest.New(t)
 	if cloud.Isolation() != local.Full {
-		t.Skip("volumes need namespaces")
+		pinned.Skip(t, "volumes need namespaces")
 	}
 	client, err := sandbox.NewClient(cloud.Options()...)
 	if err != nil {
