@@ -247,8 +247,7 @@ func linuxOnly(t *testing.T) {
 
 // A large file goes through without being held in memory, and a volume whose files are
 // being copied is not deleted.
-func TestVolumeTransfers(t *testing.T) {
-	t.Parallel()
+func TestVolumeTransfers(t *testing.T) { //nolint:paralleltest // it measures memory, and what others allocate would count
 	linuxOnly(t)
 	s := start(t)
 	id, token := s.createVolume(t, "data")
@@ -303,6 +302,6 @@ func TestVolumeTransfers(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > size/2 {
-		t.Errorf("copying %d bytes allocated %d, want less", size, used)
+		t.Errorf("copying %d bytes twice allocated %d, want at most %d", size, used, size/2)
 	}
 }
