@@ -174,7 +174,7 @@ var imports = map[string]string{
 	"internal/cloud/secrets":    "internal/cloud/store",
 	"internal/cloud/shortage":   "",
 	"internal/cloud/store":      "",
-	"internal/cloud/templates":  "internal/clip internal/cloud/layers internal/cloud/store internal/lazyregexp",
+	"internal/cloud/templates":  "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
 	"internal/cloud/telemetry":  "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",

@@ -54,8 +54,11 @@ func (r *fakeRoom) Report() engine.Report {
 func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.ErrNoLayers }
 func (r *fakeRoom) Unpack(context.Context, string) error          { return engine.ErrNoLayers }
 func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.ErrNoLayers }
-func (r *fakeRoom) Done() <-chan struct{}                         { return r.ended }
-func (r *fakeRoom) Close() error                                  { r.closed = true; return nil }
+func (r *fakeRoom) UnpackTar(context.Context, []string, io.Reader, string) error {
+	return engine.ErrNoImages
+}
+func (r *fakeRoom) Done() <-chan struct{} { return r.ended }
+func (r *fakeRoom) Close() error          { r.closed = true; return nil }
 
 func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	r.mu.Lock()

@@ -73,7 +73,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		return nil, volumeError(err)
 	}
 	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared,
+		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})

@@ -72,7 +72,7 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 		return inTime(err)
 	}
 	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
-		Layers: chain, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready,
+		Layers: chain, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready, Engine: sb.Template.Engine, Image: sb.Template.Image,
 	}})
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // findTemplate resolves what a client calls a template.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
-	return lifecycle.Template{ID: t.ID, Alias: t.Name, User: build.User, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready}, build, err
+	return lifecycle.Template{ID: t.ID, Alias: t.Name, User: build.User, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready, Engine: build.Engine, Image: build.Image}, build, err
 }
 
 func (s *Service) alias(w http.ResponseWriter, r *http.Request) error {

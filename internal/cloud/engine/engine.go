@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -26,6 +27,10 @@ type Engine interface {
 	// Merge makes one layer of several, lowest first, in dir, an empty directory of the
 	// same file system: what sandboxes see above it is what they saw above these.
 	Merge(ctx context.Context, layers []string, dir string) error
+	// UnpackTar makes a layer in dir, an empty directory, of a layer of a container image:
+	// an uncompressed tar, of which everything is foreign. below are those that it stands
+	// on, lowest first. After an error dir has no use. It reads tar to its end.
+	UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error
 	// Done returns a channel that is closed when the engine has ended.
 	Done() <-chan struct{}
 	// Close ends all sandboxes and the engine.
@@ -99,6 +104,9 @@ type SandboxOptions struct {
 	// files. "": with none. It is only read, and only during the start. With Layers, the
 	// saved sandbox must have had the same ones.
 	Files string
+	// Image says that the sandbox is made from a container image: it sees nothing of this
+	// machine's programs. nil: it sees what the engine shows of its own.
+	Image *Image
 	// Authority is the certificate, as PEM, of an authority that programs in the sandbox
 	// trust beside those of the machine. [Sandbox].Save does not save it. Where a sandbox
 	// cannot be shown one the error matches [ErrNoAuthority].
@@ -107,6 +115,24 @@ type SandboxOptions struct {
 	// [Sandbox].Save does not save what is in them. Where a sandbox cannot have them the
 	// error matches [ErrNoVolumes].
 	Volumes []Volume
+	// Mounts are directories of the host that the sandbox sees. [Sandbox].Save does not
+	// save what is in them.
+	Mounts []Mount
+}
+
+// Image is the container image that a sandbox is made from. Its files are in
+// [SandboxOptions].Layers, except for an engine that fetches images itself.
+type Image struct {
+	// Reference is the name that it was asked for, and Digest that of its manifest, for
+	// messages and for an engine that fetches images itself.
+	Reference, Digest string
+}
+
+// Mount is a directory of the host in a sandbox.
+type Mount struct {
+	Dir      string // of the host, absolute
+	Path     string // in the sandbox: absolute, and not the root
+	Writable bool
 }
 
 // Volume is a directory of the host in a sandbox. Its files belong to the ids that

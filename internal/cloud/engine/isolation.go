@@ -46,6 +46,10 @@ var (
 	// ErrNoLayers: this machine, or the file system of a layer, does not let sandboxes share
 	// files; each then begins with a copy.
 	ErrNoLayers = errors.New("sandboxes cannot share layers")
+	// ErrNoImages: this engine cannot make sandboxes from container images.
+	ErrNoImages = errors.New("sandboxes cannot be made from container images")
+	// ErrNoMounts: this engine cannot show a sandbox directories of the host.
+	ErrNoMounts = errors.New("a sandbox cannot see directories of the host")
 	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )
@@ -90,6 +94,8 @@ func (e *NoIsolationError) Unwrap() []error {
 // Report describes what the machine provides, for doctor. Each limit names the
 // mechanism that enforces it; one that is not enforced starts with "not enforced".
 type Report struct {
+	Engine    Name
+	Promises  Promises
 	Isolation Isolation
 	IDs       uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
 	Memory    string

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
@@ -22,6 +23,10 @@ type Template struct {
 	// Start is a command that every sandbox runs when it has been made or booted from its
 	// files, and Ready one that succeeds when what Start runs can be used; "": none.
 	Start, Ready string
+	// Engine runs the sandbox; "": that of the server. Image is the container image that it
+	// is made from; nil: none.
+	Engine engine.Name
+	Image  *engine.Image
 }
 
 // A Request asks for a sandbox.

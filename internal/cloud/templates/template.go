@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // Template is a template at one moment. What its maps and slices refer to never changes.
@@ -47,6 +49,8 @@ type Build struct {
 // Content is what sandboxes have of a build that is ready.
 type Content struct {
 	Layers []string          // ids of the layers that they begin with, lowest first
+	Engine engine.Name       // that runs them; "": that of the server
+	Image  *engine.Image     // they are made from a container image, which Layers has; nil: they see the programs of the engine
 	Envs   map[string]string // unless they are given others
 	// User and Workdir are who processes run as and where, unless they are asked for
 	// otherwise; "": the defaults of envd. Home is that of User; "": /root or one in /home.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,11 @@ func (r *Room) haveLayers() error {
 		return fmt.Errorf("%w: at the isolation level %s they have no mounts", engine.ErrNoLayers, r.level)
 	}
 	return nil
+}
+
+// UnpackTar makes a layer of a layer of a container image.
+func (r *Room) UnpackTar(context.Context, []string, io.Reader, string) error {
+	return fmt.Errorf("room: %w", engine.ErrNoImages)
 }
 
 // Unpack makes a layer of the saved files in dir, which are then gone.

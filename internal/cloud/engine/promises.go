@@ -1,0 +1,37 @@
+package engine
+
+// Name names an engine.
+type Name string
+
+// The engines.
+const (
+	// Room isolates with namespaces of this machine's kernel: package room.
+	Room Name = "room"
+	// Docker runs each sandbox in a container of the user's own Docker or Podman.
+	Docker Name = "docker"
+)
+
+// Feature is what an engine may or may not do for its sandboxes.
+type Feature string
+
+// The features.
+const (
+	Terminals    Feature = "terminals"
+	TwoUsers     Feature = "root and user are two ids"
+	AllEgress    Feature = "every program reaches the network through the rules" // without it only those that use the proxy reach it
+	MemoryLimit  Feature = "memory limit"
+	CPULimit     Feature = "processor limit"
+	ProcessLimit Feature = "process limit"
+	DiskLimit    Feature = "disk limit"
+	Pauses       Feature = "pause with memory"                // [Sandbox].Freeze
+	SavedFiles   Feature = "snapshots, forks and file pauses" // [Sandbox].Save and [SandboxOptions].Files
+	SharedLayers Feature = "shared layers"                    // [SandboxOptions].Layers
+	Volumes      Feature = "volumes"                          // [SandboxOptions].Volumes
+	HeaderRules  Feature = "header rules"                     // [SandboxOptions].Authority
+	Mounts       Feature = "mounts of host directories"       // [SandboxOptions].Mounts
+	Images       Feature = "container images"                 // [SandboxOptions].Image
+)
+
+// Promises has each feature, and why the engine does not have it on this machine: "" for one
+// that it has.
+type Promises map[Feature]string
