@@ -147,7 +147,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/place":    "",
 	"internal/cloud/engine/room/saved":    "",
 	"internal/cloud/engine/room/seccomp":  "",
-	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/hello",
+	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/guest internal/cloud/engine/room/hello",
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/lazyregexp" +
