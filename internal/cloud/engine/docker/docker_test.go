@@ -13,7 +13,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
@@ -195,9 +194,3 @@ func TestFiles(t *testing.T) {
 		t.Errorf("got %d bytes, %v, want %d that are the same", len(got), err, len(data))
 	}
 }
-
-const serverVariable = "E2BCTL_TEST_DOCKER_SERVER"
-
-func serve(string) {}
-
-var _ = time.Second

@@ -178,7 +178,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota 
 	return client.ContainerCreateOptions{
 		HostConfig: host,
 		Config: &container.Config{
-			Image: image, Hostname: o.ID, User: e.options.User,
+			Image: image, Hostname: o.ID, User: e.options.User, StopSignal: "SIGKILL", // the first process endures all others
 			Entrypoint: []string{guest.Program, guest.ProgramArgument}, Cmd: []string{},
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -94,8 +95,19 @@ func (d *Daemon) Kill() {
 	<-d.ended
 }
 
-// Stop ends the daemon, which ends its containers.
+// Stop ends the daemon, which ends its containers, and removes what it mounted: one that was
+// killed leaves that.
 func (d *Daemon) Stop() {
+	d.stop()
+	mounts, _ := os.ReadFile("/proc/self/mountinfo") // what cannot be read is not removed
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], d.dir+"/") {
+			_ = syscall.Unmount(fields[4], syscall.MNT_DETACH)
+		}
+	}
+}
+
+func (d *Daemon) stop() {
 	_ = d.process.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-d.ended:
