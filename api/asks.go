@@ -80,17 +80,25 @@ func asksPath(id string) (string, error) {
 // CheckAsk returns an error unless the service asks before a host is reached, as
 // [Network].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
 func (s *SandboxService) CheckAsk(ctx context.Context) error {
-	var features struct {
-		Ask bool `json:"ask"`
+	has, err := s.client.features(ctx)
+	if err == nil && !has.Ask {
+		err = fmt.Errorf("api: %w by this service: Network.Ask: only the local cloud asks before a host is reached", errors.ErrUnsupported)
 	}
-	_, err := s.client.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return err
+	return err
+}
+
+// features is what the local cloud can do that other services cannot.
+type features struct {
+	Ask    bool `json:"ask"`
+	Stages bool `json:"stages"`
+}
+
+func (c *Client) features(ctx context.Context) (has features, err error) {
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &has)
+	if errors.Is(err, ErrNotFound) {
+		return features{}, nil
 	}
-	if !features.Ask {
-		return fmt.Errorf("api: %w by this service: Network.Ask: only the local cloud asks before a host is reached", errors.ErrUnsupported)
-	}
-	return nil
+	return has, err
 }
 
 // canAsk is CheckAsk for rules that may not want it.
