@@ -167,7 +167,7 @@ var imports = map[string]string{
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/layers":                  "internal/cloud/store",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/network internal/cloud/store",
-	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
+	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
