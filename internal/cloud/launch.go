@@ -4,6 +4,7 @@ package cloud
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,7 +187,7 @@ func (c *Cloud) system() map[string]string {
 }
 
 func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
-	return guest.Config{
+	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
 		Envs: maps.Clone(spec.Envs), System: c.system(),
 		Python: interpreter(c.python), Path: searchPath(c.python),
@@ -194,6 +195,10 @@ func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
 		Proxy: c.needsProxy(spec.Egress), Offline: spec.Egress.DenyAll(),
 		Authority: spec.Headers,
 	}
+	if image := spec.Template.Image; image != nil { // it has nothing of this machine's programs
+		config.Image, config.System, config.Python, config.Path = image.Reference, nil, []string{"python3"}, cmp.Or(spec.Envs["PATH"], room.DefaultPath)
+	}
+	return config
 }
 
 // needsProxy reports whether programs are told of the proxy. They are where
