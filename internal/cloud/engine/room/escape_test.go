@@ -33,7 +33,7 @@ func TestEscape(t *testing.T) {
 func TestEscapeImage(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
-	programs := []string{"/bin/sh"} // that of busybox runs its own
+	programs := []string{"/bin/sh"}                                                                                    // that of busybox runs its own
 	for _, name := range []string{"bash", "date", "chrt", "unshare", "nsenter", "mount", "umount", "mknod", "dmesg"} { // busybox has some of them, which do less
 		path, err := exec.LookPath(name)
 		if err != nil {

@@ -146,6 +146,15 @@ type LayersSpec struct {
 	Layout string `json:"layout,omitempty"`
 	// Merge are the directories to make one of, highest first.
 	Merge []MergeSpec `json:"merge,omitempty"`
+	// Tar says where to unpack a layer of a container image, a tar that is the last file.
+	Tar *TarSpec `json:"tar,omitempty"`
+}
+
+// TarSpec is about a layer of a container image. Paths are below the directory.
+type TarSpec struct {
+	Below []string `json:"below,omitempty"` // highest first
+	To    string   `json:"to"`              // does not exist
+	IDs   int      `json:"ids"`
 }
 
 // MergeSpec is about one tree. Paths are below the directory.
