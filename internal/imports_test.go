@@ -134,6 +134,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/chaintest":  "",
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
+	"internal/cloud/engine/room/imagetest":  "internal/cloud/engine/guest internal/cloud/engine/room/layer internal/pinned",
 	"internal/cloud/engine/room/hello":      "internal/cloud/engine/guest",
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
@@ -173,7 +174,7 @@ var imports = map[string]string{
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
-		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol internal/shell",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/secrets":    "internal/cloud/store",
 	"internal/cloud/shortage":   "",
