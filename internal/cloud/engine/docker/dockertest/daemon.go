@@ -41,7 +41,7 @@ func Start(ctx context.Context, dir string) (*Daemon, error) {
 	}
 	defer log.Close()
 	_ = os.Remove(d.socket()) // of one that was killed
-	d.process = exec.Command("dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+	d.process = exec.CommandContext(context.WithoutCancel(ctx), "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--pidfile", filepath.Join(dir, "pid"), "--host", d.Host(), "--bridge=none", "--iptables=false", "--ip6tables=false")
 	_ = os.Remove(filepath.Join(dir, "pid"))
 	d.process.Stdout, d.process.Stderr = log, log
@@ -129,7 +129,7 @@ func Shared(t testing.TB) *Daemon {
 	t.Helper()
 	Need(t)
 	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "e2bctl-docker-"); shared.err != nil {
+		if shared.dir, shared.err = os.MkdirTemp("", "e2bctl-docker-"); shared.err != nil { //nolint:usetesting // other tests use it too
 			return
 		}
 		ctx := context.WithoutCancel(t.Context())
