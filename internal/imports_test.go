@@ -112,11 +112,11 @@ var imports = map[string]string{
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/tlsdoor internal/cloud/volumes internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
-	"internal/cloud/builds": "internal/clip internal/cloud/envdclient internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/envdclient internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
-	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
@@ -149,7 +149,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/place":    "",
 	"internal/cloud/engine/room/saved":    "",
 	"internal/cloud/engine/room/seccomp":  "",
-	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/room/hello",
+	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/guest internal/cloud/engine/room/hello",
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
 	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/wire",
@@ -167,7 +167,7 @@ var imports = map[string]string{
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/layers":                  "internal/cloud/store",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/network internal/cloud/store",
-	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
+	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",

@@ -42,6 +42,7 @@ func TestAutoPause(t *testing.T) {
 		"with too much memory": {autoPause, func(_ *stage, f *lifecycletest.Fake) {
 			f.Use(2000)
 		}, false},
+		"on an engine that keeps no memory": {autoPause, nil, false},
 		"without memory, envd does not answer": {dropMemory, func(s *stage, _ *lifecycletest.Fake) {
 			s.fail(lifecycletest.Healthy, errors.New("silent"))
 		}, false},
@@ -50,6 +51,9 @@ func TestAutoPause(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, func(o *lifecycle.Options) { o.MaxFrozenMemory = 1000 })
+				if name == "on an engine that keeps no memory" {
+					s.fakes.Lacks = map[engine.Feature]string{engine.Pauses: "it forgets"}
+				}
 				id := s.create(t, tt.change)
 				f := s.fakes.Fake(id)
 				if tt.before != nil {
@@ -350,4 +354,29 @@ func TestFrozenMemory(t *testing.T) {
 		}
 		_ = s.Close()
 	})
+}
+
+// What the engine does not promise is refused, and the sandbox runs on.
+func TestPauseOfEngine(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fakes.Lacks = map[engine.Feature]string{engine.Pauses: "it forgets", engine.SavedFiles: "it is untidy"}
+	id := s.create(t)
+	for want, do := range map[string]func() error{
+		"it forgets":   func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{}) },
+		"it is untidy": func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true}) },
+		"untidy": func() error {
+			_, _, err := s.Snapshot(t.Context(), id)
+			return err
+		},
+	} {
+		err := do()
+		if refused, ok := errors.AsType[*lifecycle.RefusedError](err); !ok || !strings.Contains(refused.Reason, want) {
+			t.Errorf("got error %v, want a *RefusedError with %q", err, want)
+		}
+		if sb := s.get(t, id); sb.State != lifecycle.Running {
+			t.Errorf("it is %v, want it to run on", sb.State)
+		}
+	}
+	_ = s.Close()
 }

@@ -44,6 +44,7 @@ func init() {
 			wire.RoleZygote:  func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
 			wire.RoleSaver:   func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
 			wire.RoleMounter: func(m wire.Message, files []*os.File) error { return runMounter(c, m.Spec, files) },
+			wire.RoleEnterer: func(m wire.Message, files []*os.File) error { return runEnterer(c, m.Spec, files) },
 			wire.RoleLayers:  func(m wire.Message, files []*os.File) error { return runLayers(c, m.Spec, files) },
 		})
 	}
