@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
 func autoPause(q *lifecycle.Request) { q.AutoPause = true }
@@ -354,6 +355,31 @@ func TestFrozenMemory(t *testing.T) {
 		}
 		_ = s.Close()
 	})
+}
+
+// Where files cannot be saved, a pause with memory lasts as long as the server, and a resume
+// without the memory is refused.
+func TestPauseWithoutSavedFiles(t *testing.T) {
+	t.Parallel()
+	durable, err := store.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer durable.Close()
+	s := newStage(t, func(o *lifecycle.Options) { o.Store = durable })
+	s.fakes.Lacks = map[engine.Feature]string{engine.SavedFiles: "it is untidy"}
+	id := s.create(t)
+	if err := s.Pause(t.Context(), id, lifecycle.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true})
+	if _, ok := errors.AsType[*lifecycle.RefusedError](err); !ok {
+		t.Errorf("got error %v, want a *RefusedError", err)
+	}
+	if sb, err := s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour}); err != nil || !sb.Runs() {
+		t.Errorf("got %v and error %v, want it to run", sb.State, err)
+	}
+	_ = s.Close()
 }
 
 // What the engine does not promise is refused, and the sandbox runs on.

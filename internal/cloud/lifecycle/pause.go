@@ -88,7 +88,7 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	if err := instance.Pause(ctx); err != nil {
 		return nil, err
 	}
-	if sb.Memory && !r.store.Durable() {
+	if sb.Memory && !r.outlasts(instance) {
 		return nil, nil
 	}
 	k, err := r.keep(ctx, rec, *sb, instance)
@@ -114,10 +114,16 @@ func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 		}
 		sb.Memory = err == nil
 	}
-	if !sb.Memory || r.store.Durable() {
+	if !sb.Memory {
 		return instance.Check(engine.SavedFiles)
 	}
 	return nil
+}
+
+// outlasts reports whether the files of a sandbox that is paused with its memory are kept for
+// the next server.
+func (r *Registry) outlasts(instance Instance) bool {
+	return r.store.Durable() && instance.Check(engine.SavedFiles) == nil
 }
 
 // Attempts of a pause that nobody asked for, if one fails.
