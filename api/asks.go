@@ -80,25 +80,21 @@ func asksPath(id string) (string, error) {
 // CheckAsk returns an error unless the service asks before a host is reached, as
 // [Network].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
 func (s *SandboxService) CheckAsk(ctx context.Context) error {
-	has, err := s.client.features(ctx)
-	if err == nil && !has.Ask {
-		err = fmt.Errorf("api: %w by this service: Network.Ask: only the local cloud asks before a host is reached", errors.ErrUnsupported)
-	}
-	return err
+	return s.client.checkFeature(ctx, "ask", "Network.Ask: only the local cloud asks before a host is reached")
 }
 
-// features is what the local cloud can do that other services cannot.
-type features struct {
-	Ask    bool `json:"ask"`
-	Stages bool `json:"stages"`
-}
-
-func (c *Client) features(ctx context.Context) (has features, err error) {
-	_, err = c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &has)
-	if errors.Is(err, ErrNotFound) {
-		return features{}, nil
+// checkFeature returns an error unless the service has what only the local cloud has:
+// another one would ignore it.
+func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
+	var features map[string]any
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return err
 	}
-	return has, err
+	if features[name] != true {
+		return fmt.Errorf("api: %w by this service: %s", errors.ErrUnsupported, refusal)
+	}
+	return nil
 }
 
 // canAsk is CheckAsk for rules that may not want it.

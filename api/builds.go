@@ -25,6 +25,10 @@ type TemplateCreateParams struct {
 	// MinFreeDiskMB is how much free space a sandbox is to have beyond what the build
 	// wrote; nil means the service's default.
 	MinFreeDiskMB *int
+	// Engine is what runs the build and the sandboxes of the template on a local cloud,
+	// "room" or "docker"; empty means that of what it is built from, or else the cloud's.
+	// Every other service is [errors.ErrUnsupported] with it.
+	Engine string
 }
 
 type templateRequest struct {
@@ -33,6 +37,7 @@ type templateRequest struct {
 	CPUCount      int      `json:"cpuCount,omitempty"`
 	MemoryMB      int      `json:"memoryMB,omitempty"`
 	MinFreeDiskMB *int     `json:"minFreeDiskMb,omitempty"`
+	Engine        string   `json:"engine,omitempty"`
 }
 
 // NewBuild is a build that waits for StartBuild.
@@ -59,7 +64,12 @@ func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCr
 	if p == nil {
 		p = &TemplateCreateParams{}
 	}
-	request := templateRequest{name, p.Tags, p.CPUCount, p.MemoryMB, p.MinFreeDiskMB}
+	if p.Engine != "" {
+		if err := s.client.checkFeature(ctx, "engines", "TemplateCreateParams.Engine: only the local cloud has engines to choose from"); err != nil {
+			return nil, err
+		}
+	}
+	request := templateRequest{name, p.Tags, p.CPUCount, p.MemoryMB, p.MinFreeDiskMB, p.Engine}
 	build := &NewBuild{}
 	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: "/v3/templates", body: request, once: true}, build); err != nil {
 		return nil, err
@@ -210,11 +220,7 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 // CheckStages returns an error unless the service builds StartBuildParams.Stages:
 // [errors.ErrUnsupported] if it is one that would ignore them.
 func (s *TemplateService) CheckStages(ctx context.Context) error {
-	has, err := s.client.features(ctx)
-	if err == nil && !has.Stages {
-		err = fmt.Errorf("api: %w by this service: stages of a build, of which COPY --from takes files: only the local cloud builds them", errors.ErrUnsupported)
-	}
-	return err
+	return s.client.checkFeature(ctx, "stages", "stages of a build, of which COPY --from takes files: only the local cloud builds them")
 }
 
 // BuildLogLevel is how much a line of a build's log matters. A service may use others

@@ -27,6 +27,10 @@ type BuildParams struct {
 	// MinFreeDiskMB is how much free space a sandbox is to have beyond what the build
 	// wrote; nil means the service's default.
 	MinFreeDiskMB *int
+	// Engine is what runs the build and the sandboxes of the template on a local cloud,
+	// "room" or "docker"; empty means that of what it is built from, or else the cloud's.
+	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
+	Engine string
 	// NoCache does all steps even if they were done before.
 	NoCache bool
 	// Dir is the directory that [Definition.Copy] copies from; empty means the working
@@ -114,7 +118,7 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		}
 	}
 	build, err := client.Templates.Create(ctx, name, &api.TemplateCreateParams{
-		Tags: p.Tags, CPUCount: p.CPUs, MemoryMB: p.MemoryMB, MinFreeDiskMB: p.MinFreeDiskMB,
+		Tags: p.Tags, CPUCount: p.CPUs, MemoryMB: p.MemoryMB, MinFreeDiskMB: p.MinFreeDiskMB, Engine: p.Engine,
 	})
 	if err != nil {
 		return nil, err

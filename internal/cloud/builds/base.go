@@ -47,7 +47,7 @@ func (r *run) base(ctx context.Context, from Spec) error {
 	if reference == "" {
 		err = r.image(ctx, from)
 	} else {
-		err = r.parent(cmp.Or(from.FromImage, reference), reference)
+		err = r.parent(ctx, cmp.Or(from.FromImage, reference), reference)
 	}
 	if err != nil {
 		return err
@@ -59,16 +59,23 @@ func (r *run) base(ctx context.Context, from Spec) error {
 }
 
 // parent begins with a template, which the build calls from.
-func (r *run) parent(from, reference string) error {
+func (r *run) parent(ctx context.Context, from, reference string) error {
 	t, build, err := r.options.Templates.Find(templates.ParseReference(reference))
 	if err != nil {
+		return err
+	}
+	if build.Engine != "" && r.asked != "" && r.asked != build.Engine {
+		return fmt.Errorf("%s is of the engine %s, so a template from it cannot be of the engine %s", clip.Text(from, maxRepeated), build.Engine, r.asked)
+	}
+	build.Engine = cmp.Or(build.Engine, r.asked, r.options.Engine)
+	if r.target, err = r.Builder.target(ctx, build.Engine); err != nil {
 		return err
 	}
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
 	r.state = build.Content
-	r.key = key("base", build.ID, r.options.Machine)
+	r.key = key("base", build.ID, r.target.Machine)
 	r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
 	if t.BuiltIn {
 		r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("%s is the built-in template %s of this local cloud: sandboxes see the programs of this machine", clip.Text(from, maxRepeated), t.Name))
@@ -82,12 +89,16 @@ const scratch = "scratch"
 // image begins with a container image.
 func (r *run) image(ctx context.Context, from Spec) error {
 	reference := strings.TrimSpace(from.FromImage)
+	name := cmp.Or(r.asked, r.options.Engine)
+	var err error
+	if r.target, err = r.Builder.target(ctx, name); err != nil {
+		return err
+	}
 	var image Image
 	if reference != scratch {
 		if err := r.CheckImage(reference); err != nil {
 			return err
 		}
-		var err error
 		say := func(line string) { r.job.log.output(slog.LevelInfo, r.step, line) }
 		if image, err = r.options.Images.Pull(ctx, reference, from.Login, say); err != nil {
 			return cmp.Or(context.Cause(ctx), fmt.Errorf("pulling the image '%s': %w", clip.Text(reference, maxRepeated), err))
@@ -103,13 +114,13 @@ func (r *run) image(ctx context.Context, from Spec) error {
 		envs[name] = value
 	}
 	r.state = templates.Content{
-		Layers: image.Layers, Image: &engine.Image{Reference: reference, Digest: image.Digest},
+		Layers: image.Layers, Engine: name, Image: &engine.Image{Reference: reference, Digest: image.Digest},
 		Envs: envs, User: image.Config.User, Workdir: image.Config.Workdir,
 	}
 	if r.state.User != "" && r.state.Workdir == "" {
 		r.state.Workdir = "/"
 	}
-	r.key = key("base", "image", image.Digest, r.options.Machine)
+	r.key = key("base", "image", image.Digest, r.target.Machine)
 	if err := checkSize(envs); err != nil {
 		return fmt.Errorf("the image '%s': %w", clip.Text(reference, maxRepeated), err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -32,6 +33,8 @@ type run struct {
 	job      *job
 	template templates.Template
 	spec     Spec
+	asked    engine.Name // "": none
+	target   Target
 
 	step   string            // that runs now
 	key    string            // of what the steps so far led to
@@ -171,7 +174,7 @@ func (r *run) cached() (templates.Content, bool) {
 		return templates.Content{}, false
 	}
 	base.Release()
-	s.Start, s.Ready = r.state.Start, r.state.Ready
+	s.Start, s.Ready, s.Engine = r.state.Start, r.state.Ready, r.state.Engine
 	return s, true
 }
 

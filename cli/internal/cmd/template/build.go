@@ -28,6 +28,7 @@ type buildOptions struct {
 	CPUs       cmdutil.Count
 	Memory     cmdutil.Size
 	MemoryMB   cmdutil.Count
+	Engine     cmdutil.Engine
 	Tags       []string
 	Args       cmdutil.KeyValues
 	NoCache    bool
@@ -90,6 +91,7 @@ does not stop the build either.`,
 	flags.Var(&opts.CPUs, "cpu", "processors of a sandbox (default what the service gives)")
 	flags.Var(&opts.Memory, "memory", "memory of a sandbox, such as 512MiB (default what the service gives)")
 	flags.StringArrayVarP(&opts.Tags, "tag", "t", nil, "give the build the `TAG`, too, repeatable")
+	flags.Var(&opts.Engine, "engine", "what runs the template on a local cloud: room or docker\n(default that of what it is from, or else the cloud's)")
 	flags.Var(&opts.Args, "build-arg", "value of an ARG of the Dockerfile, repeatable")
 	flags.BoolVar(&opts.NoCache, "no-cache", false, "build all steps anew")
 	flags.BoolVar(&opts.Detach, "detach", false, "end when the build has begun")
@@ -189,7 +191,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
 	built, err := template.Start(ctx, conn.API(), opts.Name, d, &template.BuildParams{
 		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryMB: int(opts.MemoryMB) + int(opts.Memory>>20),
-		NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
+		Engine: string(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
 	})
 	if err != nil {
 		return err

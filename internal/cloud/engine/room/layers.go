@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,11 +51,6 @@ func (r *Room) haveLayers() error {
 		return fmt.Errorf("%w: at the isolation level %s they have no mounts", engine.ErrNoLayers, r.level)
 	}
 	return nil
-}
-
-// UnpackTar makes a layer of a layer of a container image.
-func (r *Room) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return fmt.Errorf("room: %w", engine.ErrNoImages)
 }
 
 // Unpack makes a layer of the saved files in dir, which are then gone.
@@ -133,11 +127,7 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 			}
 		}
 	}
-	top := commonParent(append([]string{dir}, layers...))
-	below := func(parts ...string) string {
-		path, _ := filepath.Rel(top, filepath.Join(parts...)) // both are absolute
-		return path
-	}
+	top, below := together(append([]string{dir}, layers...))
 	spec := wire.LayersSpec{}
 	for n, path := range m.Trees {
 		tree := wire.MergeSpec{To: below(dir, layer.Trees, strconv.Itoa(n)), Below: !m.Whole || path != ""}
@@ -155,6 +145,16 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 		return err
 	}
 	return m.Write(dir)
+}
+
+// together returns the directory that contains all of paths, and what says where something is
+// in it.
+func together(paths []string) (top string, below func(parts ...string) string) {
+	top = commonParent(paths)
+	return top, func(parts ...string) string {
+		path, _ := filepath.Rel(top, filepath.Join(parts...)) // both are absolute
+		return path
+	}
 }
 
 // commonParent returns the directory that contains all of paths.
@@ -209,6 +209,9 @@ func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, 
 		return nil, nil, err
 	}
 	for i, m := range manifests {
+		if s.options.Image != nil && len(m.Trees) > 1 {
+			return nil, nil, fmt.Errorf("layer %s: it was made in a sandbox that is not of an image: it has changes of %s of this machine", s.options.Layers[i], m.Trees[1])
+		}
 		layers = append(layers, wire.Layer{Dir: filepath.Join(s.options.Layers[i], layer.Trees), Trees: m.Trees})
 	}
 	if !s.room.ranged() {

@@ -35,6 +35,8 @@ func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	switch {
 	case spec.Layout != "" && len(files) == 1:
 		ready.Trees, err = unpack(dir, files[0], spec.Layout)
+	case spec.Tar != nil && len(files) == 1:
+		err = untar(dir, files[0], *spec.Tar)
 	case len(files) > 0:
 		err = fmt.Errorf("%w: %d files to make a layer of", wire.ErrProtocol, len(files))
 	case len(spec.Merge) > 0:

@@ -45,12 +45,22 @@ type InitSpec struct {
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is a certificate, as PEM, that programs are to trust.
 	Authority []byte `json:"authority,omitempty"`
-	// Mounter: the last file of all is the control socket of a mounter to start, which can
-	// replace the file system later.
+	// Mounter: the last file of all is the control socket of a process to start: a mounter,
+	// which can replace the file system later, or with Image what enters the root.
 	Mounter bool `json:"mounter,omitempty"`
 	// Layers are what the sandbox stands on, lowest first. Their mounts follow those of
 	// Trees.
 	Layers []Layer `json:"layers,omitempty"`
+	// Image: the root is that of a container image, which Layers have, with nothing of the
+	// host. Unless a mounter makes it, the first stage does not enter it: what executes the
+	// second one may be libraries that the image does not have.
+	Image bool `json:"image,omitempty"`
+}
+
+// EnterSpec is what the process is told that enters the root of an image together with the
+// second stage.
+type EnterSpec struct {
+	Authority []byte `json:"authority,omitempty"` // as in InitSpec
 }
 
 // Layer is a directory of files that sandboxes share.
@@ -136,6 +146,15 @@ type LayersSpec struct {
 	Layout string `json:"layout,omitempty"`
 	// Merge are the directories to make one of, highest first.
 	Merge []MergeSpec `json:"merge,omitempty"`
+	// Tar says where to unpack a layer of a container image, a tar that is the last file.
+	Tar *TarSpec `json:"tar,omitempty"`
+}
+
+// TarSpec is about a layer of a container image. Paths are below the directory.
+type TarSpec struct {
+	Below []string `json:"below,omitempty"` // highest first
+	To    string   `json:"to"`              // does not exist
+	IDs   int      `json:"ids"`
 }
 
 // MergeSpec is about one tree. Paths are below the directory.

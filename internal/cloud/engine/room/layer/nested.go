@@ -1,0 +1,322 @@
+//go:build linux
+
+package layer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxLinks bounds the symbolic links on the way to one name, as the kernel does.
+const maxLinks = 40
+
+// nested is an open directory of the layer that is made.
+type nested struct {
+	dir       *os.File
+	name      string
+	path      string          // from the root, without a slash before it
+	times     []unix.Timespec // when it is left: what is made in it changes them
+	alone     bool            // nothing is shown of what is below it
+	whiteouts bool            // some were made in it
+	below     []int           // those of Below that it shows, highest first, when looked
+	looked    bool
+}
+
+func (u *untar) current() *nested { return u.path[len(u.path)-1] }
+func (u *untar) fd() int          { return int(u.current().dir.Fd()) }
+
+// openRoot begins with the root of the layer, as it is in those below.
+func (u *untar) openRoot() error {
+	dir, err := OpenDir(u.o.To, ".")
+	if err != nil {
+		return err
+	}
+	root := &nested{dir: dir, looked: true}
+	for i := range u.o.Below {
+		root.below = append(root.below, i)
+	}
+	u.path = []*nested{root}
+	if len(u.o.Below) == 0 {
+		root.times = make([]unix.Timespec, 2)
+		return os.NewSyscallError("fchmod", unix.Fchmod(u.fd(), 0o755))
+	}
+	return u.copyBelow(root, 0)
+}
+
+// copyBelow gives a directory the attributes that it has in one of the layers below.
+func (u *untar) copyBelow(d *nested, i int) error {
+	from, err := OpenDir(u.o.Below[i], cmp.Or(d.path, "."))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := CopyAttributes(from, d.dir); err != nil {
+		return err
+	}
+	return d.noteTimes()
+}
+
+// noteTimes makes a directory keep the times that it has now.
+func (d *nested) noteTimes() error {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(d.dir.Fd()), &stat); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	d.times = []unix.Timespec{stat.Atim, stat.Mtim}
+	return nil
+}
+
+// leave leaves directories until n are open.
+func (u *untar) leave(n int) error {
+	for len(u.path) > n {
+		d := u.current()
+		u.path = u.path[:len(u.path)-1]
+		if err := errors.Join(d.finish(), d.dir.Close()); err != nil {
+			return fmt.Errorf("%.1000q: %w", d.path, err)
+		}
+	}
+	return nil
+}
+
+func (d *nested) finish() error {
+	if d.whiteouts {
+		if err := setWhiteouts(d.dir); err != nil {
+			return err
+		}
+	}
+	return setTimes(int(d.dir.Fd()), d.times)
+}
+
+func (u *untar) close() {
+	for _, d := range u.path {
+		d.dir.Close()
+	}
+	u.path = nil
+}
+
+// enter makes a directory the current one. Those on the way that the layer does not have
+// yet are made as they are below it, and symbolic links lead where they would inside the
+// image.
+func (u *untar) enter(names []string) error {
+	common := 0
+	for common < min(len(names), len(u.path)-1) && u.path[common+1].name == names[common] {
+		common++
+	}
+	if err := u.leave(common + 1); err != nil {
+		return err
+	}
+	links, rest := 0, names[common:]
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." { // of a link; that of the root is the root
+			if err := u.leave(max(1, len(u.path)-1)); err != nil {
+				return err
+			}
+			continue
+		}
+		target, err := u.step(name)
+		if err != nil {
+			return fmt.Errorf("its directory %.1000q: %w", path.Join(u.current().path, name), err)
+		}
+		if target == "" {
+			continue
+		}
+		if links++; links > maxLinks {
+			return unix.ELOOP
+		}
+		if strings.HasPrefix(target, "/") {
+			if err := u.leave(1); err != nil {
+				return err
+			}
+		}
+		ahead := slices.DeleteFunc(strings.Split(target, "/"), func(p string) bool { return p == "" || p == "." })
+		rest = append(ahead, rest...)
+	}
+	return nil
+}
+
+// step enters one directory of the current one, or returns where a symbolic link leads.
+func (u *untar) step(name string) (target string, err error) {
+	var stat unix.Stat_t
+	err = unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return u.stepBelow(name)
+	case err != nil:
+		return "", err
+	case isWhiteout(&stat):
+		if err := unix.Unlinkat(u.fd(), name, 0); err != nil {
+			return "", err
+		}
+		return "", u.add(name, true)
+	case stat.Mode&unix.S_IFMT == unix.S_IFLNK:
+		return readLink(u.fd(), name)
+	case stat.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return "", unix.ENOTDIR
+	}
+	return "", u.push(name)
+}
+
+// stepBelow is step for what the layer itself does not have.
+func (u *untar) stepBelow(name string) (target string, err error) {
+	found, err := u.lookBelow(len(u.path)-1, name)
+	if err != nil {
+		return "", err
+	}
+	switch found.kind() {
+	case 0:
+		return "", u.add(name, false)
+	case unix.S_IFLNK:
+		dir, err := OpenDir(u.o.Below[found.in], cmp.Or(u.current().path, "."))
+		if err != nil {
+			return "", err
+		}
+		defer dir.Close()
+		return readLink(int(dir.Fd()), name)
+	case unix.S_IFDIR:
+		if err := u.add(name, false); err != nil {
+			return "", err
+		}
+		d := u.current()
+		d.below, d.looked = found.dirs, true
+		return "", u.copyBelow(d, found.in)
+	}
+	return "", unix.ENOTDIR
+}
+
+func readLink(dir int, name string) (target string, err error) {
+	text := make([]byte, maxPath+1)
+	n, err := unix.Readlinkat(dir, name, text)
+	return string(text[:max(n, 0)]), err
+}
+
+// add makes a directory that nothing is known of, and enters it. instead says that it
+// replaces something, so that nothing is shown of what is below.
+func (u *untar) add(name string, instead bool) error {
+	if err := unix.Mkdirat(u.fd(), name, 0o755); err != nil {
+		return err
+	}
+	if err := u.push(name); err != nil {
+		return err
+	}
+	u.current().times = make([]unix.Timespec, 2)
+	if instead {
+		return u.hideBelow()
+	}
+	return nil
+}
+
+// hideBelow shows nothing of what is below the current directory.
+func (u *untar) hideBelow() error {
+	d := u.current()
+	d.alone, d.below, d.looked = true, nil, true
+	if len(u.o.Below) == 0 {
+		return nil
+	}
+	return setOpaque(d.dir)
+}
+
+// push enters a directory of the current one, which the layer has.
+func (u *untar) push(name string) error {
+	if len(u.path) > maxNested {
+		return fmt.Errorf("it is more than %d directories deep", maxNested)
+	}
+	dir, err := openIn(u.current().dir, name)
+	if err != nil {
+		return err
+	}
+	d := &nested{dir: dir, name: name, path: path.Join(u.current().path, name)}
+	u.path = append(u.path, d)
+	if len(u.o.Below) > 0 {
+		if d.alone, err = isOpaque(dir); err != nil {
+			return err
+		}
+	}
+	return d.noteTimes()
+}
+
+// found is what the layers below show under a name; dirs are all of them that do, if it is a
+// directory.
+type found struct {
+	stat *unix.Stat_t // nil: nothing
+	in   int          // of Below
+	dirs []int
+}
+
+func (f found) kind() uint32 {
+	if f.stat == nil {
+		return 0
+	}
+	return f.stat.Mode & unix.S_IFMT
+}
+
+// lookBelow returns what the layers below show in the open directory number n.
+func (u *untar) lookBelow(n int, name string) (f found, err error) {
+	shown, err := u.shownBelow(n)
+	if err != nil {
+		return f, err
+	}
+	at := path.Join(u.path[n].path, name)
+	for _, i := range shown {
+		stat, err := statIn(u.o.Below[i], at)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return f, err
+		}
+		isDir := stat.Mode&unix.S_IFMT == unix.S_IFDIR
+		if f.stat == nil && !isWhiteout(stat) {
+			f.stat, f.in = stat, i
+		}
+		if !isDir {
+			return f, nil
+		}
+		f.dirs = append(f.dirs, i)
+		if hides, err := hidesBelow(u.o.Below[i], at); hides || err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// shownBelow returns the layers below that the open directory number n shows.
+func (u *untar) shownBelow(n int) ([]int, error) {
+	d := u.path[n]
+	if d.looked || d.alone {
+		return d.below, nil
+	}
+	f, err := u.lookBelow(n-1, d.name) // the root was looked at
+	if err != nil {
+		return nil, err
+	}
+	d.below, d.looked = f.dirs, true
+	return d.below, nil
+}
+
+func statIn(dir *os.File, at string) (*unix.Stat_t, error) {
+	fd, err := unix.Openat2(int(dir.Fd()), at, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var stat unix.Stat_t
+	return &stat, unix.Fstat(fd, &stat)
+}
+
+func hidesBelow(dir *os.File, at string) (bool, error) {
+	d, err := OpenDir(dir, at)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	return isOpaque(d)
+}

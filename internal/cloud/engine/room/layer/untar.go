@@ -1,0 +1,181 @@
+//go:build linux
+
+package layer
+
+import (
+	"archive/tar"
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of a layer of a container image. What the archive says is foreign: entries that
+// take nothing in it, and sizes of sparse files that it need not contain.
+const (
+	maxEntries = 2 << 20
+	maxFiles   = 64 << 30 // bytes in all files of one layer, holes included
+	maxPath    = 4095     // the kernel's own bound
+	maxName    = 255      // that of file systems
+	maxNested  = 256      // directories
+)
+
+// Names of container images for what is removed: a file with this name and the prefix before
+// it, and all that is below a directory.
+const (
+	whiteoutPrefix = ".wh."
+	metaPrefix     = whiteoutPrefix + whiteoutPrefix
+	opaqueName     = metaPrefix + ".opq"
+)
+
+// ErrImage is for a layer of a container image that cannot be unpacked.
+var ErrImage = errors.New("the layer of the image cannot be used")
+
+// TarOptions say how a layer of a container image is unpacked.
+type TarOptions struct {
+	// Below are the directories of the layers below, highest first. Files can get one more
+	// name in To, so they are on the same mount.
+	Below []*os.File
+	// To is an empty directory.
+	To *os.File
+	// IDs is how many ids there are, from 0 on. With one of them all files are this
+	// process's. Otherwise what belongs to none of them becomes nobody's, as the kernel
+	// shows it, and loses the bits that would give others its rights.
+	IDs int
+}
+
+// Untar makes in o.To what a layer of a container image contains, an uncompressed tar, in
+// the form of a layer's directory. It reads the archive to the end. If it fails, a part may
+// have been made.
+//
+// The archive means what it would above the layers below: a directory that it does not name
+// itself has the attributes that it has there, a name below a symbolic link is one where
+// that link leads in the image, and hard links can be to files of those layers. Devices are
+// left out. Of extended attributes only those of users and the capabilities of programs
+// are taken.
+func Untar(r io.Reader, o TarOptions) error {
+	u := &untar{o: o, buffer: make([]byte, 1<<20), left: maxFiles}
+	defer u.close()
+	if err := u.openRoot(); err != nil {
+		return err
+	}
+	if err := u.entries(tar.NewReader(bufio.NewReaderSize(r, 1<<20))); err != nil {
+		return err
+	}
+	if err := u.leave(0); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+type untar struct {
+	o      TarOptions
+	path   []*nested // from the root to the current directory, all open
+	left   int64     // bytes that files may still have
+	buffer []byte
+}
+
+func (u *untar) entries(r *tar.Reader) error {
+	for n := 0; ; n++ {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			return fmt.Errorf("%w: entry %d: %w", ErrImage, n+1, err)
+		}
+		if n == maxEntries {
+			return fmt.Errorf("%w: it has more than %d entries", ErrImage, maxEntries)
+		}
+		if err := u.entry(h, r); err != nil {
+			return fmt.Errorf("%w: %.1000q: %w", ErrImage, h.Name, err)
+		}
+	}
+}
+
+// entry makes what one entry says.
+func (u *untar) entry(h *tar.Header, r io.Reader) error {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	names, err := splitName(h.Name)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 {
+		if h.Typeflag != tar.TypeDir {
+			return errors.New("the root is a directory")
+		}
+		if err := u.leave(1); err != nil {
+			return err
+		}
+		return u.describe(h)
+	}
+	parents, name := names[:len(names)-1], names[len(names)-1]
+	if slices.ContainsFunc(parents, func(p string) bool { return strings.HasPrefix(p, whiteoutPrefix) }) {
+		return nil // notes of AUFS
+	}
+	switch {
+	case name == opaqueName:
+		return u.opaque(parents)
+	case strings.HasPrefix(name, metaPrefix):
+		return nil
+	case strings.HasPrefix(name, whiteoutPrefix): // whatever else it is
+		return u.remove(parents, strings.TrimPrefix(name, whiteoutPrefix))
+	case h.Typeflag == tar.TypeLink:
+		return u.link(parents, name, h.Linkname)
+	}
+	if err := u.enter(parents); err != nil {
+		return err
+	}
+	return u.make(name, h, r)
+}
+
+// make makes an entry in the current directory.
+func (u *untar) make(name string, h *tar.Header, r io.Reader) error {
+	switch h.Typeflag {
+	case tar.TypeDir:
+		return u.directory(name, h)
+	case tar.TypeReg, tar.TypeCont, tar.TypeGNUSparse:
+		return u.regular(name, h, r)
+	case tar.TypeSymlink:
+		return u.special(name, h, func() error { return unix.Symlinkat(h.Linkname, u.fd(), name) })
+	case tar.TypeFifo:
+		return u.special(name, h, func() error { return unix.Mknodat(u.fd(), name, unix.S_IFIFO|0o600, 0) })
+	case tar.TypeChar, tar.TypeBlock: // every sandbox has devices of its own
+		if _, err := u.clear(name); err != nil {
+			return err
+		}
+		return u.whiteout(name)
+	}
+	return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
+}
+
+// splitName returns the parts of a name in the image, which begins at the root with or
+// without a slash.
+func splitName(name string) (parts []string, err error) {
+	if len(name) > maxPath {
+		return nil, unix.ENAMETOOLONG
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "" || part == ".":
+		case part != "..":
+			if len(part) > maxName {
+				return nil, unix.ENAMETOOLONG
+			}
+			parts = append(parts, part)
+		case len(parts) == 0:
+			return nil, errors.New("the name leads out of the image")
+		default:
+			parts = parts[:len(parts)-1]
+		}
+	}
+	return parts, nil
+}

@@ -1,0 +1,386 @@
+//go:build linux
+
+package layer
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	nobody         = 65534 // whose the kernel shows files that are of no known id
+	capabilityAttr = "security.capability"
+	tarAttr        = "SCHILY.xattr." // before the name of an attribute in an archive
+	unknownMode    = -1
+)
+
+// clear removes what the layer has under a name in the current directory, and reports
+// whether it had something.
+func (u *untar) clear(name string) (had bool, err error) {
+	err = removeAll(u.current().dir, name)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// anew calls create, which makes name in the current directory, again without what is there
+// if there is something.
+func (u *untar) anew(name string, create func() error) (instead bool, err error) {
+	if err := create(); !errors.Is(err, unix.EEXIST) {
+		return false, err
+	}
+	if _, err := u.clear(name); err != nil {
+		return true, err
+	}
+	return true, create()
+}
+
+func removeAll(dir *os.File, name string) error {
+	err := unix.Unlinkat(int(dir.Fd()), name, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return err
+	}
+	sub, err := openIn(dir, name)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	for {
+		names, err := sub.Readdirnames(1000)
+		for _, n := range names {
+			if err := removeAll(sub, n); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return unix.Unlinkat(int(dir.Fd()), name, unix.AT_REMOVEDIR)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// opaque hides what is below a directory.
+func (u *untar) opaque(names []string) error {
+	if err := u.enter(names); err != nil {
+		return err
+	}
+	if len(u.path) > 1 {
+		return u.hideBelow()
+	}
+	for _, dir := range u.o.Below { // an overlay does not ask whether its root is opaque
+		if err := u.removeEach(dir); err != nil {
+			return err
+		}
+	}
+	return u.leave(1)
+}
+
+// removeEach hides what is below under the names that are in the root of a layer.
+func (u *untar) removeEach(root *os.File) error {
+	dir, err := OpenDir(root, ".")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	for _, name := range names {
+		if err := u.remove(nil, name); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// remove hides what is below under a name. What the layer itself has there stays.
+func (u *untar) remove(parents []string, name string) error {
+	if name == "" || name == "." || name == ".." {
+		return errors.New("it removes nothing that has a name")
+	}
+	if err := u.enter(parents); err != nil {
+		return err
+	}
+	var stat unix.Stat_t
+	err := unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return u.whiteout(name)
+	case err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return err
+	}
+	if err := u.push(name); err != nil {
+		return err
+	}
+	return u.hideBelow()
+}
+
+// whiteout hides what is below under a name that the layer does not have, if something is.
+func (u *untar) whiteout(name string) error {
+	f, err := u.lookBelow(len(u.path)-1, name)
+	if err != nil || f.stat == nil {
+		return err
+	}
+	u.current().whiteouts = true
+	return unix.Mknodat(u.fd(), name, unix.S_IFCHR|0o600, 0)
+}
+
+// directory enters a directory with the attributes that an entry says.
+func (u *untar) directory(name string, h *tar.Header) error {
+	var stat unix.Stat_t
+	err := unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		err = u.add(name, false)
+	case err != nil:
+	case stat.Mode&unix.S_IFMT == unix.S_IFDIR:
+		err = u.push(name)
+	default:
+		if _, err = u.clear(name); err == nil {
+			err = u.add(name, true)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return u.describe(h)
+}
+
+// describe gives the current directory the attributes that an entry says.
+func (u *untar) describe(h *tar.Header) error {
+	d := u.current()
+	names, err := attributes(d.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names { // from below, or from an earlier entry
+		if strings.HasPrefix(name, overlayAttr) {
+			continue
+		}
+		if err := unix.Fremovexattr(u.fd(), name); err != nil {
+			return os.NewSyscallError("fremovexattr", err)
+		}
+	}
+	if err := u.attributes(u.fd(), h, unknownMode); err != nil {
+		return err
+	}
+	d.times = tarTimes(h)
+	return nil
+}
+
+func (u *untar) regular(name string, h *tar.Header, r io.Reader) error {
+	if u.left -= h.Size; u.left < 0 {
+		return fmt.Errorf("the files of the layer have more than %d GiB", int64(maxFiles>>30))
+	}
+	fd := -1
+	_, err := u.anew(name, func() (err error) {
+		fd, err = unix.Openat(u.fd(), name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, uint32(h.Mode&0o777))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = u.fill(fd, h.Size, r)
+	if err == nil {
+		err = u.attributes(fd, h, h.Mode&0o777)
+	}
+	if err == nil {
+		err = setTimes(fd, tarTimes(h))
+	}
+	return errors.Join(err, os.NewSyscallError("close", unix.Close(fd)))
+}
+
+var zeros [64 << 10]byte
+
+// fill writes a file. What are zeros becomes a hole.
+func (u *untar) fill(fd int, size int64, r io.Reader) error {
+	hole := false
+	for at := int64(0); at < size; {
+		n, err := io.ReadFull(r, u.buffer[:min(size-at, int64(len(u.buffer)))])
+		if err != nil {
+			return err
+		}
+		for chunk := range slices.Chunk(u.buffer[:n], len(zeros)) {
+			if hole = len(chunk) == len(zeros) && bytes.Equal(chunk, zeros[:]); hole {
+				at += int64(len(chunk))
+				continue
+			}
+			if err := writeAt(fd, chunk, at); err != nil {
+				return err
+			}
+			at += int64(len(chunk))
+		}
+	}
+	if hole {
+		return os.NewSyscallError("ftruncate", unix.Ftruncate(fd, size))
+	}
+	return nil
+}
+
+func writeAt(fd int, p []byte, at int64) error {
+	for len(p) > 0 {
+		n, err := unix.Pwrite(fd, p, at)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return os.NewSyscallError("write", err)
+		}
+		p, at = p[n:], at+int64(n)
+	}
+	return nil
+}
+
+// special makes a file that cannot be opened.
+func (u *untar) special(name string, h *tar.Header, create func() error) error {
+	if _, err := u.anew(name, create); err != nil {
+		return err
+	}
+	uid, gid, mode := u.owner(h)
+	if uid != 0 || gid != 0 {
+		if err := unix.Fchownat(u.fd(), name, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return os.NewSyscallError("fchownat", err)
+		}
+	}
+	if h.Typeflag != tar.TypeSymlink { // which has no mode
+		if err := unix.Fchmodat(u.fd(), name, mode, 0); err != nil {
+			return os.NewSyscallError("fchmodat", err)
+		}
+	}
+	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(u.fd(), name, tarTimes(h), unix.AT_SYMLINK_NOFOLLOW))
+}
+
+// link makes one more name of a file, which this layer or one below has.
+func (u *untar) link(parents []string, name, target string) error {
+	names, err := splitName(target)
+	if err != nil {
+		return fmt.Errorf("it is a link to %.1000q: %w", target, err)
+	}
+	if len(names) == 0 {
+		return errors.New("it is a link to the root")
+	}
+	last := names[len(names)-1]
+	from, err := u.openTarget(names[:len(names)-1], last)
+	if err != nil {
+		return fmt.Errorf("it is a link to %.1000q: %w", target, err)
+	}
+	defer from.Close()
+	if err := u.enter(parents); err != nil {
+		return err
+	}
+	if sameFile(from, last, u.current().dir, name) {
+		return nil // the removal of one would be that of the other
+	}
+	_, err = u.anew(name, func() error { return unix.Linkat(int(from.Fd()), last, u.fd(), name, 0) })
+	if err != nil {
+		return fmt.Errorf("it is a link to %.1000q: %w", target, err)
+	}
+	return nil
+}
+
+// openTarget opens the directory that contains the target of a hard link.
+func (u *untar) openTarget(parents []string, name string) (*os.File, error) {
+	if err := u.enter(parents); err != nil {
+		return nil, err
+	}
+	var stat unix.Stat_t
+	err := unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		f, err := u.lookBelow(len(u.path)-1, name)
+		if err != nil {
+			return nil, err
+		}
+		if f.stat == nil {
+			return nil, unix.ENOENT
+		}
+		return OpenDir(u.o.Below[f.in], cmp.Or(u.current().path, "."))
+	case err != nil:
+		return nil, err
+	case isWhiteout(&stat):
+		return nil, unix.ENOENT
+	}
+	return OpenDir(u.current().dir, ".")
+}
+
+func sameFile(in *os.File, name string, other *os.File, second string) bool {
+	var a, b unix.Stat_t
+	return unix.Fstatat(int(in.Fd()), name, &a, unix.AT_SYMLINK_NOFOLLOW) == nil &&
+		unix.Fstatat(int(other.Fd()), second, &b, unix.AT_SYMLINK_NOFOLLOW) == nil && a.Dev == b.Dev && a.Ino == b.Ino
+}
+
+// owner returns the ids of an entry and its mode.
+func (u *untar) owner(h *tar.Header) (uid, gid int, mode uint32) {
+	uid, gid, mode = h.Uid, h.Gid, uint32(h.Mode&0o7777)
+	if u.o.IDs == 1 {
+		return 0, 0, mode
+	}
+	if uid < 0 || uid >= u.o.IDs {
+		uid, mode = nobody, mode&^unix.S_ISUID
+	}
+	if gid < 0 || gid >= u.o.IDs {
+		gid, mode = nobody, mode&^unix.S_ISGID
+	}
+	return uid, gid, mode
+}
+
+// attributes sets the owner, the extended attributes and the mode of an open file that this
+// process made with a mode. A change of the owner removes some of the others.
+func (u *untar) attributes(fd int, h *tar.Header, made int64) error {
+	uid, gid, mode := u.owner(h)
+	if uid != 0 || gid != 0 || h.Typeflag == tar.TypeDir {
+		if err := u.chown(fd, uid, gid); err != nil {
+			return err
+		}
+	}
+	for key, value := range h.PAXRecords {
+		name, is := strings.CutPrefix(key, tarAttr)
+		if !is || !wantedAttribute(name, h.Typeflag == tar.TypeDir) {
+			continue
+		}
+		if err := unix.Fsetxattr(fd, name, []byte(value), 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+			return fmt.Errorf("set attribute %.300q: %w", name, err)
+		}
+	}
+	if int64(mode) == made {
+		return nil
+	}
+	return os.NewSyscallError("fchmod", unix.Fchmod(fd, mode))
+}
+
+func (u *untar) chown(fd, uid, gid int) error {
+	if u.o.IDs == 1 {
+		return nil
+	}
+	return os.NewSyscallError("fchown", unix.Fchown(fd, uid, gid))
+}
+
+// wantedAttribute reports whether an attribute of an image is taken. Those of an overlay
+// would be notes to ours.
+func wantedAttribute(name string, dir bool) bool {
+	return name == capabilityAttr && !dir || strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, overlayAttr)
+}
+
+func tarTimes(h *tar.Header) []unix.Timespec {
+	of := unix.Timespec{Sec: h.ModTime.Unix(), Nsec: int64(h.ModTime.Nanosecond())}
+	return []unix.Timespec{of, of}
+}
+
+func setTimes(fd int, times []unix.Timespec) error {
+	// With no name at all the call is about the descriptor.
+	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0); errno != 0 {
+		return os.NewSyscallError("utimensat", errno)
+	}
+	return nil
+}

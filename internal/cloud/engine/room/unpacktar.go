@@ -1,0 +1,84 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// UnpackTar makes a layer in dir of a layer of a container image, see [layer.Untar]. The
+// layers below and dir are on one mount. A Read of tar that waits is ended by whoever gave
+// it: UnpackTar returns after that.
+//
+// Sandboxes with one id have no other owners: there all files belong to root, who is user.
+func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
+	if err := r.unpackTar(ctx, below, tar, dir); err != nil {
+		return fmt.Errorf("room: unpack a layer of an image to %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
+	if err := r.haveLayers(); err != nil {
+		return fmt.Errorf("%w: %w", engine.ErrNoImages, err)
+	}
+	if err := checkClean(dir); err != nil {
+		return err
+	}
+	if _, err := r.readLayers(below, true); err != nil {
+		return err
+	}
+	trees := filepath.Join(dir, layer.Trees)
+	if err := os.Mkdir(trees, 0o755); err != nil {
+		return err
+	}
+	top, in := together(append([]string{trees}, below...))
+	spec := &wire.TarSpec{To: in(trees, "0"), IDs: 1}
+	if r.ranged() {
+		spec.IDs = spawn.SlotSize
+	}
+	for _, l := range slices.Backward(below) {
+		spec.Below = append(spec.Below, in(l, layer.Trees, "0"))
+	}
+	if err := r.feed(ctx, top, wire.LayersSpec{Tar: spec}, tar); err != nil {
+		return err
+	}
+	return layer.Manifest{Layout: r.layout(), Whole: len(below) == 0, Trees: []string{""}}.Write(dir)
+}
+
+// pipeSize is what may wait for the process that unpacks: most kernels give this much.
+const pipeSize = 1 << 20
+
+// feed is runLayers with a pipe from which a reader's bytes come as the file.
+func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	_, _ = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+	fed := make(chan error, 1)
+	go func() {
+		_, err := io.CopyBuffer(struct{ io.Writer }{write}, struct{ io.Reader }{from}, make([]byte, pipeSize/4))
+		write.Close()
+		fed <- err
+	}()
+	_, err = r.runLayers(ctx, dir, spec, read)
+	read.Close()
+	if failed := <-fed; failed != nil && !errors.Is(failed, unix.EPIPE) { // otherwise it was read as far as it was of use
+		return failed
+	}
+	return err
+}

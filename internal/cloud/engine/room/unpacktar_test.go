@@ -1,0 +1,157 @@
+//go:build linux
+
+package room
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+)
+
+// imageTar returns a layer of an image: each name with its content, those that end with a
+// slash are directories.
+func imageTar(t testing.TB, owner int, files ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(files); i += 2 {
+		h := tar.Header{Name: files[i], Mode: 0o4755, Size: int64(len(files[i+1])), Uid: owner, Gid: owner, Typeflag: tar.TypeReg, ModTime: time.Unix(1e9, 0)}
+		if strings.HasSuffix(h.Name, "/") {
+			h.Typeflag, h.Mode = tar.TypeDir, 0o1777
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, files[i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestUnpackTar: layers of an image become ones that sandboxes can stand on, with the owners
+// that a sandbox shows, whatever the host would call them.
+func TestUnpackTar(t *testing.T) {
+	t.Parallel()
+	r, _ := newLayeredRoom(t)
+	first, second := layerDir(t), layerDir(t)
+	if err := r.UnpackTar(t.Context(), nil, bytes.NewReader(imageTar(t, 33, "home/user/", "", "srv/", "", "srv/kept", "1", "srv/removed", "2", "srv/many", strings.Repeat("x", 5<<20))), first); err != nil {
+		t.Fatal(err)
+	}
+	rest := strings.NewReader("what is after the end is read, too")
+	if err := r.UnpackTar(t.Context(), []string{first}, io.MultiReader(bytes.NewReader(imageTar(t, 1<<20, "srv/.wh.removed", "", "srv/added", "3")), rest), second); err != nil {
+		t.Fatal(err)
+	}
+	if rest.Len() > 0 {
+		t.Errorf("%d bytes were not read", rest.Len())
+	}
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "above", Layers: []string{first, second}})
+	result := sh(t, s, "cd /srv; stat -c '%n %a %u %g %Y' . *; cat kept added; wc -c < many")
+	got := result.Output
+	want := ". 1777 33 33 1000000000\nadded 755 65534 65534 1000000000\nkept 4755 33 33 1000000000\nmany 4755 33 33 1000000000\n13" + "5242880\n"
+	if !r.ranged() {
+		want = strings.NewReplacer("33 33", "0 0", "755 65534 65534", "4755 0 0").Replace(want)
+	}
+	if got != want {
+		t.Errorf("got\n%+v\nwant\n%s", result, want)
+	}
+}
+
+// stalled is an archive that does not go on until its context ends.
+type stalled struct {
+	start io.Reader
+	ctx   context.Context
+}
+
+func (s stalled) Read(p []byte) (int, error) {
+	if n, err := s.start.Read(p); n > 0 || !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	<-s.ctx.Done()
+	return 0, context.Cause(s.ctx)
+}
+
+// TestUnpackTarFails: what is foreign, a full disk, layers of something else and an end in
+// the middle say so.
+func TestUnpackTarFails(t *testing.T) {
+	t.Parallel()
+	r, _ := newLayeredRoom(t)
+	good := imageTar(t, 0, "a", strings.Repeat("x", 4<<20))
+	for name, tt := range map[string]struct {
+		below []string
+		text  []byte
+		want  string
+	}{
+		"no tar":         {nil, []byte(strings.Repeat("not a tar", 1000)), "invalid tar header"},
+		"cut off":        {nil, good[:len(good)/2], "unexpected EOF"},
+		"leads out":      {nil, imageTar(t, 0, "../a", ""), "leads out of the image"},
+		"below is gone":  {[]string{"/nowhere/layer"}, good, "/nowhere/layer"},
+		"below is other": {[]string{layerDir(t)}, good, layer.ErrDamaged.Error()},
+	} {
+		dir := layerDir(t)
+		if err := r.UnpackTar(t.Context(), tt.below, bytes.NewReader(tt.text), dir); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", name, err, tt.want)
+		}
+		if _, err := layer.Read(dir); err == nil {
+			t.Errorf("%s: it is a layer nevertheless", name)
+		}
+	}
+	unread := errors.New("unread")
+	if err := r.UnpackTar(t.Context(), nil, io.MultiReader(bytes.NewReader(good[:1<<20]), failing{unread}), layerDir(t)); !errors.Is(err, unread) {
+		t.Errorf("got %v, want %v", err, unread)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stopped := errors.New("stopped")
+	ended := make(chan error, 1)
+	dir := layerDir(t)
+	go func() {
+		ended <- r.UnpackTar(ctx, nil, stalled{bytes.NewReader(good[:2<<20]), ctx}, dir)
+	}()
+	cancel(stopped)
+	if err := <-ended; !errors.Is(err, stopped) {
+		t.Errorf("with an ended context: got %v, want %v", err, stopped)
+	}
+	none := newRoomOn(t, engine.None)
+	if err := none.UnpackTar(t.Context(), nil, bytes.NewReader(good), layerDir(t)); !errors.Is(err, engine.ErrNoImages) {
+		t.Errorf("without namespaces: got %v, want %v", err, engine.ErrNoImages)
+	}
+	readyWarm(t, r)
+	if r.mu.Lock(); len(r.slots) != 1 {
+		t.Errorf("got %d slots in use, want that of the warm sandbox", len(r.slots))
+	}
+	r.mu.Unlock()
+	if !r.ranged() {
+		return // this user cannot make a small disk
+	}
+	small := t.TempDir()
+	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "mode=0700,size=2m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(small, unix.MNT_DETACH)
+	dir = filepath.Join(small, "layer")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.UnpackTar(t.Context(), nil, bytes.NewReader(good), dir); err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("a full disk: got %v, want that it is full", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
