@@ -45,7 +45,9 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 }
 
 var (
-	userName  = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
+	userName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
+	// userIDs is what a user of an image may also be: ids, and an account with a group.
+	userIDs   = lazyregexp.New(`^([0-9]+(:[0-9a-z_-]+)?|[a-z_][a-z0-9_-]*:[0-9a-z_-]+)$`)
 	ownerName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 	octalMode = lazyregexp.New(`^[0-7]{1,5}$`)
 	// variableName is one that processes can have.
@@ -59,6 +61,10 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 		return false, err
 	}
 	name, sudo := args[0], args[1] == "true"
+	if r.state.Image != nil && userIDs().MatchString(name) {
+		r.state.User, r.state.Home = name, "/"
+		return false, nil // envd says whether there are such ids
+	}
 	switch known := name == "root" || name == "user"; {
 	case !userName().MatchString(name):
 		return false, fmt.Errorf("USER '%s': it must be the name of a user: lower-case letters, digits, hyphens and underscores", clip.Text(name, maxRepeated))

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"path"
 	"strconv"
-	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/treecopy"
 )
@@ -70,49 +69,11 @@ func (s *Server) ownerNamed(text string) (*treecopy.Owner, error) {
 	if text == "" {
 		return nil, nil
 	}
-	user, group, _ := strings.Cut(text, ":")
-	var owner treecopy.Owner
-	if number, ok := id(user); ok {
-		owner = treecopy.Owner{UID: number, GID: number}
-	} else {
-		account, err := s.users.named(user)
-		if err != nil {
-			return nil, err
-		}
-		owner = treecopy.Owner{UID: account.UID, GID: account.GID}
-	}
-	switch number, ok := id(group); {
-	case group == "":
-	case ok:
-		owner.GID = number
-	default:
-		number, err := s.users.groupNamed(group)
-		if err != nil {
-			return nil, err
-		}
-		owner.GID = number
-	}
-	return &owner, nil
-}
-
-// groupNamed returns the id of a group: one of /etc/group, or that of the account of its
-// name.
-func (u *users) groupNamed(name string) (uint32, error) {
-	found, is := uint32(0), false
-	eachLine(u.group.file, func(fields []string) bool {
-		if len(fields) >= 3 && fields[0] == name {
-			found, is = id(fields[2])
-		}
-		return !is
-	})
-	if is {
-		return found, nil
-	}
-	account, err := u.named(name)
+	user, err := s.users.named(text)
 	if err != nil {
-		return 0, fmt.Errorf("there is no group %s", bounded(name))
+		return nil, err
 	}
-	return account.GID, nil
+	return &treecopy.Owner{UID: user.UID, GID: user.GID}, nil
 }
 
 // pack answers with an archive of files: [treecopy.Pack].

@@ -59,7 +59,7 @@ func TestNewAccount(t *testing.T) {
 	}
 	d.server.users.list[0].Credential = alice.Credential // there are several ids
 	for text, want := range map[string]*treecopy.Owner{
-		"": nil, "alice": {UID: 1003, GID: 1003}, "5": {UID: 5, GID: 5}, "5:7": {UID: 5, GID: 7}, "alice:staff": {UID: 1003, GID: 1002}, "7:bob": {UID: 7, GID: 1001},
+		"": nil, "alice": {UID: 1003, GID: 1003}, "5:5": {UID: 5, GID: 5}, "5:7": {UID: 5, GID: 7}, "alice:staff": {UID: 1003, GID: 1002}, "7:bob": {UID: 7, GID: 1001},
 	} {
 		if got, err := d.server.ownerNamed(text); !cmp.Equal(got, want) || err != nil {
 			t.Errorf("%q: got %+v and error %v, want %+v", text, got, err, want)

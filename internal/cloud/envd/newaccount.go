@@ -72,7 +72,7 @@ func (s *Server) addAccount(name string) (*User, error) {
 		uid++
 	}
 	gid := uid
-	if group, err := s.users.groupNamed(name); err == nil {
+	if group, ok := groupID(name, s.users.group.file); ok {
 		gid = group
 	} else if _, err := addLine(s.users.group.file, fmt.Sprintf("%s:x:%d:", name, gid), 0o644); err != nil {
 		return nil, err
