@@ -158,6 +158,7 @@ var imports = map[string]string{
 		" internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/headers":    "internal/cloud/network",
+	"internal/cloud/image":      "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",

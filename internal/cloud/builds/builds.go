@@ -73,6 +73,9 @@ type Options struct {
 	Templates *templates.Registry // of that store
 	Layers    *layers.Set         // of that store
 	Cache     *Cache              // of that store
+	// KeptImages returns what is kept of container images, and makes room when it is dropped;
+	// nil: nothing.
+	KeptImages func() []layers.Use
 	// Launch starts a sandbox that is the builder's alone. Its template's commands are not
 	// run.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
@@ -129,6 +132,9 @@ type job struct {
 func New(o Options) *Builder {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.KeptImages == nil {
+		o.KeptImages = func() []layers.Use { return nil }
 	}
 	o.Cap = cmp.Or(o.Cap, DefaultCap)
 	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
