@@ -154,7 +154,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
 	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/wire",
-	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/lazyregexp" +
+	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
@@ -181,6 +181,7 @@ var imports = map[string]string{
 	"internal/cloud/store":      "",
 	"internal/cloud/templates":  "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":     "",
+	"internal/cloud/treecopy":   "",
 	"internal/cloud/telemetry":  "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
 	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",
