@@ -17,6 +17,8 @@ TESTFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
+# The packages whose tests make check-engines runs.
+ENGINES := ./internal/cloud/engine/docker/...
 # What readers stumble over in comments and pages.
 STILTED := \btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
 # How long make fuzz runs each of the fuzz targets.
@@ -117,6 +119,16 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 		echo "no setpriv: CI needs it for the ordinary user's run" >&2; exit 1; \
 	else \
 		echo "no setpriv (util-linux): the tests do not run as an ordinary user"; \
+	fi
+
+.PHONY: check-engines
+check-engines: ## test the engines that take a daemon; root starts one of its own, of Debian's docker.io (and busybox-static)
+	@if [ "$$(id -u)" != 0 ]; then \
+		echo "not root: the tests of engines do not run"; \
+	elif command -v cc >/dev/null 2>&1; then \
+		E2BCTL_TEST_ENGINES=1 CGO_ENABLED=1 $(GOTEST) -race -count=1 $(TESTFLAGS) $(ENGINES); \
+	else \
+		E2BCTL_TEST_ENGINES=1 $(GOTEST) -count=1 $(TESTFLAGS) $(ENGINES); \
 	fi
 
 .PHONY: cover

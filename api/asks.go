@@ -80,15 +80,19 @@ func asksPath(id string) (string, error) {
 // CheckAsk returns an error unless the service asks before a host is reached, as
 // [Network].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
 func (s *SandboxService) CheckAsk(ctx context.Context) error {
-	var features struct {
-		Ask bool `json:"ask"`
-	}
-	_, err := s.client.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
+	return s.client.checkFeature(ctx, "ask", "Network.Ask: only the local cloud asks before a host is reached")
+}
+
+// checkFeature returns an error unless the service has what only the local cloud has:
+// another one would ignore it.
+func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
+	var features map[string]any
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	if !features.Ask {
-		return fmt.Errorf("api: %w by this service: Network.Ask: only the local cloud asks before a host is reached", errors.ErrUnsupported)
+	if features[name] != true {
+		return fmt.Errorf("api: %w by this service: %s", errors.ErrUnsupported, refusal)
 	}
 	return nil
 }

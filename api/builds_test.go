@@ -216,3 +216,25 @@ func TestUpload(t *testing.T) {
 		}
 	}
 }
+
+// Only a service that has engines is asked for one.
+func TestCreateTemplateOfEngine(t *testing.T) {
+	t.Parallel()
+	c, asked := answering(t, 200, `{"templateID":"t1","buildID":"b-1","engines":true}`)
+	if _, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Engine: "docker"}); err != nil {
+		t.Fatal(err)
+	}
+	asks(t, asked, `GET /local/features`)
+	asks(t, asked, `POST /v3/templates {"name":"a","engine":"docker"}`)
+	for status, body := range map[int]string{404: `{}`, 200: `{"ask":true,"engines":"yes"}`} {
+		c, asked = answering(t, status, body)
+		_, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Engine: "docker"})
+		if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "TemplateCreateParams.Engine") {
+			t.Errorf("%d %s: got %v, want errors.ErrUnsupported that names the field", status, body, err)
+		}
+		asks(t, asked, `GET /local/features`)
+		if len(asked) > 0 {
+			t.Errorf("the service was asked %s, too", <-asked)
+		}
+	}
+}

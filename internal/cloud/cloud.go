@@ -23,7 +23,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -55,7 +54,8 @@ type Options struct {
 	State        string            // directory that keeps what outlives the process; "": nothing does
 	Key          string            // API key; "": a new one, or that of State
 	Dir          string            // private directory that holds the instances; "": one of this user's
-	Isolation    engine.Isolation  // "": the best this machine supports
+	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room
+	Isolation    engine.Isolation  // of the room; "": the best this machine supports
 	Binary       string            // program to start again for the cloud's processes; "": this one
 	Python       *pyenv.Env        // what kernels run; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
@@ -75,7 +75,8 @@ type Cloud struct {
 	options   Options
 	python    *pyenv.Env
 	dialer    *network.Dialer
-	engine    engine.Engine
+	engine    engine.Engine // its own one, of engines
+	engines   *engines
 	store     *store.Store
 	volumes   *volumes.Registry
 	secrets   *secrets.Registry
@@ -97,10 +98,10 @@ type Cloud struct {
 // include engine.ErrNoIsolation, when the machine cannot isolate sandboxes. Where
 // there is no Python, only kernels do not start.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
-	return start(ctx, o, openRoom)
+	return start(ctx, o, openers)
 }
 
-func start(ctx context.Context, o Options, open func(context.Context, room.Options) (engine.Engine, error)) (_ *Cloud, err error) {
+func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *Cloud, err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -108,7 +109,7 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	o.Limits = o.Limits.WithDefaults()
+	o.Limits, o.Engine = o.Limits.WithDefaults(), cmp.Or(o.Engine, engine.Room)
 	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = orAbsent(pyenv.Find(ctx)); err != nil {
@@ -141,16 +142,13 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, err
 	}
 	undo = append(undo, listener.Close)
-	c.engine, err = open(ctx, room.Options{
-		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: c.logger("engine"),
-	})
-	if err != nil {
+	c.engines = newEngines(o.Engine, openers, c, dir)
+	if c.engine, err = c.engines.open(ctx, o.Engine); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	undo = append(undo, c.engine.Close)
+	undo = append(undo, c.engines.close)
 	if hidden := c.engine.Report().Hidden; len(hidden) > 0 {
-		remedy := fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
+		remedy := remedyOf(hidden)
 		if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
 			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
 		}
@@ -172,17 +170,16 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	kept.Sweep()
-	report := c.engine.Report()
 	c.builds = builds.New(builds.Options{
 		Store: c.store, Templates: all, Layers: kept, Cache: cache, Cap: o.Space, Logger: o.Logger,
-		Launch:  func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec) },
-		Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1, Rootless: report.Isolation != engine.Full,
+		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec) },
+		Engine: o.Engine, Target: c.buildTarget,
 		Limits: describe(o.Limits), Path: searchPath(c.python),
 	})
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
+		Engine: o.Engine, Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})
@@ -204,6 +201,11 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 	return c, nil
 }
 
+// remedyOf says what to do about trees that sandboxes cannot enter.
+func remedyOf(hidden []string) string {
+	return fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
+}
+
 // Close ends every sandbox and connection, and the cloud itself. Nothing of it
 // is left when it returns. Close is idempotent.
 func (c *Cloud) Close() error { return c.close() }
@@ -217,7 +219,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.telemetry.Close()
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,
 	// whatever modes it has, before the engine removes the directory of the instance.
-	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engine.Close(), os.RemoveAll(dir))
+	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https

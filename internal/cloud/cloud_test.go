@@ -35,6 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fakeRoom is a supervisor whose sandboxes are HTTP servers in this process.
 type fakeRoom struct {
+	name    engine.Name
 	options room.Options
 	ended   chan struct{}
 	mu      sync.Mutex
@@ -48,7 +49,7 @@ func (r *fakeRoom) Report() engine.Report {
 	if os.Geteuid() == 0 {
 		ids = 65536
 	}
-	return engine.Report{Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
+	return engine.Report{Engine: r.name, Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
 }
 
 func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.ErrNoLayers }
@@ -129,15 +130,20 @@ func (s *fakeSandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.Listener.Addr().String())
 }
 
+// opens returns what opens an engine that is there.
+func opens(e engine.Engine) opener {
+	return func(context.Context, *Cloud, string) (engine.Engine, error) { return e, nil }
+}
+
 func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 	t.Helper()
-	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
+	fake := &fakeRoom{name: engine.Room, ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
 	o.Dir = t.TempDir()
 	o.Python = &pyenv.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
-	c, err := start(t.Context(), o, func(_ context.Context, ro room.Options) (engine.Engine, error) {
-		fake.options = ro
+	c, err := start(t.Context(), o, map[engine.Name]opener{engine.Room: func(_ context.Context, c *Cloud, dir string) (engine.Engine, error) {
+		fake.options = c.roomOptions(dir)
 		return fake, nil
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,7 +365,7 @@ func TestStartFails(t *testing.T) {
 	t.Parallel()
 	env := &pyenv.Env{Python: "/usr/bin/python3"}
 	dir := t.TempDir()
-	refuse := func(context.Context, room.Options) (engine.Engine, error) { return nil, engine.ErrNoIsolation }
+	refuse := map[engine.Name]opener{engine.Room: func(context.Context, *Cloud, string) (engine.Engine, error) { return nil, engine.ErrNoIsolation }}
 	if _, err := start(t.Context(), Options{Dir: dir, Python: env}, refuse); !errors.Is(err, engine.ErrNoIsolation) {
 		t.Error(err)
 	}

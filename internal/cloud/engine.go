@@ -3,22 +3,47 @@
 package cloud
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
 )
+
+// openers open the engines that a cloud can have. Each is given the cloud, of which the
+// options and what comes before the engines is there, and the directory of the instance.
+var openers = map[engine.Name]opener{
+	engine.Room: openRoom,
+}
+
+type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
 
 // roomEngine is the engine that isolates sandboxes with namespaces.
 type roomEngine struct{ *room.Room }
 
-func openRoom(ctx context.Context, o room.Options) (engine.Engine, error) {
-	r, err := room.Start(ctx, o)
+func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	r, err := room.Start(ctx, c.roomOptions(dir))
 	if err != nil {
 		return nil, err
 	}
+	if hidden := r.Report().Hidden; len(hidden) > 0 && c.options.Engine != engine.Room { // the Python is in use by now
+		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
+	}
 	return roomEngine{r}, nil
+}
+
+func (c *Cloud) roomOptions(dir string) room.Options {
+	return room.Options{
+		Zygote: c.warmConfig(),
+		Dir:    dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &c.options.Limits, Logger: c.logger("engine"),
+	}
 }
 
 func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
@@ -27,4 +52,105 @@ func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (en
 		return nil, err
 	}
 	return s, nil
+}
+
+// engines are those of a cloud: its own one, which is there from the start, and others,
+// each of which is opened when a template asks for it.
+type engines struct {
+	own engine.Name
+	all map[engine.Name]*lazyEngine
+}
+
+// lazyEngine is an engine that is opened when it is needed.
+type lazyEngine struct {
+	open func(context.Context) (engine.Engine, error)
+
+	mu     sync.Mutex // held while it is opened, too
+	engine engine.Engine
+	closed bool
+}
+
+func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir string) *engines {
+	e := &engines{own, map[engine.Name]*lazyEngine{}}
+	for name, open := range openers {
+		e.all[name] = &lazyEngine{open: func(ctx context.Context) (engine.Engine, error) { return open(ctx, c, dir) }}
+	}
+	return e
+}
+
+// get returns an engine, "" for the cloud's own one, and opens it if need be. If the
+// machine does not have it, that is said to the client, and it is tried again the next time.
+func (e *engines) get(ctx context.Context, name engine.Name) (engine.Engine, error) {
+	name = cmp.Or(name, e.own)
+	limited, cancel := context.WithTimeoutCause(ctx, openDeadline, fmt.Errorf("it did not start within %v", openDeadline))
+	defer cancel()
+	opened, err := e.open(limited, name)
+	if err != nil && !errors.Is(err, lifecycle.ErrClosed) && ctx.Err() == nil {
+		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: the engine %s: %v", name, err)}
+	}
+	return opened, err
+}
+
+// openDeadline bounds how long an engine takes to open that is not the cloud's own.
+const openDeadline = 30 * time.Second
+
+func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, error) {
+	l := e.all[name]
+	if l == nil {
+		return nil, fmt.Errorf("there is no engine %q", name)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, lifecycle.ErrClosed
+	}
+	if l.engine != nil {
+		select {
+		case <-l.engine.Done():
+		default:
+			return l.engine, nil
+		}
+		if name == e.own { // Cloud.Done tells whoever has the cloud
+			return l.engine, nil
+		}
+		_ = l.engine.Close() // it ended by itself, and its sandboxes with it
+		l.engine = nil
+	}
+	opened, err := l.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.engine = opened
+	return opened, nil
+}
+
+// close closes all engines. None is opened after that.
+func (e *engines) close() error {
+	var err error
+	for _, l := range e.all {
+		l.mu.Lock()
+		l.closed = true
+		if l.engine != nil {
+			err = errors.Join(err, l.engine.Close())
+		}
+		l.mu.Unlock()
+	}
+	return err
+}
+
+// buildTarget returns what builds with an engine depend on.
+func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Target, error) {
+	e, err := c.engines.get(ctx, name)
+	if err != nil {
+		return builds.Target{}, err
+	}
+	report := e.Report()
+	t := builds.Target{Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1}
+	switch {
+	case report.Engine != engine.Room:
+		t.Machine = string(report.Engine)
+	case report.Isolation != engine.Full:
+		t.Refusal = "its sandboxes have no root directory of their own, which isolation full gives them"
+	}
+	return t, nil
 }

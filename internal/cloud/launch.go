@@ -49,7 +49,12 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 
 // open starts a sandbox and makes its ports reachable.
 func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, error) {
-	config, err := json.Marshal(c.config(spec))
+	by, err := c.engines.get(ctx, spec.Template.Engine)
+	if err != nil {
+		return nil, err
+	}
+	report := by.Report()
+	config, err := json.Marshal(c.config(spec, report))
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +77,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 	if err != nil {
 		return nil, volumeError(err)
 	}
-	sandbox, err := c.engine.NewSandbox(ctx, engine.SandboxOptions{
+	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
 		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
@@ -185,23 +190,28 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-func (c *Cloud) config(spec lifecycle.Spec) guest.Config {
-	return guest.Config{
+// config returns what the envd of a sandbox is told. Only in a room does it see the Python
+// of this machine.
+func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
+	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
-		Envs: maps.Clone(spec.Envs), System: c.system(),
-		Python: interpreter(c.python), Path: searchPath(c.python),
+		Envs:        maps.Clone(spec.Envs),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
-		Proxy: c.needsProxy(spec.Egress), Offline: spec.Egress.DenyAll(),
+		Proxy: c.needsProxy(spec.Egress, by), Offline: spec.Egress.DenyAll(),
 		Authority: spec.Headers,
 	}
+	if by.Engine == engine.Room {
+		config.System, config.Python, config.Path = c.system(), interpreter(c.python), searchPath(c.python)
+	}
+	return config
 }
 
 // needsProxy reports whether programs are told of the proxy. They are where
 // there is no other egress path, where only another proxy can resolve outside
 // names, and where most traffic is denied: a proxy can explain that, a refused
 // connection cannot.
-func (c *Cloud) needsProxy(rules *network.Rules) bool {
-	return rules.DenyAll() || c.dialer.Proxy != nil || c.engine.Report().Egress != engine.EgressTransparent
+func (c *Cloud) needsProxy(rules *network.Rules, by engine.Report) bool {
+	return rules.DenyAll() || c.dialer.Proxy != nil || by.Egress != engine.EgressTransparent
 }
 
 // edgeError translates an error of the supervisor into one of package edge.

@@ -22,7 +22,7 @@ func TestState(t *testing.T) {
 	if status, text := do(t, first, "GET", "/sandboxes", ""); status != 200 {
 		t.Errorf("got %d %s, want the key to be accepted", status, text)
 	}
-	_, err := start(t.Context(), Options{State: state, Dir: t.TempDir()}, openRoom)
+	_, err := start(t.Context(), Options{State: state, Dir: t.TempDir()}, openers)
 	if inUse, ok := errors.AsType[*store.InUseError](err); !ok || inUse.PID != os.Getpid() {
 		t.Errorf("a second cloud: got %v, want it to be in use by process %d", err, os.Getpid())
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 )
 
 // createVolume makes a volume and returns its id.
@@ -87,9 +86,7 @@ func (r withoutVolumes) NewSandbox(ctx context.Context, o engine.SandboxOptions)
 func TestVolumesRefused(t *testing.T) {
 	t.Parallel()
 	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
-	c, err := start(t.Context(), Options{Dir: t.TempDir()}, func(context.Context, room.Options) (engine.Engine, error) {
-		return withoutVolumes{fake}, nil
-	})
+	c, err := start(t.Context(), Options{Dir: t.TempDir()}, map[engine.Name]opener{engine.Room: opens(withoutVolumes{fake})})
 	if err != nil {
 		t.Fatal(err)
 	}

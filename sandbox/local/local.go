@@ -39,6 +39,7 @@ type service interface {
 
 // Report describes what the machine provides.
 type Report struct {
+	Engine    Engine // the cloud's own
 	Isolation Isolation
 	UserIDs   int    // of a sandbox; 1 when root and user are the same id there
 	Python    string // path of the interpreter; empty if there is none

@@ -23,6 +23,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		State:        s.state,
 		SecretsKey:   os.Getenv(secrets.EnvKey),
 		Key:          string(s.key),
+		Engine:       engine.Name(s.engine),
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
@@ -46,7 +47,7 @@ func (l linux) trust() []string { return l.Trust().Env() }
 func (l linux) report() Report {
 	r, env := l.Report(), l.Python()
 	report := Report{
-		Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python, PythonNote: env.Note,
+		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python, PythonNote: env.Note,
 		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Pause: r.Pause,
 		StateNotes: l.StateNotes(),
 	}

@@ -19,6 +19,18 @@ const (
 	None       Isolation = "none"       // plain processes: only for trusted code
 )
 
+// Engine names what runs sandboxes.
+type Engine string
+
+// The engines. What each can do, and what not, is in [Report].Promises.
+const (
+	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default
+	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman
+)
+
+// Engines returns all of them, whether or not this machine has them.
+func Engines() []Engine { return []Engine{EngineRoom, EngineDocker} }
+
 var (
 	// ErrNoIsolation means that this machine cannot isolate sandboxes. The text
 	// of the error says what was tried and how to fix it.
@@ -34,6 +46,7 @@ var (
 type Option func(*settings)
 
 type settings struct {
+	engine       Engine
 	isolation    Isolation
 	binary       string
 	address      string
@@ -49,7 +62,14 @@ type settings struct {
 	logger       *slog.Logger
 }
 
-// WithIsolation asks for one kind of isolation and no other. The default is
+// WithEngine sets what runs sandboxes whose template does not say it: base,
+// code-interpreter-v1 and the templates that are built from them. The default is
+// [EngineRoom]. Templates of other engines are there all the same, such as base-docker, and
+// their engine is opened with the first sandbox. A template keeps the engine that it was
+// built with; so do snapshots and paused sandboxes.
+func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
+
+// WithIsolation asks for one kind of isolation of [EngineRoom] and no other. The default is
 // [Auto]. If [Restricted] is asked for, it starts even where sandboxes have this
 // program's user id and the kernel does not prevent them from killing its processes;
 // [Report].Notes then says so.

@@ -74,6 +74,9 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	if flag := limits.first(); flag != "" && w == remote {
 		return nil, Usagef(cmd, "%s is a limit of the local cloud and needs --local; on a service the template decides what a sandbox has, so choose another template", flag)
 	}
+	if limits.Engine() != "" && w == remote {
+		return nil, Usagef(cmd, "--engine says what runs the sandboxes of the local cloud and needs --local")
+	}
 	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w, limits) }, nil
 }
 
@@ -131,7 +134,7 @@ func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Co
 		options = append(options, record.Options()...)
 	case LocalEphemeral:
 		var err error
-		if cloud, err = local.Start(ctx, local.WithLogger(f.Logger()), local.WithResources(limits.Limits())); err != nil {
+		if cloud, err = local.Start(ctx, append(limits.Options(), local.WithLogger(f.Logger()))...); err != nil {
 			return nil, err
 		}
 		options = append(options, cloud.Options()...)
@@ -174,13 +177,17 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 	if flag := limits.first(); err == nil && flag != "" {
 		return record, fmt.Errorf("%s is a limit of all sandboxes of a local cloud, set when it starts: %w", flag, &localcloud.ConflictError{URL: record.URL})
 	}
+	if engine := limits.Engine(); err == nil && engine != "" && engine != record.Engine {
+		return record, fmt.Errorf("--engine %s is set when a local cloud starts, and this one has %s; with the template base-%s it has a sandbox of the other: %w",
+			engine, record.Engine, engine, &localcloud.ConflictError{URL: record.URL})
+	}
 	if !start || !errors.Is(err, localcloud.ErrNone) {
 		return record, err
 	}
 	if !f.Quiet() {
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
-	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle, Flags: limits.Arguments()})
+	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle, Engine: limits.Engine(), Flags: limits.Arguments()})
 	return record, err
 }
 

@@ -9,14 +9,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// ResourceFlags are the flags for what each sandbox of a local cloud may use. A
-// cloud has the same limits for all its sandboxes, so the flags are for commands
+// ResourceFlags are the flags for what each sandbox of a local cloud may use, and for what
+// runs it. A cloud has the same limits for all its sandboxes, so the flags are for commands
 // that start one; on a service the template decides.
 type ResourceFlags struct {
+	engine       Engine
 	memory, disk Size
 	cpus         Processors
 	pids         Count
-	all          []*pflag.Flag
+	all          []*pflag.Flag // of limits
 }
 
 // Add adds the flags to cmd.
@@ -30,9 +31,10 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
+	flags.Var(&r.engine, "engine", "what runs local sandboxes: room or docker (default room)")
 }
 
-// first returns the first of the flags that is set, or "".
+// first returns the first of the flags of limits that is set, or "".
 func (r *ResourceFlags) first() string {
 	for _, flag := range r.all {
 		if flag.Changed {
@@ -42,12 +44,16 @@ func (r *ResourceFlags) first() string {
 	return ""
 }
 
-// Limits returns the limits; the fields that no flag sets are zero.
-func (r *ResourceFlags) Limits() local.Resources {
-	return local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
+// Engine returns the engine; "" if the flag is not set.
+func (r *ResourceFlags) Engine() string { return string(r.engine) }
+
+// Options returns what starts a local cloud with the flags.
+func (r *ResourceFlags) Options() []local.Option {
+	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
+	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine))}
 }
 
-// Arguments returns the flags as they are set, for another e2bctl.
+// Arguments returns the flags of limits as they are set, for another e2bctl.
 func (r *ResourceFlags) Arguments() []string {
 	var arguments []string
 	for _, flag := range r.all {

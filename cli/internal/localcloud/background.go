@@ -42,6 +42,7 @@ type Settings struct {
 	Domain    string        // without port; "": the default, and any of one that runs
 	State     string        // absolute path; "": the default, and any of one that runs
 	Ephemeral bool          // without a state directory
+	Engine    string        // that runs sandboxes; "": the default, and any of one that runs
 	Idle      time.Duration // it ends this long after its last sandbox; 0: never
 	Flags     []string      // of local up besides; they do not change one that runs
 }
@@ -50,7 +51,8 @@ type Settings struct {
 func (s Settings) met(by Record) bool {
 	otherPort := s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port)))
 	otherState := s.State != "" && s.State != by.State || s.Ephemeral && by.State != ""
-	if otherPort || otherState || len(s.Flags) > 0 {
+	otherEngine := s.Engine != "" && s.Engine != by.Engine
+	if otherPort || otherState || otherEngine || len(s.Flags) > 0 {
 		return false
 	}
 	domain, _, _ := net.SplitHostPort(by.Domain)
@@ -101,6 +103,9 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 	}
 	if want.Ephemeral {
 		args = append(args, "--ephemeral")
+	}
+	if want.Engine != "" {
+		args = append(args, "--engine", want.Engine)
 	}
 	if want.Idle > 0 {
 		args = append(args, "--idle", want.Idle.String())

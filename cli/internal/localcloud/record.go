@@ -24,6 +24,7 @@ type Record struct {
 	Key       string   `json:"apiKey"`
 	Domain    string   `json:"domain"`             // with its port
 	State     string   `json:"stateDir,omitempty"` // the state directory; "": none
+	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 	// PythonNote is what the Python of its sandboxes lacks.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -78,16 +79,24 @@ type Options struct {
 	// Launch starts a sandbox that is the builder's alone. Its template's commands are not
 	// run.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
+	// Engine runs builds that neither ask for an engine nor are from a template of one.
+	Engine engine.Name
+	// Target returns what builds with an engine depend on; nil: on nothing. An error says
+	// why the engine is not there.
+	Target func(ctx context.Context, name engine.Name) (Target, error)
+	Limits string // of sandboxes, for the log
+	Path   string // PATH of processes
+	Cap    int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
+	Logger *slog.Logger
+}
+
+// Target is what builds with an engine depend on.
+type Target struct {
 	// Machine names what layers depend on besides the steps: those of another machine
 	// are not used.
 	Machine string
-	OneID   bool // sandboxes have only one user id
-	// Rootless: sandboxes have no root directory of their own, so nothing can be built.
-	Rootless bool
-	Limits   string // of sandboxes, for the log
-	Path     string // PATH of processes
-	Cap      int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
-	Logger   *slog.Logger
+	OneID   bool   // sandboxes have only one user id
+	Refusal string // why nothing can be built; "": it can
 }
 
 // Builder builds templates. It is safe for concurrent use. Close it before what it uses.
@@ -133,8 +142,8 @@ func (b *Builder) Uploads() *Uploads { return b.uploads }
 // Request makes a build that waits for its start. Those of the same template and tags that
 // wait for theirs are superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
-	if b.options.Rootless {
-		return templates.Template{}, templates.Build{}, fmt.Errorf("%w: building templates: its sandboxes have no root directory of their own, which isolation full gives them", errors.ErrUnsupported)
+	if _, err := b.target(context.Background(), cmp.Or(asked.Engine, b.options.Engine)); err != nil {
+		return templates.Template{}, templates.Build{}, err
 	}
 	b.mu.Lock()
 	busy := b.activeLocked() >= MaxActive
@@ -152,6 +161,18 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 		}
 	}
 	return t, build, nil
+}
+
+// target returns what builds with an engine depend on, or why there can be none.
+func (b *Builder) target(ctx context.Context, name engine.Name) (Target, error) {
+	if b.options.Target == nil {
+		return Target{}, nil
+	}
+	t, err := b.options.Target(ctx, name)
+	if err == nil && t.Refusal != "" {
+		err = fmt.Errorf("%w: building templates: %s", errors.ErrUnsupported, t.Refusal)
+	}
+	return t, err
 }
 
 func overlap(a, b []string) bool {
@@ -247,7 +268,7 @@ func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build
 	if build.CPUs > 0 || build.MemoryMB > 0 {
 		j.log.add(slog.LevelInfo, "", "Resources that are asked for are recorded; sandboxes of this local cloud have "+b.options.Limits)
 	}
-	r := &run{Builder: b, job: j, template: t, spec: spec}
+	r := &run{Builder: b, job: j, template: t, spec: spec, asked: build.Engine}
 	defer r.close()
 	err := r.wait(ctx)
 	if err == nil {

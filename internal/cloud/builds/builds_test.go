@@ -1,6 +1,7 @@
 package builds
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -164,7 +166,9 @@ func TestFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld()
-			s := w.serve(t, t.TempDir(), func(o *Options) { o.OneID = true })
+			s := w.serve(t, t.TempDir(), func(o *Options) {
+				o.Target = func(context.Context, engine.Name) (Target, error) { return Target{OneID: true}, nil }
+			})
 			id := s.request(t, "job")
 			if err := s.Start(id.template, id.build, tt.spec); err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -32,6 +33,8 @@ type run struct {
 	job      *job
 	template templates.Template
 	spec     Spec
+	asked    engine.Name // "": none
+	target   Target
 
 	step   string            // that runs now
 	key    string            // of what the steps so far led to
@@ -66,7 +69,7 @@ func (r *run) wait(ctx context.Context) error {
 
 func (r *run) all(ctx context.Context) error {
 	defer func() { <-r.turn }()
-	if err := r.base(); err != nil {
+	if err := r.base(ctx); err != nil {
 		return err
 	}
 	for i, step := range r.spec.Steps {
@@ -83,7 +86,7 @@ func (r *run) all(ctx context.Context) error {
 }
 
 // base begins with what the build is from.
-func (r *run) base() error {
+func (r *run) base(ctx context.Context) error {
 	r.force = r.spec.Force
 	from, reference := r.spec.FromImage, r.spec.FromTemplate
 	if name, ok := builtIn(from); ok {
@@ -94,11 +97,18 @@ func (r *run) base() error {
 	if err != nil {
 		return err
 	}
+	if build.Engine != "" && r.asked != "" && r.asked != build.Engine {
+		return fmt.Errorf("%s is of the engine %s, so a template from it cannot be of the engine %s", clip.Text(from, maxRepeated), build.Engine, r.asked)
+	}
+	build.Engine = cmp.Or(build.Engine, r.asked, r.options.Engine)
+	if r.target, err = r.Builder.target(ctx, build.Engine); err != nil {
+		return err
+	}
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
 	r.state = build.Content
-	r.key = key("base", build.ID, r.options.Machine)
+	r.key = key("base", build.ID, r.target.Machine)
 	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
 	if t.BuiltIn {
 		r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("%s is the built-in template %s of this local cloud: sandboxes see the programs of this machine", clip.Text(from, maxRepeated), t.Name))
@@ -164,7 +174,7 @@ func (r *run) cached() (templates.Content, bool) {
 		return templates.Content{}, false
 	}
 	base.Release()
-	s.Start, s.Ready = r.state.Start, r.state.Ready
+	s.Start, s.Ready, s.Engine = r.state.Start, r.state.Ready, r.state.Engine
 	return s, true
 }
 
@@ -224,7 +234,7 @@ func (r *run) sandbox(ctx context.Context) (*sandbox, error) {
 	}
 	token := rand.Text()
 	spec := lifecycle.Spec{
-		ID: "i" + strings.ToLower(rand.Text())[:20], Template: lifecycle.Template{ID: r.template.ID, Alias: r.template.Name},
+		ID: "i" + strings.ToLower(rand.Text())[:20], Template: lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: r.state.Engine, Image: r.state.Image},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
 	base, err := r.options.Layers.Use(r.state.Layers...)

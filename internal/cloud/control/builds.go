@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -30,6 +32,7 @@ func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 		MinFreeDiskMb *int32   `json:"minFreeDiskMb"`
 		Alias         string   `json:"alias"` // what older clients call the name
 		TeamID        string   `json:"teamID"`
+		Engine        string   `json:"engine"` // which the service does not know
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -48,8 +51,10 @@ func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 		return invalid("memoryMB must be at least %d", minMemoryMB)
 	case q.MinFreeDiskMb != nil && *q.MinFreeDiskMb < 0:
 		return invalid("minFreeDiskMb must not be negative")
+	case q.Engine != "" && !slices.Contains(engine.Names, engine.Name(q.Engine)):
+		return invalid("engine must be one of %v, not %q", engine.Names, bounded(q.Engine))
 	}
-	var asked templates.Build
+	asked := templates.Build{Content: templates.Content{Engine: engine.Name(q.Engine)}}
 	if q.CPUCount != nil {
 		asked.CPUs = int(*q.CPUCount)
 	}

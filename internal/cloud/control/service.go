@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -40,6 +41,7 @@ type Options struct {
 	Domain      string // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
 	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources
+	Engine      engine.Name // runs sandboxes whose template names none
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
 	Builds      *builds.Builder // of Templates

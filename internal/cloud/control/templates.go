@@ -11,10 +11,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// findTemplate resolves what a client calls a template.
+// findTemplate resolves what a client calls a template. Its engine is the sandbox's for ever,
+// also if a later cloud has another one of its own.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
-	return lifecycle.Template{ID: t.ID, Alias: t.Name, User: build.User, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready, Engine: build.Engine, Image: build.Image}, build, err
+	return lifecycle.Template{
+		ID: t.ID, Alias: t.Name, User: build.User, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready,
+		Engine: cmp.Or(build.Engine, s.options.Engine), Image: build.Image,
+	}, build, err
 }
 
 func (s *Service) alias(w http.ResponseWriter, r *http.Request) error {

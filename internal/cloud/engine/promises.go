@@ -11,6 +11,9 @@ const (
 	Docker Name = "docker"
 )
 
+// Names has all of them.
+var Names = []Name{Room, Docker}
+
 // Feature is what an engine may or may not do for its sandboxes.
 type Feature string
 

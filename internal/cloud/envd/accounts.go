@@ -4,12 +4,16 @@ package envd
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 const (
@@ -17,27 +21,109 @@ const (
 	groupFile  = "/etc/group"
 )
 
+// ErrNoID is the error of an account with an id that the sandbox does not have.
+var ErrNoID = errors.New("the sandbox does not have such an id")
+
 // account returns one that was added to the sandbox, as packages and builds of templates
-// do; nil if there is none of that name. It is looked for each time: nobody tells when it
-// changes.
-func account(name, passwd, group string) *User {
+// do, or that its image has; nil if there is none of that name. It is looked for each time:
+// nobody tells when it changes.
+func account(name, passwd, group string) *User { return accountWith(0, name, passwd, group) }
+
+// accountWith returns the account with this text in a field of its line.
+func accountWith(field int, text, passwd, group string) *User {
 	var user *User
 	eachLine(passwd, func(fields []string) bool {
-		if len(fields) < 7 || fields[0] != name {
+		if len(fields) < 7 || fields[field] != text {
 			return true
 		}
 		uid, ok := id(fields[2])
 		gid, valid := id(fields[3])
 		if ok && valid && filepath.IsAbs(fields[5]) {
-			user = &User{Name: name, UID: uid, GID: gid, Home: filepath.Clean(fields[5]), Shell: fields[6]}
+			user = &User{Name: fields[0], UID: uid, GID: gid, Home: filepath.Clean(fields[5]), Shell: fields[6]}
 		}
 		return false
 	})
 	if user == nil {
 		return nil
 	}
-	user.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: groupsOf(name, user.GID, group)}
+	user.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: groupsOf(user.Name, user.GID, group)}
 	return user
+}
+
+// AsInFiles returns one of the users of a sandbox with what the sandbox's own files say
+// about it: an image may have accounts of these names.
+func AsInFiles(user User) User {
+	found := account(user.Name, passwdFile, groupFile)
+	if found == nil {
+		return user
+	}
+	if user.Credential == nil { // it keeps the id of envd
+		found.UID, found.GID, found.Credential = user.UID, user.GID, nil
+	}
+	return *found
+}
+
+// find returns the account that a request or an image names: by its name or its id, and
+// after a colon the name or the id of the group that it is to have; nil if there is none.
+func (u *users) find(name string) *User {
+	who, group, grouped := strings.Cut(name, ":")
+	user := account(who, u.passwd.file, u.group.file)
+	if i := u.index(who); i >= 0 {
+		user = &u.list[i]
+	}
+	if uid, ok := id(who); ok && user == nil {
+		if user = accountWith(2, who, u.passwd.file, u.group.file); user == nil {
+			user = &User{Name: who, UID: uid, Home: "/", Shell: guest.PlainShell, Credential: &syscall.Credential{Uid: uid, Groups: []uint32{0}}}
+		}
+	}
+	if user == nil || !grouped {
+		return user
+	}
+	gid, ok := groupID(group, u.group.file)
+	if !ok {
+		return nil
+	}
+	with := *user
+	with.GID, with.Credential = gid, &syscall.Credential{Uid: user.UID, Gid: gid, Groups: []uint32{gid}}
+	return &with
+}
+
+// index returns which of the sandbox's own users has this name, or this id; -1 for none.
+func (u *users) index(who string) int {
+	return slices.IndexFunc(u.list, func(user User) bool {
+		return user.Name == who || strconv.FormatUint(uint64(user.UID), 10) == who
+	})
+}
+
+// usable returns an account, unless the sandbox does not have its ids.
+func (u *users) usable(user *User) (*User, error) {
+	root := &u.list[0]
+	if slices.ContainsFunc(u.list, func(user User) bool { return user.Credential != nil }) {
+		if max(user.UID, user.GID) < guest.IDs {
+			return user, nil
+		}
+		return nil, fmt.Errorf("user: %s is %d:%d: %w: its ids are less than %d", bounded(user.Name), user.UID, user.GID, ErrNoID, guest.IDs)
+	}
+	if user.UID == root.UID && user.GID == root.GID {
+		own := *user
+		own.Credential = nil
+		return &own, nil
+	}
+	return nil, fmt.Errorf("user: %s is %d:%d: %w: on this machine it has a single one, for root and user; start the local cloud as root", bounded(user.Name), user.UID, user.GID, ErrNoID)
+}
+
+// groupID returns the id of a group that is named, or the id that its name is.
+func groupID(name, file string) (gid uint32, found bool) {
+	eachLine(file, func(fields []string) bool {
+		if len(fields) >= 3 && fields[0] == name {
+			gid, found = id(fields[2])
+		}
+		return !found
+	})
+	if !found {
+		gid, found = id(name)
+	}
+	return gid, found
 }
 
 // maxGroups bounds the groups of an account.

@@ -42,19 +42,26 @@ func (s *Server) requireToken(next http.Handler) http.Handler {
 type userKey struct{}
 
 // resolveUser puts the user named in a Basic header into the context and ignores
-// the password. An unknown user name is refused on every route, before routing.
+// the password, unless it is what is left of a user with a group, such as 1000:1000. An
+// unknown user name is refused on every route, before routing.
 func (s *Server) resolveUser(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name, _, ok := r.BasicAuth()
+		name, password, ok := r.BasicAuth()
 		if !ok {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if group, cut := strings.CutSuffix(password, ":"); cut {
+			name += ":" + group
+		}
 		user, err := s.users.named(name)
 		if err != nil {
-			_ = writer.Write(w, r, connect.NewError(connect.CodeUnauthenticated,
-				fmt.Errorf("invalid username: '%s'", bounded(name))))
+			refusal := fmt.Errorf("invalid username: '%s'", bounded(name))
+			if errors.Is(err, ErrNoID) {
+				refusal = fmt.Errorf("%w: %w", refusal, err)
+			}
+			_ = writer.Write(w, r, connect.NewError(connect.CodeUnauthenticated, refusal))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), userKey{}, user)))

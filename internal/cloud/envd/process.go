@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
@@ -141,7 +142,11 @@ const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit
 // runs unexecutable: the client sees a process that failed, not a call that failed.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name := l.config.GetCmd()
-	if path := l.lookPath(name); path != "" {
+	path := l.lookPath(name)
+	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have a plain shell only, which has the same flags
+		name, path = filepath.Base(guest.PlainShell), guest.PlainShell
+	}
+	if path != "" {
 		group, err := child.StartGroup(l.command(files, path, append([]string{name}, l.config.GetArgs()...)))
 		if err == nil {
 			return group, nil
@@ -150,11 +155,23 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 			return nil, l.startError(err)
 		}
 	}
-	group, err := child.StartGroup(l.command(files, "/bin/sh", append([]string{"sh", "-c", unexecutable, "sh", name}, l.config.GetArgs()...)))
+	group, err := child.StartGroup(l.command(files, guest.PlainShell, append([]string{"sh", "-c", unexecutable, "sh", name}, l.config.GetArgs()...)))
+	if err != nil && isMissing(statError(guest.PlainShell)) {
+		err = errNoShell
+	}
 	if err != nil {
 		return nil, l.startError(err)
 	}
 	return group, nil
+}
+
+// errNoShell is the error of a command in a sandbox of an image that has no shell.
+var errNoShell = errors.New("there is no such program, and its image has neither " + guest.LoginShell + " nor " + guest.PlainShell +
+	", which command lines need: start a program of the image by its path and arguments, or make the image with a shell")
+
+func statError(path string) error {
+	_, err := os.Stat(path)
+	return err
 }
 
 func (l *launch) startError(err error) error {

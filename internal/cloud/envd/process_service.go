@@ -115,6 +115,8 @@ func startFailure(err error) error {
 	case errors.Is(err, errTooManyProcesses), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM),
 		errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
 		code = connect.CodeResourceExhausted
+	case errors.Is(err, errNoShell):
+		code = connect.CodeFailedPrecondition
 	case errors.Is(err, fs.ErrPermission):
 		code = connect.CodePermissionDenied
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.E2BIG):

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,10 +47,8 @@ func (u *users) named(name string) (*User, error) {
 			return &u.list[i], nil
 		}
 	}
-	if slices.ContainsFunc(u.list, func(user User) bool { return user.Credential != nil }) { // otherwise there is only one id
-		if user := account(name, u.passwd.file, u.group.file); user != nil {
-			return user, nil
-		}
+	if user := u.find(name); user != nil {
+		return u.usable(user)
 	}
 	return nil, fmt.Errorf("user: unknown user %s", bounded(name))
 }

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
@@ -150,6 +152,7 @@ func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	if err := json.Unmarshal(entry.Value, &s); err != nil {
 		return nil, false, err
 	}
+	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // the only one when engines were not stored
 	sb := newSandbox(s.Request, entry.ID, r.store.Seed())
 	sb.State, sb.StartedAt, sb.EndAt = Paused, s.StartedAt, s.PausedAt
 	switch {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var base = lifecycle.Template{ID: "localbasetemplate000", Alias: "base"}
+var base = lifecycle.Template{ID: "localbasetemplate000", Alias: "base", Engine: engine.Room}
 
 func everything(*lifecycle.Sandbox) bool { return true }
 

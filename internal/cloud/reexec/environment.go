@@ -2,11 +2,13 @@ package reexec
 
 import (
 	"errors"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
@@ -66,11 +68,20 @@ func mark(c *guest.Config, root, run string) error {
 		return err
 	}
 	return errors.Join(
-		os.WriteFile(filepath.Join(root, ".e2b"), []byte("ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n"), 0o644),
+		unlessClosed(os.WriteFile(filepath.Join(root, ".e2b"), []byte("ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n"), 0o644)),
 		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX"), []byte("true"), 0o644),
 		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX_ID"), []byte(c.SandboxID), 0o644),
 		os.WriteFile(filepath.Join(run, ".E2B_TEMPLATE_ID"), []byte(c.TemplateID), 0o644),
 	)
+}
+
+// unlessClosed is the error of a file that a container's user, or a root directory that is
+// read-only, does not let envd write: there, programs have the other marks.
+func unlessClosed(err error) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		return nil
+	}
+	return err
 }
 
 // markKernel writes the file in which clients of the stateful template, the

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
@@ -70,7 +72,9 @@ func Open(o Options) *Registry {
 		r.templates[t.ID] = &t
 	}
 	for _, t := range builtIn() { // after the others, so that none of them can take its place
-		r.templates[t.ID] = &t
+		if !t.variant() || r.templateLocked(Reference{Name: t.Name}) == nil { // one of an older version may have the name
+			r.templates[t.ID] = &t
+		}
 	}
 	if !complete {
 		o.Layers.Keep()
@@ -103,9 +107,11 @@ func load(entry store.Record) (Template, error) {
 		return Template{}, fmt.Errorf("its name is %q", t.Name)
 	}
 	for i := range t.Builds {
-		if b := &t.Builds[i]; b.Status == "" { // of version 1
+		b := &t.Builds[i]
+		if b.Status == "" { // of version 1
 			b.Status, b.FinishedAt = Ready, b.CreatedAt
 		}
+		b.Engine = cmp.Or(b.Engine, engine.Room) // the only one when engines were not stored
 	}
 	for tag := range t.Tags {
 		if b, ok := t.Tagged(tag); !ok || b.Status != Ready {
@@ -187,13 +193,15 @@ func (r *Registry) templateLocked(ref Reference) *Template {
 	return nil
 }
 
-// All returns all templates, newest first.
+// All returns all templates, newest first, without the built-in ones of single engines.
 func (r *Registry) All() []Template {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]Template, 0, len(r.templates))
 	for _, t := range r.templates {
-		all = append(all, *t)
+		if !t.variant() {
+			all = append(all, *t)
+		}
 	}
 	slices.SortFunc(all, func(a, b Template) int {
 		if order := b.CreatedAt.Compare(a.CreatedAt); order != 0 {

@@ -49,7 +49,7 @@ type Build struct {
 // Content is what sandboxes have of a build that is ready.
 type Content struct {
 	Layers []string          // ids of the layers that they begin with, lowest first
-	Engine engine.Name       // that runs them; "": that of the server
+	Engine engine.Name       // that runs them; "", only of built-in templates: that of the server
 	Image  *engine.Image     // they are made from a container image, which Layers has; nil: they see the programs of the engine
 	Envs   map[string]string // unless they are given others
 	// User and Workdir are who processes run as and where, unless they are asked for
@@ -193,18 +193,32 @@ func (t *Template) layers() []string {
 }
 
 // builtIn are the templates that every service has. They differ only in name: both
-// include the interpreter.
+// include the interpreter. Each is there for every engine, too, as base-docker.
 func builtIn() []Template {
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, after a restart, too
-	made := func(id, name, build string) Template {
+	made := func(id, name string, build int, by engine.Name) Template {
 		t := Template{ID: id, Name: name, BuiltIn: true, Public: true, CreatedAt: now}
-		return t.with(Build{ID: build, CreatedAt: now, Status: Ready, FinishedAt: now}, []string{DefaultTag}, now)
+		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by}}
+		return t.with(first, []string{DefaultTag}, now)
 	}
-	return []Template{
-		made("localbasetemplate000", "base", "00000000-0000-4000-8000-000000000001"),
-		made("localcodeinterpreter", "code-interpreter-v1", "00000000-0000-4000-8000-000000000002"),
+	all := []Template{
+		made("localbasetemplate000", "base", 1, ""),
+		made("localcodeinterpreter", "code-interpreter-v1", 2, ""),
 	}
+	for i, name := range engine.Names {
+		id := func(prefix string) string {
+			return prefix + string(name) + strings.Repeat("0", idLength-len(prefix)-len(name))
+		}
+		all = append(all,
+			made(id("localbase"), "base-"+string(name), 3+2*i, name),
+			made(id("localcode"), "code-interpreter-v1-"+string(name), 4+2*i, name))
+	}
+	return all
 }
+
+// variant reports whether it is a built-in template of one engine, which is found by its
+// name and not listed: whether this machine has the engine is not known before it is used.
+func (t *Template) variant() bool { return t.BuiltIn && t.Latest().Engine != "" }
 
 const idLength = 20
 

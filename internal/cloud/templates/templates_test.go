@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
@@ -53,7 +54,7 @@ func (s *server) snapshot(t *testing.T, name string) templates.Template {
 		parsed := templates.ParseReference(name)
 		ref = &parsed
 	}
-	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Content: templates.Content{Layers: []string{layer}}})
+	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Content: templates.Content{Layers: []string{layer}, Engine: engine.Room}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,9 @@ its running sandboxes end with it; those that pause when their time is over (aut
 are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --ephemeral nothing outlives it, and its key is a fresh one.
 
---memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl doctor says
-whether this machine can enforce them. With --volume-size each new volume is a file
+--engine says what runs its sandboxes unless their template does: room, the default,
+or docker. --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl
+doctor says whether this machine can enforce them. With --volume-size each new volume is a file
 system of that size, which takes root, loop devices and mkfs.ext4.
 
 With --background it is left running; where one runs already, its variables are
@@ -115,16 +116,15 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
-		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()),
-		local.WithVolumeSize(int64(opts.VolumeSize)))
+	cloud, err := local.Start(ctx, append(opts.Resources.Options(), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)))...)
 	if err != nil {
 		return localcloud.Conflict(err)
 	}
 	defer cmdutil.Closing(cloud, &err)
 	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Env: cloud.Env()}
 	report := cloud.Report()
-	record.Isolation, record.PythonNote, record.StateNotes = string(report.Isolation), report.PythonNote, report.StateNotes
+	record.Engine, record.Isolation, record.PythonNote, record.StateNotes = string(report.Engine), string(report.Isolation), report.PythonNote, report.StateNotes
 	if err := place.Publish(record); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, State: opts.State, Ephemeral: opts.Ephemeral, Idle: time.Duration(opts.Idle), Flags: opts.flags()})
+	record, found, err := place.Background(ctx, localcloud.Settings{Port: opts.Port, Domain: opts.Domain, State: opts.State, Ephemeral: opts.Ephemeral, Engine: opts.Resources.Engine(), Idle: time.Duration(opts.Idle), Flags: opts.flags()})
 	if err != nil {
 		return err
 	}

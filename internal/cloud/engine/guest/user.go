@@ -4,6 +4,9 @@ package guest
 
 import "syscall"
 
+// IDs is how many ids a sandbox has, unless it has only one.
+const IDs = 1 << 16
+
 // User is an account inside a sandbox.
 type User struct {
 	Name        string

@@ -35,6 +35,11 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
+	if o.Image != nil {
+		if err := r.haveImages(o); err != nil {
+			return nil, err
+		}
+	}
 	if len(o.Config) > guest.MaxConfig {
 		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
 	}
@@ -65,7 +70,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 			return nil, err
 		}
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Volumes: o.Volumes, Authority: o.Authority})
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Image: o.Image, Volumes: o.Volumes, Authority: o.Authority})
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +190,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	s.envd = envd
 	var mounter *os.File
-	if s.purpose == forPool && s.room.ranged() {
+	if s.purpose == forPool && s.room.ranged() || s.options.Image != nil {
 		if s.mounter, mounter, err = wire.Pair(wire.MaxEnvdMessage); err != nil {
 			fd3.Close()
 			s.gone()
@@ -259,6 +264,20 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	if err := s.envd.AwaitHello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
+	}
+	if s.options.Image != nil {
+		return s.enterRoot(ctx)
+	}
+	return nil
+}
+
+// enterRoot makes the process beside the second stage enter the root of the image.
+func (s *Sandbox) enterRoot(ctx context.Context) error {
+	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, wire.EnterSpec{Authority: s.options.Authority}); err != nil {
+		return s.explain(ctx, "hand over the root", err)
+	}
+	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "enter the root of the image", err)
 	}
 	return nil
 }
@@ -353,13 +372,15 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 // files that it is built of, which the caller must close after an error as well.
 func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err error) {
 	ranged := s.room.ranged()
+	trees, links := s.ofHost()
 	spec = wire.InitSpec{
 		Ranged:     ranged,
 		Root:       s.root,
 		Path:       s.room.options.Path,
-		Trees:      s.room.trees,
-		Mounted:    make([]bool, len(s.room.trees)),
-		Links:      s.room.links,
+		Trees:      trees,
+		Mounted:    make([]bool, len(trees)),
+		Links:      links,
+		Image:      s.options.Image != nil,
 		Disk:       s.limits.DiskBytes,
 		Memory:     s.limits.MemoryBytes,
 		Processors: s.cpus,
@@ -369,7 +390,7 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 		Counters: s.room.counted.InSandbox(),
 	}
 	if ranged {
-		if mounts, err = s.mapTrees(pid); err != nil {
+		if mounts, err = s.mapTrees(pid, trees); err != nil {
 			return spec, mounts, err
 		}
 		for i := range mounts {
@@ -394,7 +415,7 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 			mounts = append(mounts, devices)
 		}
 	}
-	if ranged && s.purpose != forProbe {
+	if ranged && s.purpose != forProbe && len(trees) > 0 {
 		list, err := memoryFile(s.room.private.list)
 		if err != nil {
 			return spec, mounts, err

@@ -17,13 +17,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mapTrees makes a mount of each tree for the sandbox whose first process is pid.
+// mapTrees makes a mount of each of the trees for the sandbox whose first process is pid.
 // The server makes the mounts because a tree may lie where only the server may go.
 // In the system's trees, root and all other ids of the host are the same ids of the
 // sandbox. In the requested trees, such as the Python environment, what belongs to
 // the host's root belongs to user inside, so that both of the sandbox's users may
 // change it.
-func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
+func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
 	defer func() {
 		if err != nil {
 			wire.CloseAll(trees)
@@ -35,7 +38,7 @@ func (s *Sandbox) mapTrees(pid int) (trees []*os.File, err error) {
 		return nil, err
 	}
 	defer system.Close()
-	for i, path := range s.room.trees {
+	for i, path := range paths {
 		mapping := system
 		if i >= s.room.system {
 			if mapping, err = s.room.mappings.owned(s.room.binary, s.slot); err != nil {

@@ -209,6 +209,9 @@ func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, 
 		return nil, nil, err
 	}
 	for i, m := range manifests {
+		if s.options.Image != nil && len(m.Trees) > 1 {
+			return nil, nil, fmt.Errorf("layer %s: it was made in a sandbox that is not of an image: it has changes of %s of this machine", s.options.Layers[i], m.Trees[1])
+		}
 		layers = append(layers, wire.Layer{Dir: filepath.Join(s.options.Layers[i], layer.Trees), Trees: m.Trees})
 	}
 	if !s.room.ranged() {

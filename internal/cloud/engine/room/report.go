@@ -20,6 +20,7 @@ func (r *Room) Report() engine.Report {
 
 func (r *Room) fillReport(notes, hidden []string) {
 	r.report = engine.Report{
+		Engine:    engine.Room,
 		Isolation: r.level,
 		IDs:       1,
 		Memory:    r.groups.How("memory"),

@@ -71,7 +71,8 @@ func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
 
 // runSaver starts the process that writes the files, and waits for it.
 func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
-	spec := wire.SaveSpec{Layout: s.savedLayout(), Layered: len(s.options.Layers) > 0, Trees: slices.Concat(s.room.trees, s.lost)}
+	trees, _ := s.ofHost()
+	spec := wire.SaveSpec{Layout: s.savedLayout(), Layered: len(s.options.Layers) > 0, Trees: slices.Concat(trees, s.lost)}
 	var namespaces uintptr = syscall.CLONE_NEWUSER
 	from := s.files
 	if s.root != nil {

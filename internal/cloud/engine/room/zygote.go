@@ -215,6 +215,9 @@ func (s *Sandbox) giveKernel(id uint64) error {
 }
 
 func (s *Sandbox) orderKernel() (_ *os.File, err error) {
+	if s.options.Image != nil {
+		return nil, errNoZygote // this machine's Python is not in the image
+	}
 	if !s.kernels.take(time.Now()) {
 		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // Argv0 is the name under which the binary is re-executed, and SecondStage the
@@ -37,9 +39,10 @@ type Stage int
 
 // The stages. Without any, this process was not re-executed.
 const (
-	None   Stage = iota
-	First        // it takes every role but that of an envd
-	Second       // it becomes the envd of a sandbox
+	None      Stage = iota
+	First           // it takes every role but that of an envd
+	Second          // it becomes the envd of a sandbox
+	Contained       // it becomes the envd of a container, as its first process: see package tunnel
 )
 
 var (
@@ -51,15 +54,17 @@ var (
 func Said() (Stage, error) { return stage, sent }
 
 func init() {
-	if stage = stageOf(os.Args); stage != None {
+	if stage = stageOf(os.Args); stage == First || stage == Second {
 		_, sent = syscall.Write(ControlFD, []byte(`{"kind":"hello","protocol":`+strconv.Itoa(Version)+`}`))
 	}
 }
 
 // stageOf returns None unless the name is ours and the descriptor of the control
-// socket is a SOCK_SEQPACKET Unix socket.
+// socket is a SOCK_SEQPACKET Unix socket, or this is the first process of a container.
 func stageOf(args []string) Stage {
 	switch {
+	case len(args) == 2 && args[0] == guest.Program && args[1] == guest.ProgramArgument && os.Getpid() == 1:
+		return Contained
 	case len(args) == 0 || args[0] != Argv0 || !isControl(ControlFD):
 		return None
 	case len(args) > 1 && args[1] == SecondStage:

@@ -20,7 +20,8 @@ type built struct {
 	lost     []string        // trees that only the layers and saved files have
 }
 
-// build makes the file system of a sandbox and moves this process into it.
+// build makes the file system of a sandbox and moves this process into it, unless it is
+// that of an image.
 // Everything that can be written to is on one tmpfs, whose size is the disk limit:
 //
 //	root/     becomes /
@@ -29,6 +30,7 @@ type built struct {
 //	layers/N  the Nth layer from below, read-only
 //	upper/N   what the sandbox changes in the tree, or with layers in root
 //	work/N    what overlayfs needs beside
+//	own/      /dev and /sys of a sandbox of an image
 //	meminfo   the text of /proc/meminfo
 //	cpuinfo   that of /proc/cpuinfo
 //
@@ -64,18 +66,26 @@ func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
 		return nil, err
 	}
 	b, err := construct(spec, p, files)
-	if err != nil {
-		return nil, err
+	if err != nil || spec.Image {
+		return b, err
+	}
+	return b, finish(spec.Authority, spec.Trees)
+}
+
+// finish enters the root that construct made.
+func finish(authority []byte, trees []string) error {
+	if err := enter(); err != nil {
+		return err
 	}
 	if err := leaveOldRoot(); err != nil {
-		return nil, err
+		return err
 	}
-	if len(spec.Authority) > 0 {
-		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
-			return nil, fmt.Errorf("show the certificate authority: %w", err)
+	if len(authority) > 0 {
+		if err := showAuthority(authority, trees); err != nil {
+			return fmt.Errorf("show the certificate authority: %w", err)
 		}
 	}
-	return b, nil
+	return nil
 }
 
 // parts are what a file system is built of. None of them is attached anywhere.
@@ -124,8 +134,7 @@ func (p *parts) close() {
 	}
 }
 
-// construct makes the file system in the working directory, which files is open for, and
-// moves this process into it. The old root is still mounted above it.
+// construct makes the file system in the working directory, which files is open for.
 func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
 	b = &built{files: files, restored: make(map[string]bool)}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
@@ -170,7 +179,7 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 	if err := mountVolumes(spec.Volumes, p.volumes); err != nil {
 		return nil, err
 	}
-	return b, enter()
+	return b, nil
 }
 
 // makeRoot makes a mount of root with what the sandbox begins with there.
@@ -187,7 +196,13 @@ func (b *built) makeRoot(spec *wire.InitSpec, p *parts) error {
 		if err := b.mountRoot(spec); err != nil {
 			return fmt.Errorf("show the layers: %w", err)
 		}
-		return b.mendSkeleton(spec)
+		if err := b.mendSkeleton(spec); err != nil || !spec.Image {
+			return err
+		}
+		if err := b.mendImage(spec.Ranged); err != nil {
+			return fmt.Errorf("add to the image: %w", err)
+		}
+		return nil
 	}
 	if err := unix.Mount("root", "root", "", unix.MS_BIND, ""); err != nil { // pivot_root requires a mount
 		return fmt.Errorf("bind the root: %w", err)

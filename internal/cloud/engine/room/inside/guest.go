@@ -82,20 +82,9 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
-	g := &Guest{
-		Config:    config,
-		Users:     users(spec),
-		Root:      "/",
-		Temp:      "/tmp",
-		Run:       runDirectory,
-		inside:    spec.Root == nil,
-		Egress:    spec.Egress && spec.Root == nil,
-		Log:       newLog(),
-		control:   c,
-		streams:   make(chan struct{}, wire.MaxStreams),
-		listeners: make(map[uint16]*guestListener),
-		pending:   make(map[uint64]chan answer),
-	}
+	g := newGuest(c)
+	g.Config, g.Users, g.Root, g.Temp, g.Run = config, users(spec), "/", "/tmp", runDirectory
+	g.inside, g.Egress = spec.Root == nil, spec.Egress && spec.Root == nil
 	if spec.Root == nil {
 		if err := writeNames(spec.Hostname); err != nil {
 			return err
@@ -123,6 +112,16 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 		time.AfterFunc(time.Second, func() { unix.Exit(1) })
 	}()
 	return serve(ctx, g)
+}
+
+func newGuest(c *wire.Conn) *Guest {
+	return &Guest{
+		Log:       newLog(),
+		control:   c,
+		streams:   make(chan struct{}, wire.MaxStreams),
+		listeners: make(map[uint16]*guestListener),
+		pending:   make(map[uint64]chan answer),
+	}
 }
 
 func users(spec wire.EnvdSpec) []guest.User {

@@ -61,6 +61,11 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 			return fmt.Errorf("start the mounter: %w", err)
 		}
 	}
+	if spec.Image { // the mounter enters the root for both, and takes along who is at the old one
+		if err := os.Chdir("/"); err != nil {
+			return err
+		}
+	}
 	// The process may have joined a group after the clone: make that group the root
 	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {

@@ -45,6 +45,9 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	}
 	unix.Umask(0) // modes are used as written
 	b, err := rebuild(&spec, mounts[0], mounts[1:])
+	if err == nil {
+		err = enter()
+	}
 	if err != nil {
 		return err
 	}
@@ -52,6 +55,33 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	return leaveOldRoot() // while envd starts
+}
+
+// runEnterer moves all processes of the sandbox into the root that the first stage made, and
+// left. None of the sandbox's code has run yet.
+func runEnterer(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
+	if err := restrictEnvd(); err != nil {
+		return err
+	}
+	var spec wire.EnterSpec
+	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if len(files) > 0 {
+		return fmt.Errorf("%w: %d files to enter a root with", wire.ErrProtocol, len(files))
+	}
+	unix.Umask(0) // modes are used as written
+	stage, err := stagingDirectory()
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir(stage); err != nil {
+		return err
+	}
+	if err := finish(spec.Authority, nil); err != nil {
+		return err
+	}
+	return c.Send(wire.Message{Kind: wire.KindReady})
 }
 
 func rebuild(spec *wire.InitSpec, before *os.File, mounts []*os.File) (*built, error) {

@@ -22,10 +22,11 @@ var envd *wire.Conn
 // init turns this process into what the local cloud started it as, if package hello
 // says that it did. Those that do not serve an envd never leave this
 // function: this package imports only what they need, so that it is initialised
-// before what serves an envd is. The second stage waits for its role in [Serve].
+// before what serves an envd is. The second stage waits for its role in [Serve], and so
+// does the first process of a container.
 func init() {
 	stage, sent := hello.Said()
-	if stage == hello.None {
+	if stage == hello.None || stage == hello.Contained {
 		return
 	}
 	c, err := connect(stage, sent)
@@ -43,6 +44,7 @@ func init() {
 			wire.RoleZygote:  func(m wire.Message, files []*os.File) error { return runZygote(c, m.Spec, files) },
 			wire.RoleSaver:   func(m wire.Message, files []*os.File) error { return runSaver(c, m.Spec, files) },
 			wire.RoleMounter: func(m wire.Message, files []*os.File) error { return runMounter(c, m.Spec, files) },
+			wire.RoleEnterer: func(m wire.Message, files []*os.File) error { return runEnterer(c, m.Spec, files) },
 			wire.RoleLayers:  func(m wire.Message, files []*os.File) error { return runLayers(c, m.Spec, files) },
 		})
 	}
@@ -55,6 +57,9 @@ func init() {
 // serve has the sandbox to itself until it returns or the server ends; when it
 // returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
 func Serve(serve func(context.Context, *Guest) error) {
+	if stage, _ := hello.Said(); stage == hello.Contained {
+		exit(runContained(context.Background(), serve))
+	}
 	c := envd
 	if c == nil {
 		return

@@ -214,7 +214,13 @@ func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error 
 	}
 	to, err := renameAway(unix.AT_FDCWD, path)
 	if err != nil {
-		return err
+		// What an overlay can neither rename nor copy, as a device or a directory of a
+		// layer, is still in that layer.
+		if removed := os.RemoveAll(path); removed != nil {
+			return errors.Join(err, removed)
+		}
+		b.notes = append(b.notes, fmt.Sprintf("%s was in the way, and is not shown", strings.TrimPrefix(path, "root")))
+		return nil
 	}
 	b.notes = append(b.notes, fmt.Sprintf("%s is now %s", strings.TrimPrefix(path, "root"), strings.TrimPrefix(to, "root")))
 	return nil

@@ -112,6 +112,9 @@ func (b *built) mountRoot(spec *wire.InitSpec) error {
 			return err
 		}
 	}
+	if spec.Image {
+		return mountImage(lower)
+	}
 	if err := makeMissing(rootUpper); err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // IDBase is the first host id of the range that sandboxes of a root server get:
@@ -14,7 +16,7 @@ import (
 const (
 	IDBase     = 0x70000000
 	IDCount    = 1 << 28
-	SlotSize   = 1 << 16
+	SlotSize   = guest.IDs
 	SlotsCount = IDCount / SlotSize
 )
 

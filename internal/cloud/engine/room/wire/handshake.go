@@ -75,14 +75,6 @@ func (c *Conn) Deadline(ctx context.Context, d time.Duration) func() {
 	}
 }
 
-// CauseOf returns ctx's cause if ctx has ended, else err.
-func CauseOf(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
 // Keep makes fd a descriptor of the socket, too, so that no file is given that number:
 // a file that is never closed closes its number at some later time.
 func (c *Conn) Keep(fd int) error { return c.duplicate(fd, unix.O_CLOEXEC) }

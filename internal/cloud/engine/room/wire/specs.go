@@ -45,12 +45,22 @@ type InitSpec struct {
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is a certificate, as PEM, that programs are to trust.
 	Authority []byte `json:"authority,omitempty"`
-	// Mounter: the last file of all is the control socket of a mounter to start, which can
-	// replace the file system later.
+	// Mounter: the last file of all is the control socket of a process to start: a mounter,
+	// which can replace the file system later, or with Image what enters the root.
 	Mounter bool `json:"mounter,omitempty"`
 	// Layers are what the sandbox stands on, lowest first. Their mounts follow those of
 	// Trees.
 	Layers []Layer `json:"layers,omitempty"`
+	// Image: the root is that of a container image, which Layers have, with nothing of the
+	// host. Unless a mounter makes it, the first stage does not enter it: what executes the
+	// second one may be libraries that the image does not have.
+	Image bool `json:"image,omitempty"`
+}
+
+// EnterSpec is what the process is told that enters the root of an image together with the
+// second stage.
+type EnterSpec struct {
+	Authority []byte `json:"authority,omitempty"` // as in InitSpec
 }
 
 // Layer is a directory of files that sandboxes share.

@@ -57,6 +57,7 @@ const (
 	RoleSaver   Role = "saver"
 	RoleLayers  Role = "layers"
 	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox as the first file
+	RoleEnterer Role = "enterer" // gets an EnterSpec
 )
 
 // Message is the one type of message on a control socket.

@@ -1,0 +1,77 @@
+package builds
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// A template has the engine that was asked for, or that of what it is from, or the cloud's.
+// What is cached of one engine is not used for another.
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir(), func(o *Options) {
+		o.Engine = engine.Room
+		o.Target = func(_ context.Context, name engine.Name) (Target, error) { return Target{Machine: string(name)}, nil }
+	})
+	build := func(name string, asked engine.Name, from string) (templates.Status, string) {
+		t.Helper()
+		made, build, err := s.Request(templates.ParseReference(name), nil, templates.Build{Content: templates.Content{Engine: asked}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec := Spec{FromTemplate: from, Steps: running("print " + name).Steps}
+		if err := s.Start(made.ID, build.ID, spec); err != nil {
+			t.Fatal(err)
+		}
+		status, log := s.end(t, ids{made.ID, build.ID})
+		return status.Status, log
+	}
+	for _, tt := range []struct {
+		name  string
+		asked engine.Name
+		from  string
+		want  engine.Name
+	}{
+		{"plain", "", "base", engine.Room}, {"asked", engine.Docker, "base", engine.Docker}, {"from", "", "base-docker", engine.Docker},
+		{"child", "", "asked", engine.Docker}, {"both", engine.Docker, "asked", engine.Docker},
+	} {
+		if status, log := build(tt.name, tt.asked, tt.from); status != templates.Ready {
+			t.Errorf("%s: got %s, want ready:\n%s", tt.name, status, log)
+		}
+		if _, got, err := s.all.Find(templates.ParseReference(tt.name)); err != nil || got.Engine != tt.want {
+			t.Errorf("%s: got the engine %q and error %v, want %q", tt.name, got.Engine, err, tt.want)
+		}
+	}
+	if status, log := build("mixed", engine.Room, "asked"); status != templates.Failed || !strings.Contains(log, "asked is of the engine docker, so a template from it cannot be of the engine room") {
+		t.Errorf("from a template of another engine: got %s, want it to fail:\n%s", status, log)
+	}
+	for asked, want := range map[engine.Name]bool{engine.Room: true, engine.Docker: false} {
+		if status, log := build("plain", asked, "base"); status != templates.Ready || strings.Contains(log, "CACHED") != want {
+			t.Errorf("again on %s: got %s, want the step from the cache: %v\n%s", asked, status, want, log)
+		}
+	}
+}
+
+func TestEngineRefuses(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		o.Target = func(_ context.Context, name engine.Name) (Target, error) {
+			if name == engine.Docker {
+				return Target{}, errors.New("no daemon")
+			}
+			return Target{Refusal: "there is no ground"}, nil
+		}
+	})
+	for asked, want := range map[engine.Name]string{engine.Docker: "no daemon", "": "building templates: there is no ground"} {
+		_, _, err := s.Request(templates.ParseReference("job"), nil, templates.Build{Content: templates.Content{Engine: asked}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got error %v, want %q", asked, err, want)
+		}
+	}
+}

@@ -1,0 +1,193 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/api/types/system"
+	"github.com/moby/moby/client"
+	"golang.org/x/sync/singleflight"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// DefaultImage is what sandboxes are made from that name no image.
+const DefaultImage = "python:3.12-slim"
+
+// Options configure [Open]. The zero value is usable.
+type Options struct {
+	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
+	Image  string       // of sandboxes that name none; "": DefaultImage
+	Binary string       // static Linux program that becomes the first process; "": this one
+	Logger *slog.Logger // nil: no log
+
+	// These are the parameters of a container, by the names that Docker's libraries give
+	// them. Zero values leave the limits of the sandbox.
+	MemLimit    int64    // bytes
+	CPUQuota    int64    // microseconds of processor time in each tenth of a second
+	PidsLimit   int64    // processes and threads
+	CapDrop     []string // capabilities, "ALL" for all
+	SecurityOpt []string // in addition to no-new-privileges, which always holds
+	User        string   // name or id; "": that of the image
+	// NetworkDisabled leaves sandboxes without the proxy too.
+	NetworkDisabled bool
+}
+
+// Engine runs sandboxes in containers.
+type Engine struct {
+	options  Options
+	client   *client.Client
+	host     string // address of the daemon
+	info     system.Info
+	program  *program
+	instance string // that the containers of this engine are labelled with
+	images   singleflight.Group
+
+	life context.Context //nolint:containedctx // it ends with the engine, not with a call
+	end  context.CancelFunc
+
+	mu        sync.Mutex
+	closed    bool
+	sandboxes map[*sandbox]struct{}
+	leftovers map[string]struct{} // containers that could not be removed
+	starting  sync.WaitGroup
+	quota     bool   // the daemon limits what a container writes
+	noQuota   string // why it does not
+	copies    bool   // the program is copied into each container
+
+	done  chan struct{}
+	close func() error
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// openTimeout bounds the search for a daemon.
+const openTimeout = 20 * time.Second
+
+// Open finds the daemon and removes what dead servers left there. ctx bounds only the start.
+// Where there is no daemon the error matches [ErrNoDaemon].
+func Open(ctx context.Context, o Options) (engine.Engine, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Image = cmp.Or(o.Image, DefaultImage)
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+	defer cancel()
+	c, host, err := find(ctx, o.Host)
+	if err != nil {
+		return nil, fmt.Errorf("docker: %w", err)
+	}
+	e, err := open(ctx, c, host, o)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("docker: %w", err), c.Close())
+	}
+	return e, nil
+}
+
+func open(ctx context.Context, c *client.Client, host string, o Options) (*Engine, error) {
+	info, err := c.Info(ctx, client.InfoOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s about itself: %w", host, err)
+	}
+	if info.Info.OSType != "" && info.Info.OSType != "linux" {
+		return nil, fmt.Errorf("%s runs %s containers: switch it to Linux containers", host, info.Info.OSType)
+	}
+	p, err := openProgram(o.Binary, info.Info.Architecture)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		options: o, client: c, host: host, info: info.Info, program: p, instance: newInstance(),
+		sandboxes: map[*sandbox]struct{}{}, leftovers: map[string]struct{}{}, done: make(chan struct{}),
+	}
+	e.quota, e.noQuota = hasQuota(info.Info)
+	e.copies = !isLocal(host) || runtime.GOOS != "linux" || !p.shared || hasSecurity(info.Info, "selinux")
+	e.life, e.end = context.WithCancel(context.Background())
+	e.close = sync.OnceValue(e.shutDown)
+	if err := e.sweep(ctx); err != nil {
+		o.Logger.WarnContext(ctx, "containers of dead servers could not be removed", "daemon", host, "error", err)
+	}
+	return e, nil
+}
+
+// NewSandbox starts a container and returns when its envd is ready. ctx bounds only the
+// start, and the pull of its image.
+func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	s, err := e.newSandbox(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("docker: start sandbox %.63s: %w", o.ID, err)
+	}
+	return s, nil
+}
+
+// CheckLayers says that containers share no layers of this engine.
+func (e *Engine) CheckLayers(context.Context, string) error {
+	return fmt.Errorf("docker: %w: a container stands on its image only", engine.ErrNoLayers)
+}
+
+// Unpack says that containers share no layers of this engine.
+func (e *Engine) Unpack(context.Context, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
+
+// Merge says that containers share no layers of this engine.
+func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
+
+// UnpackTar says that the daemon itself has the images.
+func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
+	return fmt.Errorf("docker: %w of this server: the daemon fetches and keeps them itself", engine.ErrNoImages)
+}
+
+// Done returns a channel that is closed by Close: a daemon that has ended may come back.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Close ends all sandboxes and the engine, and removes their containers.
+func (e *Engine) Close() error { return e.close() }
+
+func (e *Engine) shutDown() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.end()
+	e.starting.Wait()
+	e.mu.Lock()
+	all := make([]*sandbox, 0, len(e.sandboxes))
+	for s := range e.sandboxes {
+		all = append(all, s)
+	}
+	e.mu.Unlock()
+	errs := make([]error, len(all))
+	var closing sync.WaitGroup
+	for i, s := range all {
+		closing.Go(func() { errs[i] = s.Close() })
+	}
+	closing.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	err := errors.Join(append(errs, e.removeLeftovers(ctx), e.client.Close(), e.program.Close())...)
+	close(e.done)
+	return err
+}
+
+// begin counts a sandbox that is being started until the returned function is called, and
+// ends ctx with the engine.
+func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, nil, engine.ErrClosed
+	}
+	e.starting.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.life, func() { cancel(engine.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		e.starting.Done()
+	}, nil
+}

@@ -1,0 +1,206 @@
+//go:build linux
+
+package dockertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Variable is set by make check-engines. Without it the tests of engines that take more than
+// this machine's kernel are skipped.
+const Variable = "E2BCTL_TEST_ENGINES"
+
+// Daemon is a dockerd with a socket and a data root of its own.
+type Daemon struct {
+	dir     string
+	process *exec.Cmd
+	ended   chan struct{} // closed when process has ended
+}
+
+// startTimeout is for a busy machine: alone, dockerd takes a quarter of a second.
+const startTimeout = 90 * time.Second
+
+// Start starts a daemon whose files are in dir, which may be those of an earlier one.
+func Start(ctx context.Context, dir string) (*Daemon, error) {
+	d := &Daemon{dir: dir, ended: make(chan struct{})}
+	log, err := os.OpenFile(d.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	_ = os.Remove(d.socket()) // of one that was killed
+	d.process = exec.Command("dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+		"--pidfile", filepath.Join(dir, "pid"), "--host", d.Host(), "--bridge=none", "--iptables=false", "--ip6tables=false")
+	_ = os.Remove(filepath.Join(dir, "pid"))
+	d.process.Stdout, d.process.Stderr = log, log
+	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := d.process.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(d.ended)
+		_ = d.process.Wait()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.socket())
+		if err == nil {
+			conn.Close()
+			return d, nil
+		}
+		select {
+		case <-d.ended:
+		case <-ctx.Done():
+			d.Stop()
+		case <-time.After(50 * time.Millisecond):
+			continue
+		}
+		said, _ := os.ReadFile(d.log())
+		return nil, fmt.Errorf("dockerd did not start: %w\n%s", err, said[max(0, len(said)-4096):])
+	}
+}
+
+func (d *Daemon) socket() string { return filepath.Join(d.dir, "docker.sock") }
+func (d *Daemon) log() string    { return filepath.Join(d.dir, "log") }
+
+// Host returns the address of the daemon.
+func (d *Daemon) Host() string { return "unix://" + d.socket() }
+
+// Docker runs the docker command and returns what it says.
+func (d *Daemon) Docker(t testing.TB, args ...string) string {
+	t.Helper()
+	out, err := d.docker(context.WithoutCancel(t.Context()), nil, args...)
+	if err != nil {
+		t.Fatalf("docker %v: %v", args, err)
+	}
+	return out
+}
+
+// Kill ends the daemon as a crash does; its containers may go on.
+func (d *Daemon) Kill() {
+	_ = d.process.Process.Kill() // fails if it has ended
+	<-d.ended
+}
+
+// Stop ends the daemon, which ends its containers, and removes what it mounted: one that was
+// killed leaves that.
+func (d *Daemon) Stop() {
+	d.stop()
+	mounts, _ := os.ReadFile("/proc/self/mountinfo") // what cannot be read is not removed
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], d.dir+"/") {
+			_ = syscall.Unmount(fields[4], syscall.MNT_DETACH)
+		}
+	}
+}
+
+func (d *Daemon) stop() {
+	_ = d.process.Process.Signal(syscall.SIGTERM) // fails if it has ended
+	select {
+	case <-d.ended:
+	case <-time.After(startTimeout):
+		d.Kill()
+	}
+}
+
+var shared struct {
+	once   sync.Once
+	daemon *Daemon
+	dir    string
+	err    error
+}
+
+// Shared returns the daemon of this test program, which has the image [Image]. Where there can
+// be none the test is skipped, or fails if the machine of CI should have one.
+func Shared(t testing.TB) *Daemon {
+	t.Helper()
+	Need(t)
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "e2bctl-docker-"); shared.err != nil {
+			return
+		}
+		ctx := context.WithoutCancel(t.Context())
+		if shared.daemon, shared.err = Start(ctx, shared.dir); shared.err == nil {
+			shared.err = shared.daemon.addImage(ctx)
+		}
+	})
+	if shared.err != nil {
+		fail(t, shared.err)
+	}
+	return shared.daemon
+}
+
+// Own returns a daemon for one test, which may kill it, with the image too.
+func Own(t testing.TB, dir string) *Daemon {
+	t.Helper()
+	Need(t)
+	d, err := Start(t.Context(), dir)
+	if err != nil {
+		fail(t, err)
+	}
+	t.Cleanup(d.Stop)
+	if err := d.addImage(t.Context()); err != nil {
+		fail(t, err)
+	}
+	return d
+}
+
+// Need skips the test unless make check-engines runs it, as root.
+func Need(t testing.TB) {
+	t.Helper()
+	if os.Getenv(Variable) == "" {
+		t.Skip("make check-engines runs this test")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start dockerd")
+	}
+}
+
+// fail is for root's daemon, which CI must have.
+func fail(t testing.TB, err error) {
+	t.Helper()
+	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") != "true" {
+		t.Skipf("Debian's docker.io and busybox-static are needed: %v", err)
+	}
+	t.Fatal(err)
+}
+
+// End ends the shared daemon and removes what was made. TestMain calls it.
+func End() {
+	if program.path != "" {
+		_ = os.RemoveAll(filepath.Dir(program.path))
+	}
+	if shared.daemon != nil {
+		shared.daemon.Stop()
+	}
+	if shared.dir != "" {
+		_ = os.RemoveAll(shared.dir)
+	}
+}
+
+func (d *Daemon) docker(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, "docker", append([]string{"--host", d.Host()}, args...)...)
+	if stdin != nil {
+		command.Stdin = bytes.NewReader(stdin)
+	}
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, stderr.Bytes())
+	}
+	return string(bytes.TrimSpace(out)), err
+}

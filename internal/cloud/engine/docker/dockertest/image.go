@@ -1,0 +1,189 @@
+//go:build linux
+
+package dockertest
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Image is the name of the image that daemons have: busybox, bash and Python of this machine.
+// Bare is busybox alone.
+const (
+	Image = "e2bctl-test:python"
+	Bare  = "e2bctl-test:bare"
+)
+
+func (d *Daemon) addImage(ctx context.Context) error {
+	for name, files := range map[string]func() ([]byte, error){Image: pythonFiles, Bare: bareFiles} {
+		data, err := files()
+		if err != nil {
+			return fmt.Errorf("the files of %s: %w", name, err)
+		}
+		if _, err := d.docker(ctx, data, "import", "--change", "ENV FROM_IMAGE=yes", "-", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	bareFiles   = sync.OnceValues(func() ([]byte, error) { return archive(nil) })
+	pythonFiles = sync.OnceValues(func() ([]byte, error) { return archive(addPython) })
+)
+
+// tree is the files of an image.
+type tree struct {
+	*tar.Writer
+	have map[string]bool
+}
+
+func archive(more func(*tree) error) ([]byte, error) {
+	var data bytes.Buffer
+	t := &tree{tar.NewWriter(&data), map[string]bool{}}
+	err := t.addBase()
+	if err == nil && more != nil {
+		err = more(t)
+	}
+	return data.Bytes(), errors.Join(err, t.Close())
+}
+
+func (t *tree) addBase() error {
+	busybox, err := exec.LookPath("busybox")
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"bin", "etc", "usr", "usr/bin", "proc", "sys", "dev", "var"} {
+		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}); err != nil {
+			return err
+		}
+	}
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}); err != nil {
+		return err
+	}
+	if err := t.addText("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n"); err != nil {
+		return err
+	}
+	if err := t.addAs(busybox, "bin/busybox"); err != nil {
+		return err
+	}
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Fields(string(applets)) {
+		if name == "busybox" {
+			continue
+		}
+		if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + name, Linkname: "busybox"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addPython adds bash and the Python that this machine runs, where they are here.
+func addPython(t *tree) error {
+	where, err := exec.Command("python3", "-c", "import os, sys, sysconfig; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib')); print(sysconfig.get_config_var('DESTSHARED') or '')").Output()
+	if err != nil {
+		return fmt.Errorf("ask python3 where it is: %w", err)
+	}
+	lines := strings.Split(string(where), "\n")
+	python, library := lines[0], lines[1]
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		return err
+	}
+	programs := []string{python, bash}
+	err = filepath.WalkDir(library, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && slices.Contains([]string{"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "dist-packages", "__pycache__"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		if !entry.Type().IsRegular() {
+			return nil
+		}
+		if strings.HasSuffix(path, ".so") {
+			programs = append(programs, path)
+		}
+		return t.add(path)
+	})
+	if err != nil {
+		return err
+	}
+	for _, program := range programs {
+		if err := t.addWithLibraries(program); err != nil {
+			return err
+		}
+	}
+	for link, to := range map[string]string{"usr/bin/python3": python, "bin/bash": bash} {
+		if "/"+link != to {
+			if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: link, Linkname: to}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// addWithLibraries adds a program and the libraries that it is linked to.
+func (t *tree) addWithLibraries(path string) error {
+	if err := t.add(path); err != nil {
+		return err
+	}
+	linked, err := exec.Command("ldd", path).Output()
+	if err != nil {
+		return nil //nolint:nilerr // it is static
+	}
+	for _, word := range strings.Fields(string(linked)) {
+		if filepath.IsAbs(word) {
+			if err := t.add(word); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// add adds a file where it is on this machine, with what its name leads to as its content.
+func (t *tree) add(path string) error { return t.addAs(path, path[1:]) }
+
+func (t *tree) addAs(path, name string) error {
+	if t.have[name] {
+		return nil
+	}
+	t.have[name] = true
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: int64(info.Mode().Perm()), ModTime: info.ModTime()}); err != nil {
+		return err
+	}
+	_, err = t.Write(data)
+	return err
+}
+
+func (t *tree) addText(name, text string) error {
+	if err := t.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(text)), Mode: 0o644}); err != nil {
+		return err
+	}
+	_, err := t.Write([]byte(text))
+	return err
+}

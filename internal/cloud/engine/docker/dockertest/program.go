@@ -1,0 +1,44 @@
+//go:build linux
+
+package dockertest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+var program struct {
+	once sync.Once
+	path string
+	err  error
+}
+
+// Program returns a static e2bctl: a test program is not static where it is tested for races.
+func Program(t testing.TB) string {
+	t.Helper()
+	program.once.Do(func() {
+		dir, err := os.MkdirTemp("", "e2bctl-program-")
+		if err != nil {
+			program.err = err
+			return
+		}
+		if program.err = os.Chmod(dir, 0o755); program.err != nil {
+			return
+		}
+		program.path = filepath.Join(dir, "e2bctl")
+		command := exec.CommandContext(context.WithoutCancel(t.Context()), "go", "build", "-o", program.path, "github.com/e2bctl/e2bctl/cli/e2bctl")
+		command.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := command.CombinedOutput(); err != nil {
+			program.err = fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	})
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	return program.path
+}

@@ -1,0 +1,6 @@
+package docker
+
+import "github.com/e2bctl/e2bctl/internal/cloud/engine"
+
+// CopyPrograms makes an engine copy its program, as for a daemon on another machine.
+func CopyPrograms(e engine.Engine) { e.(*Engine).copies = true }

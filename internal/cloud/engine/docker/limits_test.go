@@ -1,0 +1,104 @@
+//go:build linux
+
+package docker_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+)
+
+// limitsInside prints what the control groups of either version, and the kernel, say inside.
+const limitsInside = `
+cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null
+cat /sys/fs/cgroup/cpu.max 2>/dev/null || echo $(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)
+cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null
+grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\t' | sed 's/:/ /'
+id -u
+`
+
+// TestLimits reads back from inside what Docker's libraries call mem_limit, cpu_quota,
+// pids_limit, cap_drop, security_opt and user.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		options docker.Options
+		limits  engine.Limits
+		want    []string
+	}{
+		{"the documentation's", docker.Options{
+			MemLimit: 512 << 20, CPUQuota: 50_000, PidsLimit: 100, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, User: "nobody",
+		}, engine.Limits{}, []string{"536870912", "50000 100000", "100", "CapEff 0000000000000000", "CapBnd 0000000000000000", "NoNewPrivs 1", "65534"}},
+		{"of the sandbox", docker.Options{}, engine.Limits{MemoryBytes: 300 << 20, CPUs: 0.25, Processes: 77}, []string{"314572800", "25000 100000", "77", "NoNewPrivs 1", "0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, open(t, tt.options), engine.SandboxOptions{ID: "limits", Limits: tt.limits})
+			got := strings.Split(run(t, s, limitsInside), "\n")
+			for _, want := range tt.want {
+				found := false
+				for _, line := range got {
+					found = found || line == want
+				}
+				if !found {
+					t.Errorf("inside is %q, want a line %q", got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestLimitsHold checks that the limits stop what goes beyond them, and that the sandbox
+// outlives that.
+func TestLimitsHold(t *testing.T) {
+	t.Parallel()
+	s := start(t, open(t, docker.Options{MemLimit: 128 << 20, PidsLimit: 40}), engine.SandboxOptions{})
+	if out, err := try(t, s, "user", `python3 -c 'x = bytearray(400 << 20); print("too much")'`); err == nil || strings.Contains(out, "too much") {
+		t.Errorf("400 MiB of 128: got %q, %v", out, err)
+	}
+	if out, _ := try(t, s, "user", `for i in $(seq 60); do sleep 5 & done; wait; echo all`); strings.Contains(out, "all") && !strings.Contains(out, "fork") {
+		t.Errorf("60 processes of 40: got %q", out)
+	}
+	if got := run(t, s, "echo alive"); got != "alive" {
+		t.Errorf("afterwards it says %q", got)
+	}
+}
+
+// TestNobody checks that a sandbox works whose user may write next to nothing.
+func TestNobody(t *testing.T) {
+	t.Parallel()
+	s := start(t, open(t, docker.Options{User: "nobody", CapDrop: []string{"ALL"}}), engine.SandboxOptions{})
+	for _, user := range []string{"user", "root", "nobody"} {
+		got, err := try(t, s, user, `echo here > file && cat file && id -u && test "$PWD" = "$HOME"`)
+		if err != nil || got != "here\n65534" {
+			t.Errorf("%s: got %q, %v", user, got, err)
+		}
+	}
+	if _, err := try(t, s, "user", "touch /etc/x"); err == nil {
+		t.Error("nobody wrote to /etc")
+	}
+}
+
+// TestRefused checks that what a container cannot have is refused by name.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	e := open(t, docker.Options{})
+	for _, tt := range []struct {
+		options engine.SandboxOptions
+		want    error
+	}{
+		{engine.SandboxOptions{Layers: []string{"/x"}}, engine.ErrNoLayers},
+		{engine.SandboxOptions{Files: "/x"}, errors.ErrUnsupported},
+		{engine.SandboxOptions{Volumes: []engine.Volume{{}}}, engine.ErrNoVolumes},
+		{engine.SandboxOptions{Authority: []byte("x")}, engine.ErrNoAuthority},
+		{engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 1}}, nil},
+	} {
+		if _, err := e.NewSandbox(t.Context(), options(t, tt.options)); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+			t.Errorf("got %v, want %v", err, tt.want)
+		}
+	}
+}

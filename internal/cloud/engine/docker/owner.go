@@ -1,0 +1,136 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+)
+
+// Labels of containers.
+const (
+	labelInstance = "e2bctl.instance" // of the engine
+	labelSandbox  = "e2bctl.sandbox"  // its id
+	labelServer   = "e2bctl.server"   // the process, as self says
+)
+
+// newInstance returns the name of an engine.
+func newInstance() string { return rand.Text() }
+
+// self names this process among all that use the daemon.
+func self() string { return fmt.Sprintf("%s %s %d", machine(), startOf(os.Getpid()), os.Getpid()) }
+
+// machine names what numbers processes: this machine, or a container that the server is in.
+func machine() string {
+	host, _ := os.Hostname()                         // "" is a name too
+	namespace, _ := os.Readlink("/proc/self/ns/pid") // only Linux has it
+	return strings.ReplaceAll(host+"/"+namespace, " ", "_")
+}
+
+// startOf returns when a process started, where that is easily known.
+func startOf(pid int) string {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "-"
+	}
+	const start = 19 // of the fields behind the name, which may have spaces and brackets
+	if fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(fields) > start {
+		return fields[start]
+	}
+	return "-"
+}
+
+// isDead reports whether the process that a label names has surely ended.
+func isDead(server string) bool {
+	fields := strings.Fields(server)
+	if len(fields) != 3 || fields[0] != machine() {
+		return false
+	}
+	pid, err := strconv.Atoi(fields[2])
+	if err != nil || pid < 1 {
+		return false
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return true
+	}
+	defer func() { _ = process.Release() }()
+	return errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) || startOf(pid) != fields[1]
+}
+
+// removeTimeout bounds the removal of what is left.
+const removeTimeout = 30 * time.Second
+
+// sweep removes the containers of engines that have ended: those that have ended themselves,
+// whoever made them, and all of servers of this machine that are dead. One that runs for a
+// dead server on another machine ends by itself.
+func (e *Engine) sweep(ctx context.Context) error {
+	all, err := e.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelInstance)})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range all.Items {
+		ended := c.State == container.StateExited || c.State == container.StateDead
+		if c.Labels[labelInstance] == e.instance || !ended && !isDead(c.Labels[labelServer]) {
+			continue
+		}
+		e.options.Logger.InfoContext(ctx, "removing the container of a server that has ended", "sandbox", c.Labels[labelSandbox], "container", c.ID, "state", c.State)
+		errs = append(errs, e.remove(ctx, c.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// remove ends and removes a container, and returns when it is gone.
+func (e *Engine) remove(ctx context.Context, id string) error {
+	_, err := e.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	if errdefs.IsConflict(err) { // it is being removed
+		wait := e.client.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
+		select {
+		case <-wait.Result:
+			return nil
+		case err = <-wait.Error:
+		}
+	}
+	if err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("remove the container %.12s: %w", id, err)
+}
+
+// leave remembers a container that could not be removed, as when the daemon is away.
+func (e *Engine) leave(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.leftovers[id] = struct{}{}
+}
+
+// removeLeftovers removes what could not be removed before.
+func (e *Engine) removeLeftovers(ctx context.Context) error {
+	e.mu.Lock()
+	left := make([]string, 0, len(e.leftovers))
+	for id := range e.leftovers {
+		left = append(left, id)
+	}
+	e.mu.Unlock()
+	var errs []error
+	for _, id := range left {
+		if err := e.remove(ctx, id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		e.mu.Lock()
+		delete(e.leftovers, id)
+		e.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,456 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
+)
+
+// sandbox is one container.
+type sandbox struct {
+	engine *Engine
+	id     string // of the sandbox
+	name   string // of the container
+	attach *attachment
+	tunnel *tunnel.Server
+	exit   <-chan int64 // its status
+	forget context.CancelFunc
+
+	turn   chan struct{} // held by Freeze, Hold and Thaw, and from the end on
+	frozen bool          // belongs to who holds turn
+
+	reason atomic.Pointer[error]
+	done   chan struct{}
+	close  func() error
+}
+
+func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sandbox, err error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := e.check(o); err != nil {
+		return nil, err
+	}
+	if err := e.removeLeftovers(ctx); err != nil {
+		return nil, err
+	}
+	image, err := e.image(ctx, o.Image)
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox{engine: e, id: o.ID, turn: make(chan struct{}, 1), done: make(chan struct{})}
+	if s.name, err = e.create(ctx, image, o); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.discard())
+		}
+	}()
+	if err := s.start(ctx, o); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return nil, err
+	}
+	s.close = sync.OnceValue(s.end)
+	e.mu.Lock()
+	e.sandboxes[s] = struct{}{}
+	e.mu.Unlock()
+	go func() {
+		<-s.tunnel.Done()
+		reason := s.causeOfDeath()
+		s.reason.CompareAndSwap(nil, &reason)
+		_ = s.close() // what is left is removed later
+	}()
+	return s, nil
+}
+
+// check refuses what a container cannot have.
+func (e *Engine) check(o engine.SandboxOptions) error {
+	if err := o.Limits.WithDefaults().Check(); err != nil {
+		return err
+	}
+	switch {
+	case len(o.Layers) > 0:
+		return fmt.Errorf("%w: a container stands on its image only", engine.ErrNoLayers)
+	case o.Files != "":
+		return fmt.Errorf("saved files are %w by the Docker engine", errors.ErrUnsupported)
+	case len(o.Volumes) > 0:
+		return fmt.Errorf("%w: the Docker engine has no volumes", engine.ErrNoVolumes)
+	case o.Authority != nil:
+		return fmt.Errorf("%w in the Docker engine", engine.ErrNoAuthority)
+	case len(o.Mounts) > 0 && !isLocal(e.host):
+		return fmt.Errorf("%w: the daemon at %s may be on another machine", engine.ErrNoMounts, e.host)
+	}
+	return nil
+}
+
+// create makes the container, with the program in it.
+func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptions) (string, error) {
+	for {
+		e.mu.Lock()
+		copies, quota := e.copies || !e.program.current(), e.quota
+		e.mu.Unlock()
+		made, err := e.client.ContainerCreate(ctx, e.container(image, o, copies, quota))
+		switch {
+		case err == nil && copies:
+			if err := e.copyProgram(ctx, made.ID); err != nil {
+				return "", errors.Join(err, e.remove(context.WithoutCancel(ctx), made.ID))
+			}
+			return made.ID, nil
+		case err == nil:
+			return made.ID, nil
+		case quota && strings.Contains(err.Error(), "storage-opt"):
+			e.mu.Lock()
+			e.quota, e.noQuota = false, "the daemon says: "+err.Error()
+			e.mu.Unlock()
+		case !copies && strings.Contains(err.Error(), "bind source path does not exist"): // it has other files
+			e.mu.Lock()
+			e.copies = true
+			e.mu.Unlock()
+		default:
+			return "", fmt.Errorf("create a container of %s: %w", image, err)
+		}
+	}
+}
+
+// cpuPeriod is the time that a CPUQuota is of, in microseconds.
+const cpuPeriod = 100_000
+
+// container says what the container is like.
+func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota bool) client.ContainerCreateOptions {
+	limits := o.Limits.WithDefaults()
+	memory, pids := limits.MemoryBytes, int64(limits.Processes)
+	if e.options.MemLimit > 0 {
+		memory = e.options.MemLimit
+	}
+	if e.options.PidsLimit > 0 {
+		pids = e.options.PidsLimit
+	}
+	cpu := e.options.CPUQuota
+	if cpu == 0 {
+		cpu = int64(math.Ceil(min(limits.CPUs, float64(max(e.info.NCPU, 1))) * cpuPeriod))
+	}
+	host := &container.HostConfig{
+		AutoRemove: true, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
+		CapDrop: e.options.CapDrop, SecurityOpt: []string{"no-new-privileges"},
+		Resources: container.Resources{
+			Memory: memory, MemorySwap: memory, // none beyond the memory
+			CPUPeriod: cpuPeriod, CPUQuota: cpu, PidsLimit: &pids,
+		},
+		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
+	}
+	for _, option := range e.options.SecurityOpt {
+		if !slices.Contains(host.SecurityOpt, option) {
+			host.SecurityOpt = append(host.SecurityOpt, option)
+		}
+	}
+	if quota {
+		host.StorageOpt = map[string]string{"size": fmt.Sprint(limits.DiskBytes)}
+	}
+	if !copies {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: e.program.path, Target: guest.Program, ReadOnly: true})
+	}
+	for _, m := range o.Mounts {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Dir, Target: m.Path, ReadOnly: !m.Writable})
+	}
+	return client.ContainerCreateOptions{
+		HostConfig: host,
+		Config: &container.Config{
+			Image: image, Hostname: o.ID, User: e.options.User, StopSignal: "SIGKILL", // the first process endures all others
+			Entrypoint: []string{guest.Program, guest.ProgramArgument}, Cmd: []string{},
+			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
+			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+			Labels:      map[string]string{labelInstance: e.instance, labelSandbox: o.ID, labelServer: self()},
+		},
+	}
+}
+
+func (e *Engine) copyProgram(ctx context.Context, id string) error {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(e.program.archive(w)) }()
+	_, err := e.client.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
+	r.Close() // ends the archive if it was not read to its end
+	if err != nil {
+		return fmt.Errorf("copy the program into a container: %w", err)
+	}
+	return nil
+}
+
+// start attaches to the container, starts it and waits for its envd.
+func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions) error {
+	e := s.engine
+	attached, err := e.client.ContainerAttach(ctx, s.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return fmt.Errorf("attach to the container: %w", err)
+	}
+	s.attach = newAttachment(attached.HijackedResponse)
+	waiting, forget := context.WithCancel(context.Background())
+	s.forget = forget
+	s.exit = e.awaitExit(waiting, s.name)
+	if _, err := e.client.ContainerStart(ctx, s.name, client.ContainerStartOptions{}); err != nil {
+		return fmt.Errorf("start the container: %w", err)
+	}
+	egress := o.Egress
+	if e.options.NetworkDisabled {
+		egress = nil
+	}
+	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: o.Config}, Egress: egress, Tell: o.Tell})
+	if err != nil {
+		if said := s.attach.said(); said != "" {
+			return fmt.Errorf("%w; it said: %s", err, said)
+		}
+		return err
+	}
+	return nil
+}
+
+// awaitExit returns a channel that gets the exit status of the container, and nothing if that
+// cannot be found out.
+func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
+	status := make(chan int64, 1)
+	wait := e.client.ContainerWait(ctx, name, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
+	go func() {
+		select {
+		case end := <-wait.Result:
+			status <- end.StatusCode
+		case <-wait.Error:
+		}
+	}()
+	return status
+}
+
+// exitPatience is how long the daemon may take to say how a container ended.
+const exitPatience = 2 * time.Second
+
+// killedStatus is the exit status of a process that was killed.
+const killedStatus = 128 + 9
+
+// causeOfDeath says why a container ended that nobody closed.
+func (s *sandbox) causeOfDeath() error {
+	select {
+	case status := <-s.exit:
+		switch {
+		case status == killedStatus:
+			return fmt.Errorf("%w, or the container was killed from outside", engine.ErrOutOfMemory)
+		case s.attach.said() != "":
+			return fmt.Errorf("envd ended with status %d: %s", status, s.attach.said())
+		}
+		if err := s.tunnel.Err(); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("envd ended with status %d: %w", status, err)
+		}
+		return fmt.Errorf("envd ended with status %d", status)
+	case <-time.After(exitPatience):
+	}
+	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmpErr(s.tunnel.Err(), io.EOF))
+}
+
+func cmpErr(err, otherwise error) error {
+	if err == nil {
+		return otherwise
+	}
+	return err
+}
+
+// Done returns a channel that is closed when the sandbox has ended.
+func (s *sandbox) Done() <-chan struct{} { return s.done }
+
+// Err returns why the sandbox ended, and nil before its end.
+func (s *sandbox) Err() error {
+	select {
+	case <-s.done:
+		return *s.reason.Load()
+	default:
+		return nil
+	}
+}
+
+// Close ends the sandbox and removes its container.
+func (s *sandbox) Close() error {
+	reason := engine.ErrClosed
+	s.reason.CompareAndSwap(nil, &reason)
+	return s.close()
+}
+
+func (s *sandbox) end() error {
+	err := s.discard()
+	s.engine.mu.Lock()
+	delete(s.engine.sandboxes, s)
+	s.engine.mu.Unlock()
+	close(s.done)
+	return err
+}
+
+// discard ends and removes the container, however far its start has come.
+func (s *sandbox) discard() error {
+	if s.tunnel != nil {
+		s.tunnel.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	err := s.engine.remove(ctx, s.name)
+	if err != nil {
+		s.engine.leave(s.name)
+	}
+	if s.attach != nil {
+		_ = s.attach.Close() // only now: a container that ends by itself is being removed while it is removed
+	}
+	if s.forget != nil {
+		s.forget()
+	}
+	return err
+}
+
+// Dial connects to a port inside.
+func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	conn, err := s.tunnel.Dial(ctx, port)
+	if err != nil {
+		return nil, fmt.Errorf("docker: dial port %d of sandbox %s: %w", port, s.id, err)
+	}
+	return conn, nil
+}
+
+// SetEgress changes the egress of a sandbox that was started with one.
+func (s *sandbox) SetEgress(e engine.Egress) {
+	if !s.engine.options.NetworkDisabled {
+		s.tunnel.SetEgress(e)
+	}
+}
+
+// Freeze stops every process in it until Thaw, and cuts what is connected.
+func (s *sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
+
+// Hold stops every process in it until Thaw, and cuts nothing.
+func (s *sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
+
+func (s *sandbox) stop(ctx context.Context, cut bool) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, err)
+	}
+	defer func() { <-s.turn }()
+	if cut {
+		s.tunnel.Shut()
+	}
+	if s.frozen {
+		return nil
+	}
+	_, err := s.engine.client.ContainerPause(ctx, s.name, client.ContainerPauseOptions{})
+	if err != nil {
+		// It may be paused all the same, if ctx ended.
+		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		_, _ = s.engine.client.ContainerUnpause(back, s.name, client.ContainerUnpauseOptions{})
+		s.tunnel.Reopen()
+		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, gone(err))
+	}
+	s.frozen = true
+	return nil
+}
+
+// Thaw lets the processes of a frozen sandbox run again.
+func (s *sandbox) Thaw(ctx context.Context) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, err)
+	}
+	defer func() { <-s.turn }()
+	if !s.frozen {
+		return nil
+	}
+	if _, err := s.engine.client.ContainerUnpause(ctx, s.name, client.ContainerUnpauseOptions{}); err != nil {
+		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, gone(err))
+	}
+	s.frozen = false
+	s.tunnel.Reopen()
+	return nil
+}
+
+// takeTurn waits until this call alone may freeze or thaw the sandbox.
+func (s *sandbox) takeTurn(ctx context.Context) error {
+	select {
+	case <-s.done:
+		return engine.ErrGone
+	default:
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-s.done:
+		return engine.ErrGone
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// gone is an error of the daemon; of a container that is not there, it matches
+// [engine.ErrGone].
+func gone(err error) error {
+	if errdefs.IsNotFound(err) {
+		return fmt.Errorf("%w: %w", engine.ErrGone, err)
+	}
+	return err
+}
+
+// Save says that the files of a container cannot be saved.
+func (s *sandbox) Save(context.Context, string) error {
+	return fmt.Errorf("docker: save sandbox %s: saved files are %w by the Docker engine", s.id, errors.ErrUnsupported)
+}
+
+// Memory returns the bytes of memory in use that cannot be reclaimed.
+func (s *sandbox) Memory() int64 {
+	usage, _ := s.Usage()
+	return int64(usage.Memory)
+}
+
+// statsTimeout bounds the question what a container uses.
+const statsTimeout = 5 * time.Second
+
+// Usage returns what it uses now. What it has on the disk is not known.
+func (s *sandbox) Usage() (engine.Usage, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
+	defer cancel()
+	stats, err := s.engine.client.ContainerStats(ctx, s.name, client.ContainerStatsOptions{})
+	if err != nil {
+		return engine.Usage{}, false
+	}
+	defer stats.Body.Close()
+	var r container.StatsResponse
+	if err := json.NewDecoder(stats.Body).Decode(&r); err != nil || r.MemoryStats.Usage == 0 {
+		return engine.Usage{}, false
+	}
+	cache := reclaimable(r.MemoryStats.Stats)
+	return engine.Usage{
+		CPU:    time.Duration(r.CPUStats.CPUUsage.TotalUsage),
+		Memory: r.MemoryStats.Usage - min(cache, r.MemoryStats.Usage),
+		Cache:  cache,
+	}, true
+}
+
+// reclaimable returns the bytes that are copies of files on disks, of either version of
+// control groups.
+func reclaimable(stats map[string]uint64) uint64 {
+	if total, known := stats["total_cache"]; known {
+		return total - min(total, stats["total_shmem"])
+	}
+	return stats["file"] - min(stats["file"], stats["shmem"])
+}

@@ -1,0 +1,354 @@
+//go:build linux
+
+package room
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/pinned"
+)
+
+var anImage = &engine.Image{Reference: "localhost/test"}
+
+// newImageRoom starts a room as a cloud does, with a tree of the host that sandboxes of
+// images must not see.
+func newImageRoom(t testing.TB) *Room {
+	t.Helper()
+	r, _ := newLayeredRoom(t)
+	return r
+}
+
+// imageLayer makes a layer of a container image: fill makes its files in root.
+func imageLayer(t testing.TB, r *Room, whole bool, fill func(root string) error) (dir string) {
+	t.Helper()
+	dir = layerDir(t)
+	root := filepath.Join(dir, layer.Trees, "0")
+	err := os.MkdirAll(root, 0o755)
+	if err == nil {
+		err = fill(root)
+	}
+	if err == nil {
+		err = layer.Manifest{Layout: r.layout(), Whole: whole, Trees: []string{""}}.Write(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// busybox returns the path of a static one.
+func busybox(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		pinned.Skip(t, "busybox-static is needed: %v", err)
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		pinned.Skip(t, "busybox-static is needed: %s is linked to libraries", path)
+	}
+	return path
+}
+
+// fillBusybox makes the files of an image that has nothing but busybox, under all of its
+// names.
+func fillBusybox(t testing.TB, root string) error {
+	t.Helper()
+	program := busybox(t)
+	list, err := exec.CommandContext(t.Context(), program, "--list").Output()
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join(root, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(program)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bin, "busybox"), text, 0o755)
+	}
+	for _, name := range strings.Fields(string(list)) {
+		if name != "busybox" {
+			err = errors.Join(err, os.Symlink("busybox", filepath.Join(bin, name)))
+		}
+	}
+	return err
+}
+
+// busyboxImage returns the layers of an image that has only busybox, and below it what fill
+// makes.
+func busyboxImage(t testing.TB, r *Room, fill func(root string) error) (layers []string) {
+	t.Helper()
+	layers = []string{imageLayer(t, r, true, func(root string) error { return fillBusybox(t, root) })}
+	if fill != nil {
+		layers = append(layers, imageLayer(t, r, false, fill))
+	}
+	return layers
+}
+
+// TestImage: the root of a sandbox of an image is that of the image, with what every
+// sandbox has, and nothing of it changes.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	layers := busyboxImage(t, r, func(root string) error {
+		return errors.Join(os.Mkdir(filepath.Join(root, "srv"), 0o755), os.WriteFile(filepath.Join(root, "srv", "file"), []byte("of the image\n"), 0o644))
+	})
+	before := onHost(t, layers[0]) + onHost(t, layers[1])
+	for name, processes := range map[string]int{"warm": 0, "cold": 500} {
+		s := newSandbox(t, r, engine.SandboxOptions{ID: name, Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}})
+		for _, tt := range []struct{ command, want string }{
+			{"ls /", "bin\ndev\netc\nhome\nproc\nroot\nrun\nsrv\nsys\ntmp"},
+			{"ls /etc", "group\nhostname\nhosts\npasswd\nresolv.conf\nshadow"},
+			{"cat /etc/hostname; hostname", name + "\n" + name},
+			{"grep -c localhost /etc/hosts; grep -c nameserver /etc/resolv.conf", "2\n1"},
+			{"ls /dev", "fd\nfull\nnull\nptmx\npts\nrandom\nshm\nstderr\nstdin\nstdout\ntty\nurandom\nzero"},
+			{"ls /home /run", "/home:\nuser\n\n/run:"},
+			{"grep -c " + filepath.Dir(layers[0]) + " /proc/mounts", "0"},
+			{"cat /srv/file; echo x > /dev/null", "of the image"},
+			{"echo changed > /srv/file; rm /bin/true; touch /new /home/user/file; cat /srv/file", "changed"},
+		} {
+			if got := sh(t, s, tt.command); strings.TrimSpace(got.Output) != tt.want {
+				t.Errorf("%s: %s: got %+v, want %q", name, tt.command, got, tt.want)
+			}
+		}
+		wantOutput(t, s, "user", "cd ~ && pwd && echo x > /tmp/x && id -un && echo $HOME", "/home/user\nuser\n/home/user")
+		if r.ranged() {
+			wantOutput(t, s, "user", "stat -c %U:%G ~; id -u", "user:user\n1000")
+		}
+	}
+	if diff := cmp.Diff(before, onHost(t, layers[0])+onHost(t, layers[1])); diff != "" {
+		t.Errorf("the image was changed (-before +after):\n%s", diff)
+	}
+}
+
+// TestImageHostile: whatever an image has where every sandbox has something of its own, it
+// neither leads out of the sandbox nor keeps it from starting.
+func TestImageHostile(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	outside := t.TempDir()
+	secret := filepath.Join(outside, "secret")
+	if err := errors.Join(os.Chmod(outside, 0o777), os.WriteFile(secret, []byte("user:x:4242:4242::/outside:/bin/false\n"), 0o666), os.Chmod(secret, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	before := onHost(t, outside)
+	up := strings.Repeat("../", 40)
+	places := [][]string{
+		{"dev", "proc", "sys", "run", "tmp", "etc", "home", "root", ".e2b"},
+		{"etc/passwd", "etc/group", "etc/shadow", "etc/resolv.conf", "etc/hosts", "etc/hostname", "etc/sudoers.d", "home/user", "run/e2b", "run/e2bctl", "dev/null", "dev/pts", "dev/shm", "tmp/x", "sys/devices"},
+	}
+	kinds := map[string]func(path string) error{
+		"link to a file":         func(path string) error { return os.Symlink(secret, path) },
+		"link up to a file":      func(path string) error { return os.Symlink(up+secret, path) },
+		"link to a directory":    func(path string) error { return os.Symlink(outside, path) },
+		"link up to a directory": func(path string) error { return os.Symlink(up+outside, path) },
+		"link to nothing":        func(path string) error { return os.Symlink(filepath.Join(outside, "new"), path) },
+		"link to itself":         func(path string) error { return os.Symlink(filepath.Base(path), path) },
+		"link to a process":      func(path string) error { return os.Symlink("/proc/1/root"+outside, path) },
+		"file":                   func(path string) error { return os.WriteFile(path, []byte("of the image\n"), 0) },
+		"pipe":                   func(path string) error { return unix.Mkfifo(path, 0o666) },
+		"full directory": func(path string) error {
+			return errors.Join(os.Mkdir(path, 0o755), os.Mkdir(filepath.Join(path, "in"), 0), os.WriteFile(filepath.Join(path, "null"), nil, 0))
+		},
+		"closed directory": func(path string) error { return os.Mkdir(path, 0) },
+	}
+	if os.Geteuid() == 0 {
+		kinds["device"] = func(path string) error { return unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))) }
+		kinds["disk"] = func(path string) error { return unix.Mknod(path, unix.S_IFBLK|0o666, int(unix.Mkdev(254, 0))) }
+	}
+	base := busyboxImage(t, r, nil)
+	for kind, put := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			for i, places := range places {
+				layers := append(slices.Clone(base), imageLayer(t, r, false, func(root string) (err error) {
+					for _, place := range places {
+						path := filepath.Join(root, place)
+						err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), put(path))
+					}
+					return err
+				}))
+				for _, processes := range []int{0, 500} { // one that begins as a warm one, and one that does not
+					o := engine.SandboxOptions{ID: "hostile", Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}}
+					for range 2 { // of the image, and of what is saved of such a sandbox
+						s, err := r.NewSandbox(t.Context(), o)
+						if err != nil {
+							t.Errorf("%d: %v", i, err)
+							break
+						}
+						got := sh(t, s, "head -c 1 /dev/zero | wc -c; head -n 1 /proc/self/stat | wc -l; grep -c 4242 /etc/passwd; cat /etc/hostname; grep -c . /etc/hosts; cat /etc/resolv.conf | wc -l; "+
+							"echo x > /tmp/new && echo x > /run/new && echo x > /dev/shm/x && echo x > /home/user/x && echo written; ls -A "+outside+" 2>/dev/null | wc -w")
+						if want := "1\n1\n0\nhostile\n3\n1\nwritten\n0\n"; got.Output != want {
+							t.Errorf("%d: got %+v, want the output %q", i, got, want)
+						}
+						o.Files = saveTo(t, s)
+						if err := s.Close(); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+		})
+	}
+	if diff := cmp.Diff(before, onHost(t, outside)); diff != "" {
+		t.Errorf("something outside was changed (-before +after):\n%s", diff)
+	}
+}
+
+// TestImageLayers: a sandbox sees a hundred layers, each of which replaces and removes
+// something of those below it.
+func TestImageLayers(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	layers := busyboxImage(t, r, nil)
+	for n := range 100 {
+		layers = append(layers, imageLayer(t, r, false, func(root string) error {
+			dir := filepath.Join(root, "srv")
+			err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "last"), []byte(strconv.Itoa(n)), 0o644), os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o644))
+			if n > 0 && os.Geteuid() == 0 { // others cannot make a whiteout outside of a sandbox
+				err = errors.Join(err, unix.Mknod(filepath.Join(dir, strconv.Itoa(n-1)), unix.S_IFCHR, 0))
+			}
+			return err
+		}))
+	}
+	want := "99 and 100"
+	if os.Geteuid() == 0 {
+		want = "99 and 1"
+	}
+	for _, processes := range []int{0, 500} {
+		s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}})
+		wantOutput(t, s, "root", "echo $(cat /srv/last) and $(ls /srv | grep -cv last)", want)
+	}
+}
+
+// TestImageSaved: only what is above an image is saved of a sandbox, for one that begins
+// with it and for a fork, which stands on the image and on that.
+func TestImageSaved(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	layers := busyboxImage(t, r, func(root string) error {
+		dir := filepath.Join(root, "srv")
+		err := os.Mkdir(dir, 0o755)
+		for _, name := range []string{"kept", "changed", "removed"} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte("of the image\n"), 0o644))
+		}
+		return errors.Join(err, os.WriteFile(filepath.Join(dir, "big"), make([]byte, 8<<20), 0o644))
+	})
+	see := func(s *Sandbox) string {
+		t.Helper()
+		return sh(t, s, "ls -la /srv | awk '/^-/ { print $1, $3, $5, $9 } /^d/ { print $1, $3, $9 }'; cat /srv/kept /srv/changed /run/left ~/mine; cat /etc/passwd; find / -xdev | grep -v '^/proc\\|/run/e2b' | sort; find /srv -newer /bin/busybox").Output
+	}
+	first := newSandbox(t, r, engine.SandboxOptions{ID: "first", Image: anImage, Layers: layers})
+	wantOutput(t, first, "root", "cd /srv && echo mine > changed && rm removed && mkdir -p new/dir && echo x > new/dir/file && echo x > /run/left && echo mine > ~/mine && rm /bin/false && echo app:x:100:100::/srv:/bin/sh >> /etc/passwd", "")
+	want := see(first)
+	files := saveTo(t, first)
+	if n := len(readSavedFile(t, files)); n > 1<<20 {
+		t.Errorf("got %d bytes of saved files, want none of the image", n)
+	}
+	fork := layerOf(t, first)
+	second := newSandbox(t, r, engine.SandboxOptions{ID: "first", Image: anImage, Layers: layers, Files: files})
+	if diff := cmp.Diff(want, see(second)); diff != "" {
+		t.Errorf("with the saved files (-before +after):\n%s", diff)
+	}
+	forked := newSandbox(t, r, engine.SandboxOptions{ID: "first", Image: anImage, Layers: append(slices.Clone(layers), fork)})
+	if diff := cmp.Diff(want, see(forked)); diff != "" {
+		t.Errorf("a fork (-before +after):\n%s", diff)
+	}
+	wantOutput(t, forked, "root", "echo again > /srv/changed", "")
+	again := newSandbox(t, r, engine.SandboxOptions{ID: "first", Image: anImage, Layers: append(slices.Clone(layers), fork, layerOf(t, forked))})
+	wantOutput(t, again, "root", "cat /srv/changed /srv/kept; ls /srv; ls /bin/false 2>&1 | wc -l", "again\nof the image\nbig\nchanged\nkept\nnew\n1")
+}
+
+// TestImageUsers: programs of an image change to its users, and with a single id say that
+// they cannot.
+func TestImageUsers(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	layers := busyboxImage(t, r, func(root string) error {
+		err := errors.Join(os.Mkdir(filepath.Join(root, "etc"), 0o755), os.Mkdir(filepath.Join(root, "srv"), 0o755),
+			os.WriteFile(filepath.Join(root, "etc", "passwd"), []byte("root:x:0:0:root:/root:/bin/sh\napp:x:500:600::/srv:/bin/sh"), 0o644),
+			os.WriteFile(filepath.Join(root, "etc", "group"), []byte("root:x:0:\nstaff:x:600:\n"), 0o644),
+			os.WriteFile(filepath.Join(root, "etc", "shadow"), []byte("root:*:1:0:99999:7:::\napp::1:0:99999:7:::\n"), 0o604))
+		text, readErr := os.ReadFile(busybox(t))
+		su := filepath.Join(root, "su")
+		return errors.Join(err, readErr, os.WriteFile(su, text, 0o755), os.Chmod(su, 0o755|os.ModeSetuid))
+	})
+	s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers})
+	wantOutput(t, s, "root", "grep -c . /etc/passwd /etc/group /etc/shadow; stat -c %a /etc/shadow; sed -n s/root:.:1:.*/root/p /etc/shadow", "/etc/passwd:3\n/etc/group:3\n/etc/shadow:3\n604\nroot")
+	if !r.ranged() {
+		wantOutput(t, s, "user", "id -un; head -n 1 /etc/passwd | cut -d : -f 1-4", "user\nuser:x:0:0")
+		if got := sh(t, s, "chown 500 /tmp/x 2>&1 || touch /tmp/x && chown 500 /tmp/x"); got.Status == 0 {
+			t.Errorf("a second id: got %+v, want an error", got)
+		}
+		return
+	}
+	wantOutput(t, s, "root", "touch /srv/file && chown app:staff /srv/file && stat -c '%U:%G %u:%g' /srv/file && chown 65535 /srv/file", "app:staff 500:600")
+	wantOutput(t, s, "root", "exec su app -c 'id -u; id -g; cd; pwd'", "500\n600\n/srv")
+	wantOutput(t, s, "user", "id -u; /su app -c 'id -u; id -g'", "1000\n500\n600") // it needs the rights of its owner
+	if got := sh(t, s, "chown 65536 /srv/file"); got.Status == 0 {
+		t.Errorf("an id beyond those of a sandbox: got %+v, want an error", got)
+	}
+}
+
+// TestImageLimits: the disk of a sandbox of an image is bounded as that of any other.
+func TestImageLimits(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: busyboxImage(t, r, nil), Limits: engine.Limits{DiskBytes: 16 << 20}})
+	for _, dir := range []string{"/", "/tmp", "/run", "/dev/shm", "/home/user"} {
+		got := sh(t, s, "cd "+dir+" && head -c 33554432 /dev/zero > big; s=$?; rm big; exit $s")
+		if got.Status == 0 || !strings.Contains(got.Output, "I/O error") && !strings.Contains(got.Output, "No space left") {
+			t.Errorf("32 MiB in %s: got %+v, want no space for them", dir, got)
+		}
+	}
+}
+
+func TestImageRefused(t *testing.T) {
+	t.Parallel()
+	full := newImageRoom(t)
+	layers := busyboxImage(t, full, nil)
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
+		_, err := newRoomOn(t, level).NewSandbox(t.Context(), engine.SandboxOptions{ID: "weak", Image: anImage, Layers: layers})
+		if !errors.Is(err, engine.ErrNoImages) || !strings.Contains(err.Error(), string(level)) {
+			t.Errorf("at the level %s: got error %v, want %v", level, err, engine.ErrNoImages)
+		}
+	}
+	other := layer.Manifest{Layout: full.layout(), Trees: []string{"", "/usr"}}
+	mixed := imageLayer(t, full, false, func(root string) error { return os.Mkdir(filepath.Join(root, "..", "1"), 0o755) })
+	if err := errors.Join(os.Remove(layer.Name(mixed)), other.Write(mixed)); err != nil {
+		t.Fatal(err)
+	}
+	for want, o := range map[string]engine.SandboxOptions{
+		"has no layers":                         {},
+		"not of an image":                       {Layers: []string{layers[0], mixed}},
+		"not on the layers that it was made on": {Layers: []string{mixed}},
+		"/nowhere/layer":                        {Layers: []string{"/nowhere/layer"}},
+	} {
+		o.ID, o.Image = "refused", anImage
+		s, err := full.NewSandbox(t.Context(), o)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want one with %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+//go:build linux
+
+package inside
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
+)
+
+// runContained is the envd of a container: its first process, which has the server at its
+// standard input and output and ends with them. The container's engine has built all that
+// the first stage builds in a room, so only the connections are different: this process is
+// both envd and what the server is to an envd in a room.
+func runContained(ctx context.Context, serve func(context.Context, *Guest) error) error {
+	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
+		return err
+	}
+	server, err := tunnel.Join(stdio{})
+	if err != nil {
+		return fmt.Errorf("talk to the server: %w", err)
+	}
+	err = contain(ctx, server, serve)
+	if err != nil {
+		server.Fail(err)
+	}
+	return err
+}
+
+func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Context, *Guest) error) error {
+	place, err := findPlace()
+	if err != nil {
+		return err
+	}
+	config, err := place.config(server.Hello.Config)
+	if err != nil {
+		return err
+	}
+	b := &bridge{server: server}
+	var control *wire.Conn
+	if b.envd, control, err = bridgeEnds(); err != nil {
+		return err
+	}
+	g := newGuest(control)
+	g.Config, g.Users, g.Root, g.Temp, g.Run = config, place.users(), "/", "/tmp", place.run
+	g.inside, g.Egress = true, server.Hello.Egress
+	g.oomKills, g.memoryUse = openFirst("memory.events", "memory/memory.oom_control"), openFirst("memory.stat", "memory/memory.stat")
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(g.receive(ctx)) }()
+	go func() { cancel(b.arrivals()) }()
+	go func() { cancel(b.requests(ctx)) }()
+	return serve(ctx, g)
+}
+
+// stdio are the standard input and output of this process.
+type stdio struct{}
+
+func (stdio) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
+func (stdio) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
+func (stdio) Close() error                { return errors.Join(os.Stdin.Close(), os.Stdout.Close()) }
+
+// bridgeEnds makes the control connection between the bridge and envd.
+func bridgeEnds() (bridge, envd *wire.Conn, err error) {
+	bridge, file, err := wire.Pair(wire.MaxMessage)
+	if err != nil {
+		return nil, nil, err
+	}
+	envd, err = wire.NewConn(file, wire.MaxMessage)
+	return bridge, envd, err
+}
+
+// bridge is to envd what the server is in a room, and passes on what either says.
+type bridge struct {
+	server *tunnel.Guest
+	envd   *wire.Conn
+}
+
+// arrivals hands the connections of the server to envd until there is no server.
+func (b *bridge) arrivals() error {
+	for {
+		conn, err := b.server.Accept()
+		if err != nil {
+			return err
+		}
+		go b.arrive(conn)
+	}
+}
+
+// arrive hands one connection over. Its first byte is the answer of envd.
+func (b *bridge) arrive(conn *tunnel.Arrival) {
+	port, err := conn.Port()
+	if err != nil {
+		conn.Close()
+		return
+	}
+	ours, theirs, err := wire.StreamPair()
+	if err != nil {
+		conn.Close() // most likely out of descriptors
+		return
+	}
+	err = b.envd.Send(wire.Message{Kind: wire.KindDial, Port: port}, theirs)
+	theirs.Close()
+	if err != nil {
+		conn.Close()
+		_ = ours.Close()
+		return
+	}
+	wire.Join(conn, ours)
+}
+
+// requests passes on what envd says until there is no server.
+func (b *bridge) requests(ctx context.Context) error {
+	for {
+		m, _, err := b.envd.Receive(0)
+		if err != nil {
+			return err
+		}
+		switch m.Kind {
+		case wire.KindReady:
+			err = b.server.Ready()
+		case wire.KindLog:
+			err = b.server.Log(m.Spec)
+		case wire.KindEgress:
+			go b.leave(ctx, m)
+		default: // there is nothing here that kernels could be forked from
+			err = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: "a container has no such process"})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// leave makes a connection out of the sandbox for envd. An error of Send means that envd is
+// gone.
+func (b *bridge) leave(ctx context.Context, m wire.Message) {
+	conn, err := b.server.Dial(ctx, m.Host, m.Port)
+	if err != nil {
+		refused, denied := errors.AsType[*tunnel.RefusedError](err)
+		_ = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: err.Error(), Denied: denied && refused.Denied()})
+		return
+	}
+	ours, theirs, err := wire.StreamPair()
+	if err != nil {
+		conn.Close()
+		_ = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: err.Error()})
+		return
+	}
+	err = b.envd.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
+	theirs.Close()
+	if err != nil {
+		conn.Close()
+		_ = ours.Close()
+		return
+	}
+	wire.Join(conn, ours)
+}
+
+// containedPlace is what envd uses of the files of a container, whose image may have
+// anything, and whose user may write little of it.
+type containedPlace struct {
+	uid, gid   uint32
+	name       string // of the user in /etc/passwd; "": it has none
+	root, home string // homes
+	run        string // envd's own files
+	shell      string
+	path       string // PATH
+}
+
+func findPlace() (*containedPlace, error) {
+	p := &containedPlace{uid: uint32(os.Getuid()), gid: uint32(os.Getgid()), shell: "/bin/sh"}
+	name, home := accountOf(p.uid)
+	p.name = name
+	var err error
+	if p.home, err = firstWritable(guest.UserHome, home, "/tmp"+guest.UserHome); err != nil {
+		return nil, fmt.Errorf("a home directory: %w", err)
+	}
+	p.root = p.home
+	if p.uid == 0 && writable(guest.RootHome) == nil {
+		p.root = guest.RootHome
+	}
+	if p.run, err = firstWritable(runDirectory, "/tmp/.e2b"); err != nil {
+		return nil, fmt.Errorf("a directory for envd's files: %w", err)
+	}
+	if _, err := os.Stat(guest.LoginShell); err == nil {
+		p.shell = guest.LoginShell
+	}
+	p.path = cmp.Or(os.Getenv("PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	return p, os.Setenv("PATH", p.path)
+}
+
+func (p *containedPlace) users() []guest.User {
+	users := []guest.User{
+		{Name: "root", UID: p.uid, GID: p.gid, Home: p.root, Shell: p.shell},
+		{Name: "user", UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell},
+	}
+	if p.name != "" && p.name != "root" && p.name != "user" {
+		users = append(users, guest.User{Name: p.name, UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell})
+	}
+	return users
+}
+
+// config returns the configuration of envd with what the image says in place of what is true
+// of the server's machine: its environment, its working directory and its Python.
+func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
+	var c guest.Config
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
+	}
+	c.System, c.Path, c.Python = nil, p.path, nil
+	for _, name := range []string{"python3", "python"} {
+		if path, err := exec.LookPath(name); err == nil {
+			c.Python = []string{path}
+			break
+		}
+	}
+	envs := map[string]string{}
+	for _, v := range os.Environ() {
+		if name, value, ok := strings.Cut(v, "="); ok && name != "" && name != "PATH" && name != "HOME" && name != "HOSTNAME" {
+			envs[name] = value
+		}
+	}
+	maps.Copy(envs, c.Envs)
+	c.Envs = envs
+	if dir, err := os.Getwd(); err == nil && dir != "/" && c.Workdir == "" {
+		c.Workdir = dir
+	}
+	return json.Marshal(c)
+}
+
+// accountOf returns the name and the home of an id, if the image knows it.
+func accountOf(uid uint32) (name, home string) {
+	f, err := os.Open("/etc/passwd")
+	if err != nil {
+		return "", ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(io.LimitReader(f, 1<<20)); lines.Scan(); {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) >= 7 && fields[2] == strconv.FormatUint(uint64(uid), 10) {
+			return fields[0], fields[5]
+		}
+	}
+	return "", ""
+}
+
+// firstWritable returns the first of the directories that this process can make and write.
+func firstWritable(dirs ...string) (string, error) {
+	var errs []error
+	for _, dir := range dirs {
+		if !filepath.IsAbs(dir) || dir == "/" {
+			continue
+		}
+		err := writable(dir)
+		if err == nil {
+			return dir, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+func writable(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &os.PathError{Op: "write", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// openFirst opens the first of the files of the container's control group that is there;
+// nil: none is.
+func openFirst(names ...string) *os.File {
+	for _, name := range names {
+		if f, err := os.Open(filepath.Join("/sys/fs/cgroup", name)); err == nil {
+			return f
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package tunnel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// Guest is the end of the tunnel inside a sandbox. It is safe for concurrent use, but only
+// one goroutine may accept.
+type Guest struct {
+	Hello   Hello
+	session *yamux.Session
+	control *Conn
+}
+
+// Join waits for the hello of the server.
+func Join(conn io.ReadWriteCloser) (*Guest, error) {
+	session, err := yamux.Server(conn, config())
+	if err != nil {
+		return nil, err
+	}
+	stream, err := session.AcceptStream()
+	if err != nil {
+		return nil, err
+	}
+	g := &Guest{session: session, control: newConn(stream)}
+	if err := receive(g.control, maxHello, &g.Hello); err != nil {
+		return nil, err
+	}
+	if g.Hello.Version != Version {
+		err := fmt.Errorf("the program in the sandbox speaks version %d of the tunnel's protocol and the server version %d: name the right one with local.WithBinary(path)", Version, g.Hello.Version)
+		g.Fail(err)
+		return nil, err
+	}
+	return g, nil
+}
+
+// Ready tells the server that the sandbox can be used.
+func (g *Guest) Ready() error { return send(g.control, report{Kind: kindReady}) }
+
+// Log sends a line of the daemon's log, an object of JSON.
+func (g *Guest) Log(line json.RawMessage) error {
+	return send(g.control, report{Kind: kindLog, Line: line})
+}
+
+// Fail tells the server why the sandbox ends.
+func (g *Guest) Fail(err error) {
+	_ = send(g.control, report{Kind: kindFailed, Text: err.Error()[:min(len(err.Error()), maxText)]}) // the server may be gone
+}
+
+// Accept returns the next connection of the server, which [Arrival.Port] says more of.
+func (g *Guest) Accept() (*Arrival, error) {
+	stream, err := g.session.AcceptStream()
+	if err != nil {
+		return nil, err
+	}
+	return &Arrival{newConn(stream)}, nil
+}
+
+// Arrival is a connection of the server.
+type Arrival struct{ *Conn }
+
+// Port waits for the port that the connection is for.
+func (a *Arrival) Port() (uint16, error) {
+	var o order
+	err := receive(a.Conn, maxMessage, &o)
+	return o.Port, err
+}
+
+// RefusedError says why the server did not make a connection.
+type RefusedError struct {
+	Reason string
+	denied bool
+}
+
+func (e *RefusedError) Error() string { return e.Reason }
+
+// Denied reports whether a rule is the reason, so that trying again is useless.
+func (e *RefusedError) Denied() bool { return e.denied }
+
+// Dial asks the server to connect to host, a name or an address. If it refuses, the error is
+// a [*RefusedError].
+func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, error) {
+	conn, err := open(g.session)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	err = send(conn, request{Host: host, Port: port})
+	var a answer
+	if err == nil {
+		err = receive(conn, maxMessage, &a)
+	}
+	if errors.Is(err, io.EOF) {
+		a.Error, err = "too many connections are being made", nil
+	}
+	if err == nil && a.Error != "" {
+		err = &RefusedError{Reason: a.Error, denied: a.Denied}
+	}
+	if err != nil {
+		conn.Close()
+		return nil, wire.CauseOf(ctx, err)
+	}
+	return conn, nil
+}

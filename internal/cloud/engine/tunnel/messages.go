@@ -1,0 +1,89 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// Version is the version of the protocol. Both ends are the same program unless another one
+// was named, so the versions must be equal.
+const Version = 1
+
+// Hello is the first message of the server.
+type Hello struct {
+	Version int             `json:"version"`
+	ID      string          `json:"id"`     // of the sandbox
+	Config  json.RawMessage `json:"config"` // a [guest.Config]
+	Egress  bool            `json:"egress"` // connections out of it can be asked for
+}
+
+// The kinds of a report.
+const (
+	kindReady  = "ready"
+	kindLog    = "log"
+	kindFailed = "failed"
+)
+
+// report is what the daemon inside says.
+type report struct {
+	Kind string          `json:"kind"`
+	Line json.RawMessage `json:"line,omitempty"` // of its log
+	Text string          `json:"text,omitempty"` // why it failed
+}
+
+// order begins each connection into the sandbox. The answer is one byte, as those of
+// package wire.
+type order struct {
+	Port uint16 `json:"port"`
+}
+
+// request begins each connection out of it, and answer is the answer.
+type request struct {
+	Host string `json:"host"`
+	Port uint16 `json:"port"`
+}
+
+type answer struct {
+	Error  string `json:"error,omitempty"` // "": connected
+	Denied bool   `json:"denied,omitempty"`
+}
+
+// Sizes of messages.
+const (
+	maxHello   = guest.MaxConfig + 64<<10
+	maxReport  = 16 << 10
+	maxMessage = 4 << 10
+	maxText    = 2 << 10 // of an error
+)
+
+func send(w io.Writer, message any) error {
+	data, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(data))), data...))
+	return err
+}
+
+func receive(r io.Reader, limit uint32, message any) error {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > limit {
+		return fmt.Errorf("%w: a message of %d bytes", ErrProtocol, n)
+	}
+	data := make([]byte, n)
+	if _, err := io.ReadFull(r, data); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, message); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	return nil
+}

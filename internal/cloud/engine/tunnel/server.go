@@ -1,0 +1,405 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// Options configure [Open].
+type Options struct {
+	Hello  Hello
+	Egress engine.Egress // nil: nothing outside can be reached
+	Tell   func(line []byte)
+}
+
+// Server is the server's end of the tunnel to one sandbox. It is safe for concurrent use.
+type Server struct {
+	session *yamux.Session
+	control *Conn
+	tell    func(line []byte)
+	open    chan struct{} // one for each connection into the sandbox
+	asked   chan struct{} // one for each connection out of it that is not made yet
+	carried chan struct{} // one for each connection out of it
+
+	mu     sync.Mutex
+	egress *passage
+	conns  map[*dialled]struct{}
+	shut   bool
+
+	reason atomic.Pointer[error]
+	work   sync.WaitGroup
+	life   context.Context //nolint:containedctx // it ends with the tunnel, not with a call
+	end    context.CancelFunc
+	close  func()
+}
+
+// passage is one setting of the egress, while it is in force.
+type passage struct {
+	egress engine.Egress
+	ctx    context.Context //nolint:containedctx // it ends with the passage, not with a call
+	end    context.CancelFunc
+}
+
+// readyTimeout bounds the wait for the daemon inside.
+const readyTimeout = 60 * time.Second
+
+// Open takes over conn, which leads to a daemon that has just started, and returns when the
+// sandbox can be used.
+func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
+	session, err := yamux.Client(conn, config())
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s := &Server{
+		session: session, tell: o.Tell, conns: map[*dialled]struct{}{},
+		open: make(chan struct{}, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.close = sync.OnceFunc(func() {
+		s.end()
+		_ = session.Close() // fails if the other end has closed it, and ends everything all the same
+		s.work.Wait()
+	})
+	s.SetEgress(o.Egress)
+	o.Hello.Version, o.Hello.Egress = Version, o.Egress != nil
+	if err := s.begin(ctx, o.Hello); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.work.Go(s.listen)
+	s.work.Go(s.accept)
+	return s, nil
+}
+
+// begin starts the sandbox.
+func (s *Server) begin(ctx context.Context, hello Hello) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it was not ready within %v", readyTimeout))
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = s.session.Close() }) // wakes whatever waits
+	defer stop()
+	began := func() error {
+		var err error
+		if s.control, err = open(s.session); err != nil {
+			return err
+		}
+		if err := send(s.control, hello); err != nil {
+			return err
+		}
+		var r report
+		if err := receive(s.control, maxReport, &r); err != nil {
+			return err
+		}
+		switch r.Kind {
+		case kindReady:
+			return nil
+		case kindFailed:
+			return errors.New(clip.Text(r.Text, maxText))
+		}
+		return fmt.Errorf("%w: %.20q", ErrProtocol, r.Kind)
+	}
+	return wire.CauseOf(ctx, began())
+}
+
+// listen handles what the daemon says until the tunnel ends.
+func (s *Server) listen() {
+	for {
+		var r report
+		err := receive(s.control, maxReport, &r)
+		switch {
+		case err != nil:
+		case r.Kind == kindLog:
+			if s.tell != nil {
+				s.tell(r.Line)
+			}
+			continue
+		case r.Kind == kindFailed:
+			err = fmt.Errorf("the daemon in it ended: %s", clip.Text(r.Text, maxText))
+		default:
+			err = fmt.Errorf("%w: %.20q", ErrProtocol, r.Kind)
+		}
+		s.fail(err)
+		return
+	}
+}
+
+// fail ends the tunnel.
+func (s *Server) fail(err error) {
+	s.reason.CompareAndSwap(nil, &err)
+	s.end()
+	_ = s.session.Close()
+}
+
+// Done returns a channel that is closed when the tunnel has ended.
+func (s *Server) Done() <-chan struct{} { return s.life.Done() }
+
+// Err returns why the tunnel ended, after its end: nil if that was Close.
+func (s *Server) Err() error {
+	if reason := s.reason.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// Close ends the tunnel and every connection through it.
+func (s *Server) Close() {
+	s.reason.CompareAndSwap(nil, new(error))
+	s.close()
+}
+
+// Dial connects to a port inside. Errors include [engine.ErrPortClosed], [engine.ErrGone],
+// [engine.ErrFrozen] and [engine.ErrTooMany].
+func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, engine.ErrPortClosed
+	}
+	if s.life.Err() != nil {
+		return nil, engine.ErrGone
+	}
+	select {
+	case s.open <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
+	}
+	d := &dialled{server: s}
+	if err := s.enter(d); err != nil {
+		<-s.open
+		return nil, err
+	}
+	// What is opened while the sandbox is held waits for longer than ctx, perhaps.
+	connected := make(chan error, 1)
+	go func() { connected <- d.connect(s.session, uint16(port)) }()
+	ctx, cancel := context.WithTimeoutCause(ctx, wire.DialTimeout, fmt.Errorf("the daemon in it did not answer within %v", wire.DialTimeout))
+	defer cancel()
+	select {
+	case err := <-connected:
+		if err == nil {
+			return d, nil
+		}
+		d.end()
+		switch {
+		case errors.Is(err, engine.ErrPortClosed):
+			return nil, err
+		case s.life.Err() != nil:
+			return nil, engine.ErrGone
+		case s.isShut():
+			return nil, engine.ErrFrozen
+		}
+		return nil, err
+	case <-s.life.Done():
+		d.end()
+		return nil, engine.ErrGone
+	case <-ctx.Done():
+		d.end()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// dialled is a connection that is counted until it is closed.
+type dialled struct {
+	server *Server
+	mu     sync.Mutex
+	ended  bool
+	*Conn
+}
+
+func (d *dialled) connect(session *yamux.Session, port uint16) error {
+	conn, err := open(session)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.Conn = conn
+	ended := d.ended
+	d.mu.Unlock()
+	if ended {
+		return conn.Close()
+	}
+	if err := send(conn, order{Port: port}); err != nil {
+		return err
+	}
+	var status [1]byte
+	if _, err := io.ReadFull(conn, status[:]); err != nil {
+		return err
+	}
+	if status[0] != wire.StatusConnected {
+		return engine.ErrPortClosed
+	}
+	return nil
+}
+
+// end closes the connection, which may not be open yet.
+func (d *dialled) end() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return
+	}
+	d.ended = true
+	if d.Conn != nil {
+		_ = d.Conn.Close()
+	}
+	d.server.leave(d)
+}
+
+// Close closes the connection.
+func (d *dialled) Close() error {
+	d.end()
+	return nil
+}
+
+func (s *Server) enter(d *dialled) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
+		return engine.ErrFrozen
+	}
+	s.conns[d] = struct{}{}
+	return nil
+}
+
+func (s *Server) leave(d *dialled) {
+	s.mu.Lock()
+	delete(s.conns, d)
+	s.mu.Unlock()
+	<-s.open
+}
+
+func (s *Server) isShut() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shut
+}
+
+// Shut cuts every connection, into the sandbox and out of it, and refuses others until
+// Reopen.
+func (s *Server) Shut() {
+	s.mu.Lock()
+	s.shut = true
+	cut := make([]*dialled, 0, len(s.conns))
+	for d := range s.conns {
+		cut = append(cut, d)
+	}
+	s.egress.end()
+	s.mu.Unlock()
+	for _, d := range cut {
+		d.end()
+	}
+}
+
+// Reopen ends what Shut began.
+func (s *Server) Reopen() {
+	s.mu.Lock()
+	s.shut = false
+	egress := s.egress.egress
+	s.mu.Unlock()
+	s.SetEgress(egress)
+}
+
+// SetEgress changes what connections out of the sandbox go through. Those through the old
+// one are cut off.
+func (s *Server) SetEgress(e engine.Egress) {
+	ctx, end := context.WithCancel(s.life)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut {
+		end()
+	}
+	if s.egress != nil {
+		s.egress.end()
+	}
+	s.egress = &passage{e, ctx, end}
+}
+
+// accept takes what the daemon opens until the tunnel ends.
+func (s *Server) accept() {
+	for {
+		stream, err := s.session.AcceptStream()
+		if err == nil && s.session.NumStreams() > maxStreams {
+			err = fmt.Errorf("%w: more than %d connections", ErrProtocol, maxStreams)
+		}
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		conn := newConn(stream)
+		select {
+		case s.asked <- struct{}{}:
+			s.work.Go(func() { s.carry(conn) })
+		default:
+			_ = conn.Close()
+		}
+	}
+}
+
+// requestTimeout is how long the daemon may take to say where a connection is to lead.
+const requestTimeout = 10 * time.Second
+
+// carry connects a connection out of the sandbox and copies until both directions have
+// ended.
+func (s *Server) carry(inside *Conn) {
+	defer inside.Close()
+	made := sync.OnceFunc(func() { <-s.asked })
+	defer made()
+	_ = inside.SetDeadline(time.Now().Add(requestTimeout)) // fails only when closed, and then the read fails too
+	var r request
+	if receive(inside, maxMessage, &r) != nil {
+		return
+	}
+	refuse := func(err error) {
+		var denied interface{ Denied() bool }
+		// If that does not arrive only the daemon is harmed.
+		_ = send(inside, answer{Error: clip.Text(err.Error(), maxText), Denied: errors.As(err, &denied) && denied.Denied()})
+	}
+	select {
+	case s.carried <- struct{}{}:
+		defer func() { <-s.carried }()
+	default:
+		refuse(fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, maxEgress))
+		return
+	}
+	s.mu.Lock()
+	p := s.egress
+	s.mu.Unlock()
+	if p.egress == nil {
+		refuse(errInternetOff{})
+		return
+	}
+	if r.Host == "" || len(r.Host) > 255 || r.Port == 0 {
+		refuse(errors.New("not an address"))
+		return
+	}
+	_ = inside.SetDeadline(time.Time{})
+	stop := context.AfterFunc(p.ctx, func() { inside.Close() })
+	defer stop()
+	outside, err := p.egress.Dial(p.ctx, r.Host, r.Port)
+	if err != nil {
+		refuse(err)
+		return
+	}
+	made()
+	stopOutside := context.AfterFunc(p.ctx, func() { outside.Close() })
+	defer stopOutside()
+	if send(inside, answer{}) != nil {
+		outside.Close()
+		return
+	}
+	wire.Join(outside, inside)
+}
+
+type errInternetOff struct{}
+
+func (errInternetOff) Error() string { return "internet access is off for this sandbox" }
+
+func (errInternetOff) Denied() bool { return true }

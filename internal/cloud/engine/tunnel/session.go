@@ -1,0 +1,48 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// ErrProtocol: the other end sent something that it never sends.
+var ErrProtocol = errors.New("the other end of the tunnel broke the protocol")
+
+// Bounds of one sandbox.
+const (
+	maxEgress = 320 // connections out of it
+	// maxStreams bounds what the other end may hold open, closed connections included whose
+	// end it did not acknowledge.
+	maxStreams = 2 * (wire.MaxStreams + maxEgress)
+	// closeTimeout is how long a closed connection waits for the other end to close it too.
+	closeTimeout = 5 * time.Minute
+)
+
+// config has no clocks of yamux's: a frozen sandbox answers nothing, for as long as it is
+// frozen, and is alive.
+func config() *yamux.Config {
+	c := yamux.DefaultConfig()
+	c.AcceptBacklog = maxStreams
+	c.EnableKeepAlive = false
+	c.ConnectionWriteTimeout = math.MaxInt64
+	c.StreamOpenTimeout = 0
+	c.StreamCloseTimeout = closeTimeout
+	c.LogOutput = io.Discard // it says nothing that its errors do not say
+	return c
+}
+
+// open opens a connection. It may have to wait for the other end.
+func open(session *yamux.Session) (*Conn, error) {
+	stream, err := session.OpenStream()
+	if err != nil {
+		return nil, fmt.Errorf("open a stream: %w", err)
+	}
+	return newConn(stream), nil
+}

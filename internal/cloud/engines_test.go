@@ -1,0 +1,197 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+)
+
+// twoEngines are a room and a second engine, which a machine may lack.
+type twoEngines struct {
+	room, docker *fakeRoom
+	missing      error // of docker
+	opened       atomic.Int32
+}
+
+func newTwoEngines() *twoEngines {
+	fake := func(name engine.Name) *fakeRoom {
+		return &fakeRoom{name: name, ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
+	}
+	return &twoEngines{room: fake(engine.Room), docker: fake(engine.Docker)}
+}
+
+func (e *twoEngines) start(t *testing.T, o Options) *Cloud {
+	t.Helper()
+	o.Dir, o.Python = t.TempDir(), &pyenv.Env{Python: "/opt/venv/bin/python3", Vars: []string{"A=b"}}
+	c, err := start(t.Context(), o, map[engine.Name]opener{
+		engine.Room: opens(e.room),
+		engine.Docker: func(context.Context, *Cloud, string) (engine.Engine, error) {
+			e.opened.Add(1)
+			return e.docker, e.missing
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// by returns which engine a sandbox runs on.
+func (e *twoEngines) by(id string) engine.Name {
+	switch {
+	case e.room.boxes[id] != nil:
+		return engine.Room
+	case e.docker.boxes[id] != nil:
+		return engine.Docker
+	}
+	return ""
+}
+
+// Each template runs on its engine, and others on that of the cloud.
+func TestEngines(t *testing.T) {
+	t.Parallel()
+	for _, own := range engine.Names {
+		t.Run(string(own), func(t *testing.T) {
+			t.Parallel()
+			e := newTwoEngines()
+			c := e.start(t, Options{Engine: own})
+			if got, want := e.opened.Load(), map[engine.Name]int32{engine.Docker: 1}[own]; got != want {
+				t.Errorf("docker was opened %d times at the start, want %d", got, want)
+			}
+			for template, want := range map[string]engine.Name{"base": own, "code-interpreter-v1": own, "base-docker": engine.Docker, "code-interpreter-v1-room": engine.Room} {
+				id := create(t, c, fmt.Sprintf(`{"templateID":%q}`, template))
+				if got := e.by(id); got != want {
+					t.Errorf("%s runs on %q, want %q", template, got, want)
+				}
+			}
+			if e.opened.Load() != 1 {
+				t.Errorf("docker was opened %d times, want once", e.opened.Load())
+			}
+			if status, text := do(t, c, "POST", "/v2/sandboxes", `{"templateID":"base-moon"}`); status != 404 {
+				t.Errorf("an engine that nobody knows: got %d %s, want 404", status, text)
+			}
+			if got := c.Report().Engine; got != own {
+				t.Errorf("the report is about %q, want %q", got, own)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if !e.room.closed || !e.docker.closed {
+				t.Errorf("closed are room: %v, docker: %v", e.room.closed, e.docker.closed)
+			}
+		})
+	}
+}
+
+// Only a room shows sandboxes the Python of this machine.
+func TestConfigOfEngines(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	c := e.start(t, Options{})
+	for template, want := range map[string]bool{"base": true, "base-docker": false} {
+		id := create(t, c, fmt.Sprintf(`{"templateID":%q}`, template))
+		var config struct {
+			Python []string
+			System map[string]string
+			Path   string
+		}
+		sb := e.room.boxes[id]
+		if sb == nil {
+			sb = e.docker.boxes[id]
+		}
+		if err := json.Unmarshal(sb.options.Config, &config); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(config.Python) > 0 && len(config.System) > 0 && config.Path != ""; got != want {
+			t.Errorf("%s: got %+v, want those of this machine: %v", template, config, want)
+		}
+	}
+}
+
+// An engine that is not there is named with the reason, nothing takes its place, and it is
+// tried again. One that ended is opened anew.
+func TestEngineIsMissing(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	e.missing = errors.New("no daemon: install one")
+	state := t.TempDir()
+	c := e.start(t, Options{State: state})
+	refused := func(method, path, body string) {
+		t.Helper()
+		status, text := do(t, c, method, path, body)
+		if status != 400 || !strings.Contains(text, "the engine docker: no daemon: install one") {
+			t.Errorf("%s %s: got %d %s, want 400 with the engine and the reason", method, path, status, text)
+		}
+	}
+	refused("POST", "/v2/sandboxes", `{"templateID":"base-docker"}`)
+	refused("POST", "/v3/templates", `{"name":"job","engine":"docker"}`)
+	if status, text := do(t, c, "POST", "/v3/templates", `{"name":"job","engine":"moon"}`); status != 400 || !strings.Contains(text, "engine must be one of") {
+		t.Errorf("an engine that nobody knows: got %d %s, want 400", status, text)
+	}
+	e.missing = nil
+	id := create(t, c, `{"templateID":"base-docker","autoPause":true}`)
+	close(e.docker.ended)
+	e.docker = newTwoEngines().docker
+	next := create(t, c, `{"templateID":"base-docker"}`)
+	if got := e.by(next); got != engine.Docker || e.opened.Load() != 4 {
+		t.Errorf("after the end of the engine: got a sandbox on %q, opened %d times, want docker and 4", got, e.opened.Load())
+	}
+
+	// What was paused is of its engine also where that is not there any longer.
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = newTwoEngines()
+	e.missing = errors.New("no daemon: install one")
+	c = e.start(t, Options{State: state})
+	refused("POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`)
+	e.missing = nil
+	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 201 || e.by(id) != engine.Docker {
+		t.Errorf("got %d %s on %q, want 201 on docker", status, text, e.by(id))
+	}
+}
+
+// A sandbox of the cloud's own engine stays with it when a later cloud has another one.
+func TestEngineOfPaused(t *testing.T) {
+	t.Parallel()
+	e, state := newTwoEngines(), t.TempDir()
+	c := e.start(t, Options{State: state})
+	id := create(t, c, `{"templateID":"base","autoPause":true}`)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = newTwoEngines()
+	c = e.start(t, Options{State: state, Engine: engine.Docker})
+	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 201 || e.by(id) != engine.Room {
+		t.Errorf("got %d %s on %q, want 201 on the room", status, text, e.by(id))
+	}
+}
+
+// A snapshot has the engine of its sandbox.
+func TestEngineOfSnapshot(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	c := e.start(t, Options{})
+	id := create(t, c, `{"templateID":"base-docker"}`)
+	status, text := do(t, c, "POST", "/sandboxes/"+id+"/snapshots", `{"name":"kept"}`)
+	if status != 201 {
+		t.Fatalf("got %d %s, want a snapshot", status, text)
+	}
+	if got := e.by(create(t, c, `{"templateID":"kept"}`)); got != engine.Docker {
+		t.Errorf("the snapshot runs on %q, want docker", got)
+	}
+}

@@ -1,0 +1,71 @@
+package templates_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Each engine has the built-in templates under names of its own, which no list has and no
+// build can take.
+func TestBuiltInOfEngines(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	ids := map[string]bool{}
+	for reference, want := range map[string]engine.Name{
+		"base": "", "code-interpreter-v1": "", "base-room": engine.Room, "base-docker": engine.Docker,
+		"code-interpreter-v1-room": engine.Room, "code-interpreter-v1-docker": engine.Docker,
+	} {
+		made, build, err := s.Find(templates.ParseReference(reference))
+		if err != nil || build.Engine != want || made.Name != reference || len(made.ID) != len("localbasetemplate000") {
+			t.Errorf("%s: got %+v and error %v, want the engine %q", reference, made, err, want)
+		}
+		ids[made.ID], ids[build.ID] = true, true
+		if _, _, err := s.Request(templates.ParseReference(reference), nil, templates.Build{}); err == nil {
+			t.Errorf("%s: a build took the name", reference)
+		}
+	}
+	if len(ids) != 12 {
+		t.Errorf("got the ids %v, want 6 of templates and 6 of builds", ids)
+	}
+	var listed []string
+	for _, one := range s.All() {
+		listed = append(listed, one.Name)
+	}
+	if want := []string{"base", "code-interpreter-v1"}; !slices.Equal(listed, want) {
+		t.Errorf("listed are %v, want %v", listed, want)
+	}
+}
+
+// A template keeps its engine; those of a version without engines are of the room.
+func TestEngineIsStored(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := serve(t, dir)
+	ref := templates.ParseReference("job")
+	made, err := s.Add(&ref, templates.Build{Content: templates.Content{Engine: engine.Docker}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := made
+	old.ID, old.Name = "older000000000000000", "base-docker"
+	old.Builds = slices.Clone(old.Builds)
+	old.Builds[0].Engine = ""
+	value, err := json.Marshal(map[string]any{"Version": 2, "Template": old})
+	if err == nil {
+		_, err = s.store.Put(store.Templates, old.ID, value, "")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = s.restart(t, dir)
+	for reference, want := range map[string]engine.Name{"job": engine.Docker, old.ID: engine.Room, "base-docker": engine.Room} {
+		if _, build, err := s.Find(templates.ParseReference(reference)); err != nil || build.Engine != want {
+			t.Errorf("%s: got the engine %q and error %v, want %q", reference, build.Engine, err, want)
+		}
+	}
+}
