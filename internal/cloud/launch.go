@@ -55,6 +55,9 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		return nil, err
 	}
 	report := by.Report()
+	if err := checkSpec(report, spec); err != nil {
+		return nil, err
+	}
 	config, err := json.Marshal(c.config(spec, report))
 	if err != nil {
 		return nil, err
@@ -101,7 +104,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		},
 	})
 	c.telemetry.Run(spec.ID, sandbox.Usage)
-	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
 }
 
 // newDoor returns what puts headers into the requests of a sandbox, and the certificate that
@@ -236,6 +239,7 @@ func edgeError(err error) error {
 type reachable struct {
 	engine.Sandbox
 	cloud   *Cloud
+	engine  engine.Report
 	id      string
 	denials *network.Denials
 	asks    *network.Asks
