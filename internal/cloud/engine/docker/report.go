@@ -43,7 +43,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.ProcessLimit: unless(e.info.PidsLimit, "the daemon has no control group for processes"),
 		engine.DiskLimit:    e.quotaReason(),
 		engine.Pauses:       "",
-		engine.SavedFiles:   "the files of a container cannot be saved",
+		engine.SavedFiles:   "",
 		engine.SharedLayers: "a container stands on its image only",
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",
