@@ -29,6 +29,18 @@ var ErrGone = errors.New("layers: the files are gone")
 // copies, although others share directories.
 var ErrCopied = errors.New("layers: sandboxes begin with copies of these files")
 
+// ErrNotShared is returned where a layer can only be one that sandboxes share.
+var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
+
+// Use is when something was used last that holds layers, can be made again and so makes room
+// when it is dropped.
+type Use struct {
+	Name   string
+	At     time.Time
+	Layers []string // that it holds
+	Drop   func() error
+}
+
 // Sharing makes directories that sandboxes share, instead of each beginning with a copy.
 type Sharing interface {
 	// Unpack makes such a directory of one that holds saved files.
@@ -106,6 +118,15 @@ func (s *Set) Add(ctx context.Context, save func(dir string) error) (id string, 
 	})
 }
 
+// Make is Add with a function that makes the directory as sandboxes share it. Where they do
+// not, the error is [ErrNotShared].
+func (s *Set) Make(fill func(dir string) error) (id string, err error) {
+	if s.sharing() == nil {
+		return "", ErrNotShared
+	}
+	return s.add(func(dir string) (bool, error) { return true, fill(dir) })
+}
+
 // add makes a layer of a directory that fill fills, which says whether it is to be shared.
 func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, err error) {
 	dir, err := s.options.Store.NewDir()
@@ -131,9 +152,9 @@ func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, er
 	return id, nil
 }
 
-// maxChain bounds how many layers a sandbox stands on: what is not found costs a look into
+// MaxChain bounds how many layers a sandbox stands on: what is not found costs a look into
 // each of them.
-const maxChain = 12
+const MaxChain = 12
 
 // Chain puts the layer top, which the caller holds, on those that the sandbox of which it
 // was saved stood on, and returns all, lowest first. If they are many, they become one.
@@ -145,7 +166,7 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 		return nil, err
 	}
 	chain = append(slices.Clone(below), top)
-	if len(chain) <= maxChain {
+	if len(chain) <= MaxChain {
 		return chain, nil
 	}
 	defer s.Release(chain...)
