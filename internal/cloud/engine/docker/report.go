@@ -18,7 +18,7 @@ func (e *Engine) Report() engine.Report {
 		Pause:  "the daemon's pause, by a control group",
 		Egress: "proxy only: a container has no network of its own",
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("sandboxes are containers of %s at %s", e.name(), e.host))
+	r.Notes = append(r.Notes, fmt.Sprintf("sandboxes are containers of %s on %s at %s", e.product, e.info.OperatingSystem, e.host))
 	if !hasSecurity(e.info, "seccomp") {
 		r.Notes = append(r.Notes, "the daemon filters no system calls (seccomp)")
 	}
@@ -26,10 +26,6 @@ func (e *Engine) Report() engine.Report {
 		r.Egress = "none: network is off for every sandbox"
 	}
 	return r
-}
-
-func (e *Engine) name() string {
-	return strings.TrimSpace(strings.Join([]string{"Docker", e.info.ServerVersion, e.info.OperatingSystem}, " "))
 }
 
 // promises are what a container does, each with a reason where it does not.

@@ -83,12 +83,14 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	e.mu.Lock()
 	e.sandboxes[s] = struct{}{}
 	e.mu.Unlock()
-	go func() {
+	e.watching.Go(func() {
 		<-s.tunnel.Done()
-		reason := s.causeOfDeath()
-		s.reason.CompareAndSwap(nil, &reason)
+		if s.reason.Load() == nil {
+			reason := s.causeOfDeath()
+			s.reason.CompareAndSwap(nil, &reason)
+		}
 		_ = s.close() // what is left is removed later
-	}()
+	})
 	return s, nil
 }
 
@@ -295,6 +297,8 @@ func (s *sandbox) causeOfDeath() error {
 			return fmt.Errorf("envd ended with status %d: %w", status, err)
 		}
 		return fmt.Errorf("envd ended with status %d", status)
+	case <-s.done: // by Close
+		return engine.ErrClosed
 	case <-time.After(exitPatience):
 	}
 	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmpErr(s.tunnel.Err(), io.EOF))
