@@ -91,6 +91,9 @@ type BuildStep struct {
 	Args []string `json:"args"`
 	// FilesHash names the archive with what COPY takes; see FileUpload.
 	FilesHash string `json:"filesHash,omitempty"`
+	// FromStage has COPY take what StartBuildParams.Stages has under that name, in place
+	// of an archive. Without an owner files keep theirs.
+	FromStage string `json:"fromStage,omitempty"`
 	// Force does this step, and with it all later ones, even if they were done before.
 	Force bool `json:"force"`
 }
@@ -141,6 +144,16 @@ func (r *ImageRegistry) wire() (map[string]string, error) {
 	return found, nil
 }
 
+// BuildStage is what steps copy from.
+type BuildStage struct {
+	// Name is what BuildStep.FromStage calls it.
+	Name string `json:"name"`
+	// FromImage is the image to begin with.
+	FromImage string `json:"fromImage"`
+	// Steps are done one after another. They may copy from the stages before.
+	Steps []BuildStep `json:"steps"`
+}
+
 // StartBuildParams says what to build. FromImage or FromTemplate must be set.
 type StartBuildParams struct {
 	// FromImage is the image to begin with.
@@ -149,6 +162,10 @@ type StartBuildParams struct {
 	FromTemplate string
 	// Registry is the login for FromImage; nil means none.
 	Registry *ImageRegistry
+	// Stages are built before the steps, in this order. Only the local cloud builds some:
+	// for other services the error is [errors.ErrUnsupported]. See
+	// [TemplateService.CheckStages].
+	Stages []BuildStage
 	// Steps are done one after another.
 	Steps []BuildStep
 	// Force does all steps even if they were done before.
@@ -164,6 +181,7 @@ type startBuildRequest struct {
 	FromTemplate      string            `json:"fromTemplate,omitempty"`
 	FromImageRegistry map[string]string `json:"fromImageRegistry,omitempty"`
 	Force             bool              `json:"force"`
+	Stages            []BuildStage      `json:"stages,omitempty"`
 	Steps             []BuildStep       `json:"steps"`
 	StartCmd          string            `json:"startCmd,omitempty"`
 	ReadyCmd          string            `json:"readyCmd,omitempty"`
@@ -184,14 +202,25 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 		return fmt.Errorf("api: a build begins with FromImage or with FromTemplate: %w", ErrInvalidArgument)
 	}
 	request := startBuildRequest{
-		FromImage: p.FromImage, FromTemplate: p.FromTemplate, Force: p.Force, Steps: append([]BuildStep{}, p.Steps...),
+		FromImage: p.FromImage, FromTemplate: p.FromTemplate, Force: p.Force, Stages: p.Stages, Steps: append([]BuildStep{}, p.Steps...),
 		StartCmd: p.StartCommand, ReadyCmd: p.ReadyCommand,
 	}
 	if request.FromImageRegistry, err = p.Registry.wire(); err != nil {
 		return err
 	}
+	if len(p.Stages) > 0 {
+		if err := s.CheckStages(ctx); err != nil {
+			return err
+		}
+	}
 	_, err = s.client.do(ctx, call{method: http.MethodPost, path: "/v2" + path, body: request, once: true}, nil)
 	return err
+}
+
+// CheckStages returns an error unless the service builds StartBuildParams.Stages:
+// [errors.ErrUnsupported] if it is one that would ignore them.
+func (s *TemplateService) CheckStages(ctx context.Context) error {
+	return s.client.checkFeature(ctx, "stages", "stages of a build, of which COPY --from takes files: only the local cloud builds them")
 }
 
 // BuildLogLevel is how much a line of a build's log matters. A service may use others

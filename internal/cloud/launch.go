@@ -4,6 +4,7 @@ package cloud
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -203,8 +204,8 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-// config returns what the envd of a sandbox is told. Only in a room does it see the Python
-// of this machine.
+// config returns what the envd of a sandbox is told. It sees the Python of this machine only
+// in a room, and there not if it is made from an image.
 func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
@@ -213,7 +214,11 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 		Proxy: c.needsProxy(spec.Egress, by), Offline: spec.Egress.DenyAll(),
 		Authority: spec.Headers,
 	}
-	if by.Engine == engine.Room {
+	switch image := spec.Template.Image; {
+	case by.Engine != engine.Room:
+	case image != nil: // it has programs of its own
+		config.Image, config.Python, config.Path = image.Reference, []string{"python3"}, cmp.Or(spec.Envs["PATH"], room.DefaultPath)
+	default:
 		config.System, config.Python, config.Path = c.system(), interpreter(c.python), searchPath(c.python)
 	}
 	return config

@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
@@ -36,6 +37,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		SecretsKey:   os.Getenv(secrets.EnvKey),
 		Key:          string(s.key),
 		Engine:       engine.Name(s.engine),
+		Docker:       s.docker.options(),
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
@@ -54,6 +56,13 @@ func start(ctx context.Context, s settings) (service, error) {
 		return nil, fmt.Errorf("local: %w", err)
 	}
 	return linux{c}, nil
+}
+
+func (p DockerParams) options() docker.Options {
+	return docker.Options{
+		Host: p.Host, Image: p.Image, MemLimit: p.MemLimit, CPUQuota: p.CPUQuota, PidsLimit: p.PidsLimit,
+		CapDrop: p.CapDrop, SecurityOpt: p.SecurityOpt, User: p.User, NetworkDisabled: p.NetworkDisabled,
+	}
 }
 
 func (l linux) trust() []string { return l.Trust().Env() }

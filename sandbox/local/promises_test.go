@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -25,16 +26,20 @@ type engineCase struct {
 }
 
 // engineCases are the columns that this machine can have. An engine adds itself here.
-func engineCases() []engineCase {
+func engineCases(t *testing.T) []engineCase {
 	full := "`full`"
 	if os.Geteuid() != 0 {
 		full = "`full`, one id"
 	}
-	return []engineCase{
+	cases := []engineCase{
 		{full, []local.Option{local.WithIsolation(local.Full)}},
 		{"`restricted`", []local.Option{local.WithIsolation(local.Restricted)}},
 		{"`none`", []local.Option{local.WithIsolation(local.None)}},
 	}
+	if dockertest.Wanted() {
+		cases = append(cases, engineCase{"`docker`", dockerOptions(t, local.DockerParams{})})
+	}
+	return cases
 }
 
 // TestPromises compares what each engine promises with the README, and with what happens
@@ -43,7 +48,7 @@ func engineCases() []engineCase {
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	rows := promisesOfREADME(t)
-	for _, engine := range engineCases() {
+	for _, engine := range engineCases(t) {
 		t.Run(engine.name, func(t *testing.T) {
 			t.Parallel()
 			state := filepath.Join(t.TempDir(), "state")

@@ -36,8 +36,11 @@ type BuildParams struct {
 	// Dir is the directory that [Definition.Copy] copies from; empty means the working
 	// directory.
 	Dir string
+	// IgnoreFile is read in place of .dockerignore in Dir; empty means that one, if there is
+	// one.
+	IgnoreFile string
 	// Ignore are patterns of what not to copy, in the syntax of .dockerignore and after
-	// those of the file of that name in Dir.
+	// those of the file.
 	Ignore []string
 	// Log gets the log of the build as it comes, without the control sequences of terminals,
 	// and before it what is uploaded. It is called by one goroutine at a time. May be nil.
@@ -55,7 +58,8 @@ type Built struct {
 	// Tags name the build once it is ready.
 	Tags []string
 
-	steps []step
+	steps  []step
+	stages []stage
 }
 
 // Build builds a template and waits until it is ready. What it copies is uploaded unless
@@ -108,6 +112,11 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		return nil, err
 	}
 	defer files.close()
+	if len(d.stages) > 0 {
+		if err := client.Templates.CheckStages(ctx); err != nil {
+			return nil, err
+		}
+	}
 	build, err := client.Templates.Create(ctx, name, &api.TemplateCreateParams{
 		Tags: p.Tags, CPUCount: p.CPUs, MemoryMB: p.MemoryMB, MinFreeDiskMB: p.MinFreeDiskMB, Engine: p.Engine,
 	})
@@ -120,20 +129,29 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 	}
 	request := &api.StartBuildParams{
 		FromImage: d.image, FromTemplate: d.template, Registry: d.registry, Force: p.NoCache,
-		StartCommand: d.start, ReadyCommand: string(d.ready), Steps: make([]api.BuildStep, len(files.steps)),
+		StartCommand: d.start, ReadyCommand: string(d.ready), Steps: wire(files.steps),
 	}
 	if d.template == "" {
 		request.FromImage = cmp.Or(d.image, baseImage)
 	}
-	for i, s := range files.steps {
-		request.Steps[i] = s.BuildStep
+	for _, s := range files.stages {
+		request.Stages = append(request.Stages, api.BuildStage{Name: s.name, FromImage: s.image, Steps: wire(s.steps)})
 	}
 	if err := client.Templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
 		return nil, err
 	}
 	return &Built{
-		TemplateID: build.TemplateID, BuildID: build.BuildID, Name: name, Names: build.Names, Tags: build.Tags, steps: files.steps,
+		TemplateID: build.TemplateID, BuildID: build.BuildID, Name: name, Names: build.Names, Tags: build.Tags, steps: files.steps, stages: files.stages,
 	}, nil
+}
+
+// wire returns steps as they are sent.
+func wire(steps []step) []api.BuildStep {
+	sent := make([]api.BuildStep, len(steps))
+	for i, s := range steps {
+		sent[i] = s.BuildStep
+	}
+	return sent
 }
 
 // sayTo returns what writes a line of its own into a log, from any goroutine.
@@ -150,9 +168,17 @@ func sayTo(log func(*api.BuildLogEntry)) func(api.BuildLogLevel, string) {
 
 // prepared are the steps of a build with the hashes of what they copy.
 type prepared struct {
-	source *source // nil: nothing is copied
-	steps  []step
-	files  [][]file // of each step
+	source  *source // nil: nothing is copied
+	stages  []stage
+	steps   []step
+	uploads []upload // each hash once
+}
+
+// upload is what a step copies.
+type upload struct {
+	step
+
+	files []file
 }
 
 func (p *prepared) close() {
@@ -162,59 +188,75 @@ func (p *prepared) close() {
 }
 
 func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, err error) {
-	made := &prepared{steps: slices.Clone(d.steps), files: make([][]file, len(d.steps))}
+	made := &prepared{stages: slices.Clone(d.stages)}
 	defer func() {
 		if err != nil {
 			made.close()
 		}
 	}()
-	for i := range made.steps {
-		s := &made.steps[i]
-		if s.copy == nil {
-			continue
-		}
-		if made.source == nil {
-			if made.source, err = openSource(cmp.Or(p.Dir, "."), p.Ignore); err != nil {
-				return nil, err
-			}
-		}
-		found, err := made.source.find(s.Args[0])
-		if err != nil {
-			return nil, err
-		}
-		if made.files[i], err = made.source.resolve(found, s.copy.FollowLinks); err != nil {
-			return nil, err
-		}
-		if s.FilesHash, err = made.source.digest(ctx, *s, made.files[i]); err != nil {
+	for i := range made.stages {
+		if made.stages[i].steps, err = made.add(ctx, made.stages[i].steps, p); err != nil {
 			return nil, err
 		}
 	}
-	return made, nil
+	made.steps, err = made.add(ctx, d.steps, p)
+	return made, err
+}
+
+// add returns steps with the hashes of what they copy.
+func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (hashed []step, err error) {
+	for _, s := range steps {
+		if s.copy == nil {
+			hashed = append(hashed, s)
+			continue
+		}
+		if p.source == nil {
+			if p.source, err = openSource(cmp.Or(params.Dir, "."), params.IgnoreFile, params.Ignore); err != nil {
+				return nil, err
+			}
+		}
+		files, err := p.source.find(s.Args[0])
+		if err != nil {
+			return nil, err
+		}
+		if files, err = p.source.resolve(files, s.copy.FollowLinks); err != nil {
+			return nil, err
+		}
+		more := []step{s}
+		if s.unpack {
+			if more, err = p.source.unpacked(s, files); err != nil {
+				return nil, err
+			}
+		}
+		if more[0].FilesHash, err = p.source.digest(ctx, more[0], files); err != nil {
+			return nil, err
+		}
+		if !slices.ContainsFunc(p.uploads, func(u upload) bool { return u.FilesHash == more[0].FilesHash }) {
+			p.uploads = append(p.uploads, upload{more[0], files})
+		}
+		hashed = append(hashed, more...)
+	}
+	return hashed, nil
 }
 
 // parallelUploads is how many archives are uploaded at the same time. Each is a file on
 // this machine's disk, too.
 const parallelUploads = 4
 
-// upload sends the archives that the service wants, each once.
+// upload sends the archives that the service wants.
 func (p *prepared) upload(ctx context.Context, client *api.Client, templateID string, say func(api.BuildLogLevel, string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelUploads)
-	seen := map[string]bool{}
-	for i, s := range p.steps {
-		if s.copy == nil || seen[s.FilesHash] {
-			continue
-		}
-		seen[s.FilesHash] = true
+	for _, u := range p.uploads {
 		group.Go(func() error {
-			sent, err := p.uploadOne(ctx, client, templateID, s, p.files[i])
+			sent, err := p.uploadOne(ctx, client, templateID, u)
 			switch {
 			case err != nil:
-				return fmt.Errorf("upload %q: %w", s.Args[0], err)
+				return fmt.Errorf("upload %q: %w", u.Args[0], err)
 			case sent:
-				say(api.BuildLogInfo, fmt.Sprintf("uploaded %q", s.Args[0]))
+				say(api.BuildLogInfo, fmt.Sprintf("uploaded %q", u.Args[0]))
 			default:
-				say(api.BuildLogInfo, fmt.Sprintf("%q is there already", s.Args[0]))
+				say(api.BuildLogInfo, fmt.Sprintf("%q is there already", u.Args[0]))
 			}
 			return nil
 		})
@@ -222,12 +264,12 @@ func (p *prepared) upload(ctx context.Context, client *api.Client, templateID st
 	return group.Wait()
 }
 
-func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID string, s step, files []file) (sent bool, err error) {
-	to, err := client.Templates.FileUpload(ctx, templateID, s.FilesHash)
-	if err != nil || to.Present && !s.copy.Upload {
+func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID string, u upload) (sent bool, err error) {
+	to, err := client.Templates.FileUpload(ctx, templateID, u.FilesHash)
+	if err != nil || to.Present && !u.copy.Upload {
 		return false, err
 	}
-	archive, err := p.source.pack(ctx, files, !s.copy.Uncompressed)
+	archive, err := p.source.pack(ctx, u.files, !u.copy.Uncompressed)
 	if err != nil {
 		return false, err
 	}
@@ -270,6 +312,9 @@ func (s step) describe() string {
 		for i := 0; i+1 < len(s.Args); i += 2 {
 			words = append(words, s.Args[i]) // values may be secret
 		}
+	}
+	if s.FromStage != "" {
+		words = append([]string{"--from=" + s.FromStage}, words...)
 	}
 	return s.Type + " " + strings.Join(words, " ")
 }

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	states []api.BuildState // one after another; the last one stays
 	lines  int              // of the log
+	stages bool             // it builds some
 	has    map[string]bool  // hashes
 	fail   map[string]int   // statuses of calls, by the method and the route
 	away   map[string]int   // calls that are answered with 503 before they are served
@@ -46,6 +47,9 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	routes := http.NewServeMux()
+	if f.stages {
+		routes.HandleFunc("GET /local/features", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"stages":true}`) })
+	}
 	for route, serve := range map[string]http.HandlerFunc{
 		"POST /v3/templates":                   f.create,
 		"GET /templates/t/files/{hash}":        f.fileUpload,

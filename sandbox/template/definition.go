@@ -20,6 +20,7 @@ const baseImage = "e2bdev/base"
 type Definition struct {
 	image, template string // at most one; neither means baseImage
 	registry        *api.ImageRegistry
+	stages          []stage // that steps copy from, each before those that need it
 	steps           []step
 	forced          bool // steps from here on are done anew
 	start           string
@@ -31,7 +32,14 @@ type Definition struct {
 // step is a step, with what only the upload of its files needs.
 type step struct {
 	api.BuildStep
-	copy *CopyParams // set for COPY
+	copy   *CopyParams // set for COPY of files of this machine
+	unpack bool        // what it copies, if that is an archive
+}
+
+// stage is built for what steps copy from it.
+type stage struct {
+	name, image string
+	steps       []step
 }
 
 // FromBase begins with the service's default image, e2bdev/base.
@@ -53,8 +61,9 @@ type ImageParams struct {
 	Registry *api.ImageRegistry
 }
 
-// FromImage begins with an image, such as "debian:stable". A local cloud has only its own:
-// see the package documentation.
+// FromImage begins with an image, such as "debian:stable": with its files and variables, and
+// with its user and directory if it names them. Its program is not run: see
+// [Definition.Start].
 func FromImage(image string, p *ImageParams) Definition {
 	d := Definition{image: image}
 	if image == "" {
@@ -131,7 +140,7 @@ func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 		mode = octal(params.Mode)
 	}
 	args := []string{source, target, params.User, mode}
-	return d.withStep(step{api.BuildStep{Type: "COPY", Args: args, Force: params.Upload}, &params})
+	return d.withStep(step{BuildStep: api.BuildStep{Type: "COPY", Args: args, Force: params.Upload}, copy: &params})
 }
 
 // octal returns a mode as chmod takes it.

@@ -1,14 +1,13 @@
 package template
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
@@ -20,22 +19,30 @@ import (
 // maxDockerfile is far more than a Dockerfile needs.
 const maxDockerfile = 1 << 20
 
-// DockerfileParams says how to read a Dockerfile. The zero value has no build arguments.
+// DockerfileParams says how to read a Dockerfile. The zero value has no build arguments,
+// and builds the last stage.
 type DockerfileParams struct {
 	// Args are values of the arguments that ARG declares, in place of its defaults.
 	Args map[string]string
+	// Target is the stage to build, by its name or number; empty means the last one.
+	Target string
 }
 
-// FromDockerfile reads a Dockerfile with one stage, as E2B's builders do: FROM, RUN, COPY
-// and ADD of files, WORKDIR, USER, ENV, ARG, CMD and ENTRYPOINT, with here-documents. ARG
-// is as ENV: the variable is there in sandboxes, too. The command is the one to start, and
-// is ready after 20 seconds unless [Definition.Ready] says otherwise. Without USER and
-// WORKDIR, the user is "user" and the directory /home/user in sandboxes, where the steps run
-// as root in "/".
+// FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV,
+// ARG, CMD and ENTRYPOINT, with here-documents, and with several stages. ARG is as ENV: the
+// variable is there in sandboxes, too. The command is the one to start, and is ready after
+// 20 seconds unless [Definition.Ready] says otherwise. Without USER and WORKDIR, the user is
+// "user" and the directory /home/user in sandboxes, where the steps run as root in "/".
+// ADD unpacks an archive of files, with the tar of the image.
 //
-// What would not do what the file says is an error: several stages, COPY --from, ADD of an
-// address. Instructions that mean nothing for a sandbox are skipped, and what else is left
-// out is in [Definition.Warnings].
+// Of several stages only those are built that the last one, or the one that
+// DockerfileParams.Target names, begins with or copies from by COPY --from, which may name
+// an image, too. Services that are no local cloud have no COPY --from: [Build] says so,
+// before it asks for anything.
+//
+// EXPOSE, VOLUME, LABEL and MAINTAINER mean nothing for a sandbox, and are skipped. All else
+// that would not do what the file says is an error with its line and what to use. What is
+// left out because the result is the same is in [Definition.Warnings].
 func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	var d Definition
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
@@ -49,22 +56,25 @@ func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	if err != nil {
 		return d.failed("Dockerfile%s: %w", lineOf(err), err)
 	}
-	c := conversion{words: shell.NewLex(parsed.EscapeToken), values: variables{}, given: map[string]string{}}
+	c := conversion{words: shell.NewLex(parsed.EscapeToken), given: map[string]string{}, taken: map[string]bool{}, global: variables{}}
 	c.words.SkipUnsetEnv = true
-	if p != nil {
-		c.given = maps.Clone(p.Args)
+	if p == nil {
+		p = &DockerfileParams{}
 	}
+	c.given = p.Args
 	for _, warning := range parsed.Warnings {
 		c.warn(warning.Location, "%s", warning.Short)
 	}
-	if err := c.convert(parsed.AST.Children); err != nil {
+	if d, err = c.convert(parsed.AST.Children, p.Target); err != nil {
 		return d.failed("Dockerfile: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.given)) {
-		c.warn(nil, "no ARG declares the build argument %s", name)
+		if !c.taken[name] {
+			c.warn(nil, "no ARG declares the build argument %s", name)
+		}
 	}
-	c.made.warnings = c.warnings
-	return c.made
+	d.warnings = c.warnings
+	return d
 }
 
 // lineOf returns where the parser found an error.
@@ -87,13 +97,15 @@ func (v variables) Keys() []string { return slices.Collect(maps.Keys(v)) }
 // conversion makes a definition of a Dockerfile.
 type conversion struct {
 	words    *shell.Lex
-	values   variables
-	given    map[string]string // build arguments that no ARG has taken yet
+	given    map[string]string // build arguments
+	taken    map[string]bool   // those that an ARG has taken
+	global   variables         // of ARG before the first FROM
+	declared []step            // of these
 	warnings []string
-	made     Definition
+	stages   []*dockerStage // so far
+	images   []*dockerStage // of COPY --from, which have no steps
 
-	hasUser, hasWorkdir bool
-	command, entrypoint *parser.Node
+	*dockerStage // that is being read
 }
 
 func (c *conversion) warn(at *parser.Range, format string, args ...any) {
@@ -110,49 +122,6 @@ func at(n *parser.Node) *parser.Range {
 }
 
 func name(n *parser.Node) string { return strings.ToUpper(n.Value) }
-
-func (c *conversion) convert(nodes []*parser.Node) error {
-	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
-	if first < 0 {
-		return errors.New("no FROM says what to begin with")
-	}
-	for i, n := range nodes {
-		if i > first && name(n) == "FROM" {
-			return fmt.Errorf("line %d: a second FROM: several stages are not supported", n.StartLine)
-		}
-		if i < first && name(n) != "ARG" {
-			return fmt.Errorf("line %d: %s before FROM", n.StartLine, name(n))
-		}
-	}
-	// Those before FROM are for its image, and for the steps, too.
-	declared := nodes[:first]
-	for _, n := range declared {
-		if err := c.arg(n); err != nil {
-			return fmt.Errorf("line %d: %w", n.StartLine, err)
-		}
-	}
-	before := c.made.steps
-	if err := c.from(nodes[first]); err != nil {
-		return fmt.Errorf("line %d: %w", nodes[first].StartLine, err)
-	}
-	c.made = c.made.User("root").Workdir("/")
-	c.made.steps = append(c.made.steps, before...)
-	for _, n := range nodes[first+1:] {
-		if err := c.instruction(n); err != nil {
-			return fmt.Errorf("line %d: %w", n.StartLine, err)
-		}
-	}
-	if command := c.startCommand(); strings.TrimSpace(command) != "" {
-		c.made = c.made.Start(command, WaitFor(20*time.Second))
-	}
-	if !c.hasUser {
-		c.made = c.made.User("user")
-	}
-	if !c.hasWorkdir {
-		c.made = c.made.Workdir("/home/user")
-	}
-	return c.made.err
-}
 
 // ignored are instructions that mean nothing for a sandbox.
 var ignored = []string{"EXPOSE", "VOLUME", "LABEL", "MAINTAINER"}
@@ -178,16 +147,37 @@ func (c *conversion) instruction(n *parser.Node) error {
 	case "ARG":
 		return c.arg(n)
 	case "CMD":
-		c.command = n
+		c.command, c.inherited = n, false
 		return c.noFlags(n)
 	case "ENTRYPOINT":
+		if c.inherited { // Docker forgets the arguments of another program
+			c.command, c.inherited = nil, false
+		}
 		c.entrypoint = n
 		return c.noFlags(n)
 	}
 	if !slices.Contains(ignored, name(n)) {
-		c.warn(at(n), "%s is not supported, and left out", name(n))
+		return unsupported(n)
 	}
 	return nil
+}
+
+// unsupported returns the error for an instruction that there is not.
+func unsupported(n *parser.Node) error {
+	instead := ""
+	switch name(n) {
+	case "HEALTHCHECK":
+		instead = "say by Definition.Ready, or --ready-cmd, when a sandbox is ready"
+	case "SHELL":
+		instead = `commands run in bash; name another program in RUN, such as RUN ["python3", "-c", "..."]`
+	case "ONBUILD":
+		instead = "write its instruction into the Dockerfile that begins with the template"
+	case "STOPSIGNAL":
+		instead = "leave it out: a sandbox ends with all that runs in it"
+	default:
+		return fmt.Errorf("unknown instruction %s", n.Value)
+	}
+	return fmt.Errorf("%s is not supported: %s", name(n), instead)
 }
 
 // values returns the arguments of an instruction.
@@ -202,15 +192,19 @@ func values(n *parser.Node) []string {
 // isList reports whether the arguments were written as a list in JSON.
 func isList(n *parser.Node) bool { return n.Attributes["json"] }
 
-// flags returns the flags of an instruction. Those of dropped are left out with a warning.
-func (c *conversion) flags(n *parser.Node, known, dropped []string) (map[string]string, error) {
+// flags returns the flags of an instruction, each with a value unless it is one of bare.
+// Those of refused are errors that say what to use.
+func flags(n *parser.Node, known, bare []string, refused map[string]string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, text := range n.Flags {
 		flag, value, _ := strings.Cut(strings.TrimPrefix(text, "--"), "=")
+		instead, no := refused[flag]
 		_, twice := found[flag]
 		switch {
-		case slices.Contains(dropped, flag):
-			c.warn(at(n), "--%s of %s is not supported, and left out", flag, name(n))
+		case no:
+			return nil, fmt.Errorf("--%s of %s is not supported: %s", flag, name(n), instead)
+		case slices.Contains(bare, flag):
+			found[flag] = cmp.Or(value, "true")
 		case !slices.Contains(known, flag):
 			return nil, fmt.Errorf("%s has no flag --%s", name(n), flag)
 		case value == "":
@@ -225,7 +219,7 @@ func (c *conversion) flags(n *parser.Node, known, dropped []string) (map[string]
 }
 
 func (c *conversion) noFlags(n *parser.Node) error {
-	_, err := c.flags(n, nil, nil)
+	_, err := flags(n, nil, nil, nil)
 	return err
 }
 
@@ -255,25 +249,6 @@ func (c *conversion) single(n *parser.Node) (string, error) {
 		return "", fmt.Errorf("%s wants one argument, and has %d", name(n), len(args))
 	}
 	return c.resolved(args[0])
-}
-
-func (c *conversion) from(n *parser.Node) error {
-	if _, err := c.flags(n, nil, []string{"platform"}); err != nil {
-		return err
-	}
-	args := values(n)
-	if len(args) != 1 && (len(args) != 3 || !strings.EqualFold(args[1], "as")) {
-		return errors.New("FROM wants an image, and AS with a name at most")
-	}
-	image, err := c.resolved(args[0])
-	if err != nil {
-		return err
-	}
-	if image == "" || strings.Contains(image, "$") {
-		return fmt.Errorf("the image %q is not known: an ARG before FROM must have a value", args[0])
-	}
-	c.made = FromImage(image, nil)
-	return nil
 }
 
 // set sets variables in the order of the file.
@@ -306,6 +281,9 @@ func (c *conversion) env(n *parser.Node) error {
 		}
 	}
 	c.values = known
+	for i := 0; i < len(pairs); i += 2 {
+		c.envs[pairs[i]] = true
+	}
 	c.set(pairs)
 	return nil
 }
@@ -323,7 +301,7 @@ func (c *conversion) arg(n *parser.Node) error {
 	}
 	var pairs []string
 	for _, word := range values(n) {
-		before, after, _ := strings.Cut(word, "=")
+		before, after, hasDefault := strings.Cut(word, "=")
 		key, err := c.text(before)
 		if err != nil {
 			return err
@@ -331,117 +309,67 @@ func (c *conversion) arg(n *parser.Node) error {
 		if key == "" {
 			return errors.New("ARG with an empty name")
 		}
-		value, given := c.given[key]
-		if !given {
-			if value, err = c.text(after); err != nil {
-				return err
-			}
-			if c.values[key], err = c.value(after); err != nil {
-				return err
-			}
-		} else {
-			delete(c.given, key)
-			c.values[key] = value
+		value, err := c.argValue(n, key, after, hasDefault)
+		if err != nil {
+			return err
+		}
+		if c.envs[key] { // which wins in Docker, too
+			continue
 		}
 		pairs = append(pairs, key, value)
 	}
-	c.set(pairs)
-	return nil
-}
-
-// octalMode is what --chmod may be.
-var octalMode = lazyregexp.New(`^[0-7]{3,4}$`)
-
-// address is what ADD would fetch.
-var address = lazyregexp.New(`(?i)^([a-z][a-z0-9+.-]*://|git@)`)
-
-var (
-	copyFlags        = []string{"chown", "chmod", "from"}
-	copyFlagsDropped = []string{"link", "exclude", "parents"}
-	addFlagsDropped  = []string{"link", "exclude", "parents", "keep-git-dir", "checksum", "unpack"}
-)
-
-func (c *conversion) copy(n *parser.Node) error {
-	dropped := copyFlagsDropped
-	if name(n) == "ADD" {
-		dropped = addFlagsDropped
-	}
-	flags, err := c.flags(n, copyFlags, dropped)
-	if err != nil {
-		return err
-	}
-	if from, ok := flags["from"]; ok {
-		return fmt.Errorf("%s --from=%s: there are no other stages or images to copy from", name(n), from)
-	}
-	args := values(n)
-	if len(args) < 2 {
-		return fmt.Errorf("%s wants sources and a target", name(n))
-	}
-	to := placed{line: n}
-	if to.owner, err = c.resolved(flags["chown"]); err != nil {
-		return err
-	}
-	if to.mode, err = c.resolved(flags["chmod"]); err != nil {
-		return err
-	}
-	if to.mode != "" && !octalMode().MatchString(to.mode) {
-		return fmt.Errorf("--chmod=%s is not an octal mode such as 0755", to.mode)
-	}
-	if to.target, err = c.resolved(args[len(args)-1]); err != nil {
-		return err
-	}
-	for _, word := range args[:len(args)-1] {
-		if err := c.copyOne(word, to); err != nil {
-			return err
-		}
+	if len(pairs) > 0 {
+		c.set(pairs)
 	}
 	return nil
 }
 
-// placed says where COPY puts something, and as whose.
-type placed struct {
-	target, owner, mode string
-	line                *parser.Node
+// argValue returns the value of an argument for a step, and notes the one for later words.
+func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (string, error) {
+	if value, given := c.given[key]; given {
+		c.taken[key] = true
+		c.know(key, value)
+		return value, nil
+	}
+	if value, declared := c.global[key]; declared && !hasDefault {
+		c.know(key, value)
+		return value, nil
+	}
+	if !hasDefault && platformArg().MatchString(key) {
+		c.warn(at(n), "ARG %s has no value unless it is given as a build argument", key)
+	}
+	value, err := c.value(word)
+	if err != nil {
+		return "", err
+	}
+	c.know(key, value)
+	return c.text(word)
 }
 
-func (c *conversion) copyOne(word string, to placed) error {
-	if here, err := parser.ParseHeredoc(word); err == nil && here != nil {
-		at := slices.IndexFunc(to.line.Heredocs, func(h parser.Heredoc) bool { return h.Name == here.Name })
-		if at < 0 {
-			return fmt.Errorf("the here-document %s has no text", here.Name)
-		}
-		return c.copyText(to.line.Heredocs[at], to)
+// know notes the value of an argument, unless ENV has set one.
+func (c *conversion) know(key, value string) {
+	if !c.envs[key] {
+		c.values[key] = value
 	}
-	from, err := c.resolved(word)
-	if err != nil {
-		return err
-	}
-	if name(to.line) == "ADD" && address().MatchString(from) {
-		return fmt.Errorf("ADD %s: addresses are not supported; fetch it with RUN", from)
-	}
-	mode, err := strconv.ParseUint("0"+to.mode, 8, 32)
-	if err != nil {
-		return err
-	}
-	d := c.made.Copy(from, to.target, &CopyParams{User: to.owner, Mode: fileMode(uint32(mode))})
-	c.made = d
-	return d.err
 }
+
+// platformArg is an argument that Docker has a value for without being given one.
+var platformArg = lazyregexp.New(`^(TARGET|BUILD)(PLATFORM|OS|ARCH|VARIANT)$`)
 
 // startCommand returns the command to start, of CMD and ENTRYPOINT as Docker joins them.
-func (c *conversion) startCommand() string {
+func startCommand(entrypoint, command *parser.Node) string {
 	switch {
-	case c.entrypoint == nil && c.command == nil:
+	case entrypoint == nil && command == nil:
 		return ""
-	case c.entrypoint == nil:
-		return commandOf(c.command)
-	case !isList(c.entrypoint): // runs in a shell of its own, which gets no arguments
-		return commandOf(c.entrypoint)
+	case entrypoint == nil:
+		return commandOf(command)
+	case !isList(entrypoint): // runs in a shell of its own, which gets no arguments
+		return commandOf(entrypoint)
 	}
-	words := values(c.entrypoint)
-	if c.command != nil {
-		more := values(c.command)
-		if !isList(c.command) && len(more) > 0 {
+	words := values(entrypoint)
+	if command != nil {
+		more := values(command)
+		if !isList(command) && len(more) > 0 {
 			more = []string{"/bin/sh", "-c", more[0]}
 		}
 		words = append(words, more...)

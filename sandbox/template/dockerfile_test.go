@@ -13,7 +13,11 @@ import (
 func lines(d Definition) string {
 	var all []string
 	for _, s := range d.steps {
-		all = append(all, s.Type+" "+strings.Join(s.Args, "|"))
+		from := ""
+		if s.FromStage != "" {
+			from = "<" + s.FromStage + ">"
+		}
+		all = append(all, s.Type+from+" "+strings.Join(s.Args, "|"))
 	}
 	return strings.Join(all, "\n")
 }
@@ -33,7 +37,7 @@ func TestDockerfile(t *testing.T) {
 		{name: "own user and directory", text: "FROM x\nUSER me\nWORKDIR /srv", want: "USER me\nWORKDIR /srv"},
 		{name: "variables", text: "FROM x\nENV A=/srv\nENV B=\"$A/b\" C='$A'\nENV PATH=$PATH:/x\nENV old way\nWORKDIR $B\nCOPY .${A}/x $UNKNOWN/y", want: "ENV A|/srv\nENV B|$A/b|C|$A\nENV PATH|$PATH:/x\nENV old|way\nWORKDIR /srv/b\nCOPY ./srv/x|$UNKNOWN/y||\nUSER user"},
 		{name: "arguments", text: "ARG TAG=1\nFROM x:$TAG\nARG TAG\nARG N=2 M\nRUN echo $N", args: map[string]string{"M": "given", "Z": "z"}, image: "x:1",
-			want: "ENV TAG|1\nENV TAG|\nENV N|2|M|given\nRUN echo $N" + defaults, warnings: []string{"Dockerfile: no ARG declares the build argument Z"}},
+			want: "ENV TAG|1\nENV TAG|1\nENV N|2|M|given\nRUN echo $N" + defaults, warnings: []string{"Dockerfile: no ARG declares the build argument Z"}},
 		{name: "copies", text: "FROM x\nCOPY --chown=a:b --chmod=750 a b /to/\nADD c /d\nCOPY [\"with space\", \"/e f\"]", want: "COPY a|/to/|a:b|0750\nCOPY b|/to/|a:b|0750\nCOPY c|/d||\nCOPY with space|/e f||" + defaults},
 		{name: "shell command", text: "FROM x\nCMD run it", want: defaults[1:], start: "run it"},
 		{name: "list command", text: "FROM x\nCMD [\"run\", \"it now\"]", want: defaults[1:], start: "run 'it now'"},
@@ -41,11 +45,13 @@ func TestDockerfile(t *testing.T) {
 		{name: "entry point and shell command", text: "FROM x\nENTRYPOINT [\"run\"]\nCMD a b", want: defaults[1:], start: "run /bin/sh -c 'a b'"},
 		{name: "shell entry point", text: "FROM x\nENTRYPOINT run me\nCMD [\"it\"]", want: defaults[1:], start: "run me"},
 		{name: "escape", text: "# escape=`\nFROM x\nRUN a `\n  b", want: "RUN a   b" + defaults},
-		{name: "what is left out", text: "FROM --platform=linux/amd64 x\nEXPOSE 80\nLABEL a=b\nHEALTHCHECK NONE\nRUN --mount=type=cache,target=/x y", want: "RUN y" + defaults, warnings: []string{
+		{name: "what is left out", text: "FROM --platform=linux/amd64 x\nEXPOSE 80\nLABEL a=b\nVOLUME /v\nMAINTAINER me\nRUN --mount=type=cache,target=/x --network=default y\nARG TARGETARCH\nCOPY --link a b", want: "RUN y\nENV TARGETARCH|\nCOPY a|b||" + defaults, warnings: []string{
 			"Dockerfile: line 1: --platform of FROM is not supported, and left out",
-			"Dockerfile: line 4: HEALTHCHECK is not supported, and left out",
-			"Dockerfile: line 5: --mount of RUN is not supported, and left out",
+			"Dockerfile: line 6: --mount=type=cache of RUN is not supported, and left out",
+			"Dockerfile: line 7: ARG TARGETARCH has no value unless it is given as a build argument",
 		}},
+		{name: "ENV wins over ARG", text: "FROM x\nENV A=1\nARG A=2\nWORKDIR /$A", want: "ENV A|1\nWORKDIR /1\nUSER user"},
+		{name: "sources begin at the directory to copy from", text: "FROM x\nCOPY /a /b/../c /d/", want: "COPY ./a|/d/||\nCOPY ./b/../c|/d/||" + defaults},
 		{name: "script", text: "FROM x\nRUN <<EOF\none\ntwo $A\nEOF", want: "RUN one\ntwo $A\n" + defaults},
 	}
 	for _, test := range tests {
@@ -74,27 +80,39 @@ func TestDockerfile(t *testing.T) {
 func TestDockerfileRefuses(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"":                                     "no instructions",
-		"RUN x":                                "no FROM",
-		"RUN x\nFROM y":                        "line 1: RUN before FROM",
-		"FROM a\nFROM b":                       "line 2: a second FROM: several stages are not supported",
-		"FROM a b":                             "FROM wants an image",
-		"FROM x:$TAG":                          `the image "x:$TAG" is not known`,
-		"ARG T\nFROM $T":                       "is not known",
-		"FROM x\nCOPY --from=y a b":            "COPY --from=y: there are no other stages",
-		"FROM x\nCOPY a":                       "line 2",
-		"FROM x\nCOPY --chmod=u+x a b":         "--chmod=u+x is not an octal mode",
-		"FROM x\nCOPY --chowns=a a b":          "COPY has no flag --chowns",
-		"FROM x\nCOPY --chown a b":             "has no value",
-		"FROM x\nCOPY --chown=a --chown=b a b": "is there twice",
-		"FROM x\nCOPY ../a b":                  "leads out",
-		"FROM x\nADD https://a.b/c /d":         "addresses are not supported",
-		"FROM x\nWORKDIR a b":                  "",
-		"FROM x\nUSER":                         "line 2",
-		"FROM x\nENV a":                        "ENV must have two arguments",
-		"FROM x\nRUN <<EOF\nopen":              "unterminated heredoc",
-		"FROM x\nRUN --what=1 y":               "RUN has no flag --what",
-		strings.Repeat("#", maxDockerfile+1):   "longer than",
+		"":                                       "no instructions",
+		"RUN x":                                  "no FROM",
+		"RUN x\nFROM y":                          "line 1: RUN before FROM",
+		"FROM a b":                               "FROM wants an image",
+		"FROM x:$TAG":                            `the image "x:$TAG" is not known`,
+		"ARG T\nFROM $T":                         "is not known",
+		"FROM x\nCOPY a":                         "line 2",
+		"FROM x\nCOPY --chmod=u+x a b":           "--chmod=u+x is not an octal mode",
+		"FROM x\nCOPY --chowns=a a b":            "COPY has no flag --chowns",
+		"FROM x\nCOPY --chown a b":               "has no value",
+		"FROM x\nCOPY --chown=a --chown=b a b":   "is there twice",
+		"FROM x\nCOPY ../a b":                    "leads out",
+		"FROM x\nADD https://a.b/c /d":           "addresses are not supported",
+		"FROM x\nWORKDIR a b":                    "",
+		"FROM x\nUSER":                           "line 2",
+		"FROM x\nENV a":                          "ENV must have two arguments",
+		"FROM x\nRUN <<EOF\nopen":                "unterminated heredoc",
+		"FROM x\nRUN --what=1 y":                 "RUN has no flag --what",
+		"FROM x\n\nHEALTHCHECK CMD x":            "line 3: HEALTHCHECK is not supported: say by Definition.Ready, or --ready-cmd, when a sandbox is ready",
+		"FROM x\nSHELL [\"a\"]":                  "line 2: SHELL is not supported: commands run in bash; name another program in RUN",
+		"FROM x\nONBUILD RUN x":                  "line 2: ONBUILD is not supported: write its instruction into the Dockerfile that begins with",
+		"FROM x\nSTOPSIGNAL 9":                   "line 2: STOPSIGNAL is not supported: leave it out",
+		"FROM x\nRUNN x":                         "line 2: unknown instruction RUNN",
+		"FROM x\nRUN --mount=target=/x y":        "line 2: --mount=type=bind of RUN is not supported: COPY what the command needs",
+		"FROM x\nRUN --mount=type=secret,id=a y": "line 2: --mount=type=secret of RUN is not supported: a build has no secrets",
+		"FROM x\nRUN --network=none y":           "line 2: --network of RUN is not supported",
+		"FROM x\nCOPY --parents a b":             "line 2: --parents of COPY is not supported: name the directory in the target",
+		"FROM x\nCOPY --exclude=a . b":           "line 2: --exclude of COPY is not supported: name what is not to be copied in .dockerignore",
+		"FROM x\nCOPY a b c":                     "line 2: COPY of several sources wants a target that ends in /",
+		"FROM x\nADD --from=y a b":               "line 2: --from of ADD is not supported: use COPY",
+		"FROM x\nADD --checksum=y a b":           "line 2: --checksum of ADD is not supported: it is for addresses; fetch them with RUN",
+		"FROM x\nADD git@a.b:c d":                "line 2: ADD git@a.b:c: addresses are not supported; fetch it with RUN",
+		strings.Repeat("#", maxDockerfile+1):     "longer than",
 	} {
 		d := FromDockerfile(strings.NewReader(text), nil)
 		if want != "" && (d.err == nil || !strings.Contains(d.err.Error(), want)) {

@@ -1,6 +1,7 @@
 package template
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,15 +30,15 @@ type source struct {
 	ignored *patternmatcher.PatternMatcher
 }
 
-// openSource opens a directory. The patterns come after those of its ignore file, so they
-// win over them.
-func openSource(dir string, patterns []string) (*source, error) {
+// openSource opens a directory. The patterns come after those of its ignore file, or of the
+// one that is given, so they win over them.
+func openSource(dir, ignored string, patterns []string) (*source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the directory to copy from: %w", err)
 	}
 	s := &source{root: root, fsys: root.FS()}
-	if s.ignored, err = s.readIgnored(patterns); err != nil {
+	if s.ignored, err = s.readIgnored(ignored, patterns); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
 	return s, nil
@@ -45,23 +46,26 @@ func openSource(dir string, patterns []string) (*source, error) {
 
 func (s *source) close() { _ = s.root.Close() }
 
-func (s *source) readIgnored(patterns []string) (*patternmatcher.PatternMatcher, error) {
+func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.PatternMatcher, error) {
 	more := io.Reader(strings.NewReader(strings.Join(patterns, "\n")))
 	file, err := s.root.Open(ignoreFile)
+	if path != "" {
+		file, err = os.Open(path)
+	}
 	switch {
 	case err == nil:
 		defer file.Close()
 		more = io.MultiReader(io.LimitReader(file, maxIgnoreFile), strings.NewReader("\n"), more)
-	case !errors.Is(err, fs.ErrNotExist):
+	case path != "" || !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
 	all, err := ignorefile.ReadAll(more)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", ignoreFile, err)
+		return nil, fmt.Errorf("read %s: %w", cmp.Or(path, ignoreFile), err)
 	}
 	matcher, err := patternmatcher.New(all)
 	if err != nil {
-		return nil, fmt.Errorf("what not to copy, in %s or BuildParams.Ignore: %w", ignoreFile, err)
+		return nil, fmt.Errorf("what not to copy, in %s or BuildParams.Ignore: %w", cmp.Or(path, ignoreFile), err)
 	}
 	return matcher, nil
 }

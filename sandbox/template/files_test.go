@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func tree(t *testing.T, files map[string]string) string {
 
 func open(t *testing.T, dir string, patterns ...string) *source {
 	t.Helper()
-	s, err := openSource(dir, patterns)
+	s, err := openSource(dir, "", patterns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +139,12 @@ func TestIgnoreFile(t *testing.T) {
 		t.Errorf("error %v, (-want +got):\n%s", err, diff)
 	}
 	for _, bad := range []string{"[", "!"} {
-		if s, err := openSource(dir, []string{bad}); err == nil {
+		if s, err := openSource(dir, "", []string{bad}); err == nil {
 			s.close()
 			t.Errorf("pattern %q: got no error", bad)
 		}
 	}
-	if _, err := openSource(filepath.Join(dir, "missing"), nil); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := openSource(filepath.Join(dir, "missing"), "", nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a directory that is not there: got %v", err)
 	}
 }
@@ -280,5 +281,73 @@ func TestPack(t *testing.T) {
 		if _, err := s.pack(t.Context(), files, true); err == nil || !strings.Contains(err.Error(), "pack app/run: it changed while it was read") {
 			t.Errorf("a file that has %q now: got %v", size, err)
 		}
+	}
+}
+
+// What .dockerignore names is left out as Docker leaves it out: the first cases are those of
+// its documentation.
+func TestDockerignore(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{
+		"README.md": "r", "README-secret.md": "s", "a.md": "a", "temp": "t", "tempb": "t", "dir/temporary.txt": "t", "dir/sub/tempa": "t", "dir/x.md": "x",
+		"Dockerfile": "d", "#odd": "o", "sp ace": "s",
+	})
+	all := []string{"#odd", "Dockerfile", "README-secret.md", "README.md", "a.md", "dir/sub/tempa", "dir/temporary.txt", "dir/x.md", "sp ace", "temp", "tempb"}
+	for text, left := range map[string]string{
+		"":                                    "",
+		"# a comment\n\n   \n":                "",
+		"*/temp*":                             "dir/temporary.txt",
+		"*/*/temp*":                           "dir/sub/tempa",
+		"temp?":                               "tempb",
+		"*.md\n!README.md":                    "README-secret.md a.md",
+		"*.md\n!README*.md\nREADME-secret.md": "README-secret.md a.md",
+		"*.md\nREADME-secret.md\n!README*.md": "a.md",
+		"**/*.md":                             "README-secret.md README.md a.md dir/x.md",
+		"/temp":                               "temp",
+		"  temp  \r\ntempb\r":                 "temp tempb",
+		"./dir/../temp":                       "temp",
+		"dir/":                                "dir/sub/tempa dir/temporary.txt dir/x.md",
+		"dir\n!dir/x.md":                      "dir/sub/tempa dir/temporary.txt",
+		"dir/*\n!dir/sub":                     "dir/temporary.txt dir/x.md",
+		"sp ace":                              "sp ace",
+		"\\#odd":                              "#odd",
+		"*\n!a.md":                            "#odd Dockerfile README-secret.md README.md dir/sub/tempa dir/temporary.txt dir/x.md sp|ace temp tempb",
+		"\ufefftemp":                          "temp",
+	} {
+		path := filepath.Join(t.TempDir(), "ignored")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := openSource(dir, path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.close)
+		files, err := s.find(".")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range files {
+			if !f.info.IsDir() {
+				got = append(got, f.name)
+			}
+		}
+		out := strings.Split(left, " ")
+		if left == "sp ace" {
+			out = []string{left}
+		}
+		want := slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+			return slices.Contains(out, name) || slices.Contains(out, strings.ReplaceAll(name, " ", "|"))
+		})
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+	if _, err := openSource(dir, filepath.Join(dir, "none"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: got %v, want fs.ErrNotExist", err)
+	}
+	if _, err := openSource(dir, "", []string{"["}); err == nil || !strings.Contains(err.Error(), "what not to copy") {
+		t.Errorf("a bad pattern: got %v, want an error", err)
 	}
 }

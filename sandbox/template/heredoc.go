@@ -1,7 +1,9 @@
 package template
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
@@ -10,7 +12,7 @@ import (
 )
 
 func (c *conversion) run(n *parser.Node) error {
-	if _, err := c.flags(n, nil, []string{"mount", "network", "security", "device"}); err != nil {
+	if err := c.runFlags(n); err != nil {
 		return err
 	}
 	command := commandOf(n)
@@ -19,6 +21,35 @@ func (c *conversion) run(n *parser.Node) error {
 	}
 	c.made = c.made.Run(command, nil)
 	return c.made.err
+}
+
+// runFlags checks the flags of RUN. A cache that is not there only makes a command slower.
+func (c *conversion) runFlags(n *parser.Node) error {
+	for _, flag := range n.Flags {
+		mount, isMount := strings.CutPrefix(flag, "--mount=")
+		kind := "bind"
+		for field := range strings.SplitSeq(mount, ",") {
+			if value, ok := strings.CutPrefix(field, "type="); ok {
+				kind = value
+			}
+		}
+		switch {
+		case flag == "--network=default" || flag == "--security=sandbox":
+		case isMount && (kind == "cache" || kind == "tmpfs"):
+			c.warn(at(n), "--mount=type=%s of RUN is not supported, and left out", kind)
+		case isMount && kind == "bind":
+			return errors.New("--mount=type=bind of RUN is not supported: COPY what the command needs")
+		case isMount:
+			return fmt.Errorf("--mount=type=%s of RUN is not supported: a build has no secrets; do what needs one in a sandbox, and keep a snapshot of it", kind)
+		default:
+			flag, _, _ = strings.Cut(flag, "=")
+			if !slices.Contains([]string{"--network", "--security", "--device"}, flag) {
+				return fmt.Errorf("RUN has no flag %s", flag)
+			}
+			return fmt.Errorf("%s of RUN is not supported: commands run as in every sandbox; leave it out", flag)
+		}
+	}
+	return nil
 }
 
 // withHeredocs returns the command of RUN with its here-documents. One that is the whole

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -117,12 +119,29 @@ func (w *waiting) failure(state *api.BuildState) error {
 	e := &BuildError{TemplateID: w.built.TemplateID, BuildID: w.built.BuildID, Name: w.built.Name, Logs: w.last}
 	if f := state.Failure; f != nil {
 		e.Step, e.Reason = clip.Line(f.Step, maxStep), clip.Line(withoutControls(f.Message), maxReason)
-		if number, err := strconv.Atoi(e.Step); err == nil && number >= 1 && number <= len(w.built.steps) {
-			e.Instruction = w.built.steps[number-1].describe()
-		}
+		e.Instruction = w.built.instruction(e.Step)
 	}
 	e.Reason = cmp.Or(e.Reason, fmt.Sprintf("its status is %q", clip.Line(string(state.Status), maxStep)))
 	return e
+}
+
+// instruction returns the step that a service calls by its number, behind the name of its
+// stage if it is of one; "" if there is none.
+func (b *Built) instruction(called string) string {
+	steps := b.steps
+	at := strings.LastIndexByte(called, '/')
+	if at >= 0 {
+		i := slices.IndexFunc(b.stages, func(s stage) bool { return s.name == called[:at] })
+		if i < 0 {
+			return ""
+		}
+		steps = b.stages[i].steps
+	}
+	number, err := strconv.Atoi(called[at+1:])
+	if err != nil || number < 1 || number > len(steps) {
+		return ""
+	}
+	return steps[number-1].describe()
 }
 
 const (
@@ -136,7 +155,8 @@ type BuildError struct {
 	// Name is what was to be built; empty if [Wait] was not told.
 	Name string
 	// Step is "base" for what comes before the steps, the number of a step counted from
-	// "1", or "finalize" for the start and ready commands; often empty.
+	// "1", or "finalize" for the start and ready commands; often empty. In a stage of a
+	// Dockerfile that is copied from, its name is before that, as in "build/2".
 	Step string
 	// Instruction is the step itself, such as "RUN make"; empty if it is none, or if the
 	// build was started elsewhere.

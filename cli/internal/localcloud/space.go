@@ -101,7 +101,7 @@ func EmptyCache(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer func() { err = closeState(s, err) }()
-	for _, table := range []store.Table{store.Cache, store.Uploads} {
+	for _, table := range []store.Table{store.Cache, store.Images, store.Uploads} {
 		if err := deleteAll(s, table, func(string) bool { return false }); err != nil {
 			return err
 		}

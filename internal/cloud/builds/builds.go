@@ -73,9 +73,16 @@ type Options struct {
 	Templates *templates.Registry // of that store
 	Layers    *layers.Set         // of that store
 	Cache     *Cache              // of that store
+	// KeptImages returns what is kept of container images, and makes room when it is dropped;
+	// nil: nothing.
+	KeptImages func() []layers.Use
 	// Launch starts a sandbox that is the builder's alone. Its template's commands are not
 	// run.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
+	// Images fetches images. If it is nil builds begin with built-in templates only, for
+	// the reason NoImages.
+	Images   Images
+	NoImages error
 	// Engine runs builds that neither ask for an engine nor are from a template of one.
 	Engine engine.Name
 	// Target returns what builds with an engine depend on; nil: on nothing. An error says
@@ -125,6 +132,9 @@ type job struct {
 func New(o Options) *Builder {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.KeptImages == nil {
+		o.KeptImages = func() []layers.Use { return nil }
 	}
 	o.Cap = cmp.Or(o.Cap, DefaultCap)
 	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
@@ -217,7 +227,7 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var archives []string
-	for _, step := range spec.Steps {
+	for _, step := range spec.All() {
 		archives = append(archives, step.FilesHash)
 	}
 	j := &job{archives: archives, template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
@@ -262,7 +272,7 @@ func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build
 	if build.CPUs > 0 || build.MemoryMB > 0 {
 		j.log.add(slog.LevelInfo, "", "Resources that are asked for are recorded; sandboxes of this local cloud have "+b.options.Limits)
 	}
-	r := &run{Builder: b, job: j, template: t, spec: spec, asked: build.Engine}
+	r := &run{Builder: b, job: j, template: t, spec: spec, asked: build.Engine, made: map[string]bool{}, stages: map[string]finished{}}
 	defer r.close()
 	err := r.wait(ctx)
 	if err == nil {

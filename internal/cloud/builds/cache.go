@@ -94,22 +94,14 @@ func (c *Cache) put(key string, s templates.Content) error {
 }
 
 // uses returns when each entry was used last.
-func (c *Cache) uses() []lastUse {
+func (c *Cache) uses() []layers.Use {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []lastUse
+	var all []layers.Use
 	for key, entry := range c.entries {
-		all = append(all, lastUse{key, entry.Used, entry.State.Layers, func() error { return c.drop(key) }})
+		all = append(all, layers.Use{Name: key, At: entry.Used, Layers: entry.State.Layers, Drop: func() error { return c.drop(key) }})
 	}
 	return all
-}
-
-// lastUse is when something was used last that can be dropped.
-type lastUse struct {
-	name   string // its key or hash
-	at     time.Time
-	layers []string // that it holds
-	drop   func() error
 }
 
 // held returns the layers of all entries.

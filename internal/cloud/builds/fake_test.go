@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -48,6 +49,7 @@ func newWorld() *world {
 type fakeSandbox struct {
 	world *world
 	id    string
+	spec  lifecycle.Spec
 	envd  *httptest.Server
 	once  sync.Once
 	done  chan struct{}
@@ -61,12 +63,43 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 	}
 	w.running++
 	w.most = max(w.most, w.running)
-	s := &fakeSandbox{world: w, id: spec.ID, done: make(chan struct{})}
+	s := &fakeSandbox{world: w, id: spec.ID, spec: spec, done: make(chan struct{})}
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&fakeProcesses{world: w, sandbox: s}))
-	mux.HandleFunc("POST /files", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/local/", s.building)
 	s.envd = httptest.NewServer(mux)
 	return s, nil
+}
+
+// building answers the routes for builds, and notes what it was asked for: an archive that
+// one sandbox packs names the image that it stands on.
+func (s *fakeSandbox) building(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	did := strings.TrimPrefix(r.URL.Path, "/local/")
+	switch did {
+	case "pack":
+		if query.Get("source") == "/missing" {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(w, `{"message":"'/missing' is not there"}`)
+			return
+		}
+		_, _ = io.WriteString(w, s.spec.Template.Image.Reference+" "+query.Get("source"))
+		return
+	case "place":
+		archive, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(err)
+		}
+		did += fmt.Sprintf(" %s|%s|%s|%s|%s of %s", query.Get("source"), query.Get("target"), query.Get("owner"), query.Get("mode"), query.Get("user"), archive)
+	case "directory":
+		did += " " + query.Get("path") + " " + query.Get("user")
+	case "account":
+		did += " " + query.Get("name") + " " + query.Get("sudo")
+	}
+	s.world.mu.Lock()
+	s.world.ran = append(s.world.ran, did)
+	s.world.mu.Unlock()
+	_, _ = io.WriteString(w, `{"changed":true,"home":"/home/made"}`)
 }
 
 func (s *fakeSandbox) Dial(ctx context.Context, _ int) (net.Conn, error) {
@@ -247,4 +280,23 @@ func (s *server) kept(t *testing.T) int {
 		t.Fatal(err)
 	}
 	return len(all)
+}
+
+// fakeImages are images by their references.
+type fakeImages struct {
+	all    map[string]Image
+	layers *layers.Set
+	logins []*Login
+}
+
+func (f *fakeImages) Pull(ctx context.Context, reference string, login *Login, progress func(string)) (Image, error) {
+	f.logins = append(f.logins, login)
+	image, ok := f.all[reference]
+	if !ok {
+		return Image{}, errors.New("there is no such image")
+	}
+	progress("pulling " + reference)
+	id, err := f.layers.Add(ctx, func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), nil, 0o600) })
+	image.Layers = []string{id}
+	return image, err
 }

@@ -33,16 +33,21 @@ func TestExpand(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	t.Parallel()
+	without := New(Options{NoImages: errors.New("it is small"), Store: newWorld().serve(t, t.TempDir()).store})
+	with := New(Options{Images: &fakeImages{}, Store: without.options.Store})
 	for image, want := range map[string]bool{
 		"e2bdev/base": true, "e2bdev/base:latest": true, "e2bdev/code-interpreter:v1": true, "docker.io/e2bdev/base": true, "e2bdev/base@sha256:00": true,
 		"": false, "base": false, "python:3": false, "e2bdev/basement": false, "localhost:5000/e2bdev/base": false, "e2bdev/base/x": false,
 	} {
-		err := CheckImage(image)
+		err := without.CheckImage(image)
 		if (err == nil) != want {
 			t.Errorf("%q: got %v, want %v", image, err, want)
 		}
-		if err != nil && !strings.Contains(err.Error(), "the image '"+image+"'") {
-			t.Errorf("got %q, want the image in it", err)
+		if err != nil && !strings.Contains(err.Error(), "the image '"+image+"': it is small") {
+			t.Errorf("got %q, want the image and the reason in it", err)
+		}
+		if err := with.CheckImage(image); err != nil {
+			t.Errorf("%q where there are images: got %v", image, err)
 		}
 	}
 }

@@ -39,8 +39,16 @@ type run struct {
 	step   string            // that runs now
 	key    string            // of what the steps so far led to
 	force  bool              // the steps from now on do not come from the cache
+	made   map[string]bool   // keys of what this build has done, which it does once even so
 	state  templates.Content // what they led to, whose layers it holds
 	inside *sandbox
+	stages map[string]finished // by name
+}
+
+// finished is a stage, whose layers the build holds.
+type finished struct {
+	content templates.Content
+	key     string // of what its steps led to
 }
 
 // sandbox is one that nothing was done in yet, or only what the step that runs does.
@@ -69,62 +77,53 @@ func (r *run) wait(ctx context.Context) error {
 
 func (r *run) all(ctx context.Context) error {
 	defer func() { <-r.turn }()
-	if err := r.base(ctx); err != nil {
-		return err
-	}
-	for i, step := range r.spec.Steps {
-		r.step = strconv.Itoa(i + 1)
-		ctx, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("not done within %v, which is the limit of a step", stepDeadline))
-		err := r.one(ctx, i, step)
-		cancel()
-		if err != nil {
+	for _, stage := range r.spec.Stages {
+		if err := r.chain(ctx, stage.Name, Spec{FromImage: stage.FromImage}, stage.Steps); err != nil {
 			return err
 		}
+		r.closeSandbox()
+		r.stages[stage.Name] = finished{r.take(), r.key}
+	}
+	if err := r.chain(ctx, "", r.spec, r.spec.Steps); err != nil {
+		return err
 	}
 	r.step = stepFinalize
 	return r.finalize(ctx)
 }
 
-// base begins with what the build is from.
-func (r *run) base(ctx context.Context) error {
-	r.force = r.spec.Force
-	from, reference := r.spec.FromImage, r.spec.FromTemplate
-	if name, ok := builtIn(from); ok {
-		reference = name
+// chain does steps that stand on each other. stage is what they are called; "": those of
+// the template.
+func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) error {
+	called, prefix := "builder", ""
+	if stage != "" {
+		called, prefix = stage, stage+"/"
 	}
-	from = cmp.Or(from, reference)
-	t, build, err := r.options.Templates.Find(templates.ParseReference(reference))
-	if err != nil {
+	r.step, r.force = prefix+stepBase, r.spec.Force
+	if err := r.base(ctx, from); err != nil {
 		return err
 	}
-	if build.Engine != "" && r.asked != "" && r.asked != build.Engine {
-		return fmt.Errorf("%s is of the engine %s, so a template from it cannot be of the engine %s", clip.Text(from, maxRepeated), build.Engine, r.asked)
-	}
-	build.Engine = cmp.Or(build.Engine, r.asked, r.options.Engine)
-	if r.target, err = r.Builder.target(ctx, build.Engine); err != nil {
-		return err
-	}
-	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
-		return err
-	}
-	r.state = build.Content
-	r.key = key("base", build.ID, r.target.Machine)
-	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
-	if t.BuiltIn {
-		r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("%s is the built-in template %s of this local cloud: sandboxes see the programs of this machine", clip.Text(from, maxRepeated), t.Name))
-	}
-	if r.spec.Start != "" || r.spec.Ready != "" {
-		r.state.Start, r.state.Ready = r.spec.Start, r.spec.Ready
+	for i, step := range steps {
+		r.step = prefix + strconv.Itoa(i+1)
+		ctx, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("not done within %v, which is the limit of a step", stepDeadline))
+		err := r.one(ctx, fmt.Sprintf("[%s %d/%d]", clip.Text(called, maxRepeated), i+1, len(steps)), step)
+		cancel()
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // one does one step, or takes what it led to from the cache.
-func (r *run) one(ctx context.Context, i int, step Step) error {
+func (r *run) one(ctx context.Context, called string, step Step) error {
 	kind := strings.ToUpper(strings.TrimSpace(step.Type))
-	r.key = key(r.key, kind, step.Args, step.FilesHash)
+	if step.FromStage == "" {
+		r.key = key(r.key, kind, step.Args, step.FilesHash)
+	} else {
+		r.key = key(r.key, kind, step.Args, "from", r.stages[step.FromStage].key)
+	}
 	r.force = r.force || step.Force
-	line := fmt.Sprintf("[builder %d/%d] %s %s [%s]", i+1, len(r.spec.Steps), clip.Text(kind, maxRepeated), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
+	line := fmt.Sprintf("%s %s %s%s [%s]", called, clip.Text(kind, maxRepeated), step.from(), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
 	if cached, ok := r.cached(); ok {
 		r.job.log.add(slog.LevelInfo, r.step, "CACHED "+line)
 		r.become(cached)
@@ -154,6 +153,7 @@ func (r *run) one(ctx context.Context, i int, step Step) error {
 
 // remember puts what the step led to into the cache.
 func (r *run) remember() {
+	r.made[r.key] = true
 	if err := r.options.Cache.put(r.key, r.state); err != nil {
 		r.job.log.add(slog.LevelWarn, r.step, fmt.Sprintf("what the step led to cannot be kept in the cache: %v", err))
 	}
@@ -161,7 +161,7 @@ func (r *run) remember() {
 
 // cached returns what the step that is next led to before. The caller holds its layers.
 func (r *run) cached() (templates.Content, bool) {
-	if r.force {
+	if r.force && !r.made[r.key] {
 		return templates.Content{}, false
 	}
 	s, ok := r.options.Cache.get(r.key)
@@ -220,7 +220,10 @@ func (r *run) take() templates.Content {
 func (r *run) close() {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
-	r.state = templates.Content{}
+	for _, stage := range r.stages {
+		r.options.Layers.Release(stage.content.Layers...)
+	}
+	r.state, r.stages = templates.Content{}, nil
 }
 
 // sandbox returns the sandbox for the step, which stands on the layers so far.
@@ -228,16 +231,27 @@ func (r *run) sandbox(ctx context.Context) (*sandbox, error) {
 	if r.inside != nil {
 		return r.inside, nil
 	}
+	var err error
+	r.inside, err = r.launch(ctx, r.state)
+	return r.inside, err
+}
+
+// launch starts a sandbox that begins with content.
+func (r *run) launch(ctx context.Context, content templates.Content) (*sandbox, error) {
 	egress, err := network.ParseRules(true, nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	token := rand.Text()
 	spec := lifecycle.Spec{
-		ID: "i" + strings.ToLower(rand.Text())[:20], Template: lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: r.state.Engine, Image: r.state.Image},
+		ID:          "i" + strings.ToLower(rand.Text())[:20],
+		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
-	base, err := r.options.Layers.Use(r.state.Layers...)
+	if content.Image != nil { // whose variables are those of its programs
+		spec.Envs = content.Envs
+	}
+	base, err := r.options.Layers.Use(content.Layers...)
 	if err != nil {
 		return nil, err
 	}
@@ -247,20 +261,23 @@ func (r *run) sandbox(ctx context.Context) (*sandbox, error) {
 		base.Release()
 		return nil, fmt.Errorf("starting a sandbox for the step: %w", err)
 	}
-	r.inside = &sandbox{started, envdclient.New(started.Dial, token), base}
-	return r.inside, nil
+	return &sandbox{started, envdclient.New(started.Dial, token), base}, nil
 }
 
 func (r *run) closeSandbox() {
-	if r.inside == nil {
-		return
+	if r.inside != nil {
+		r.end(r.inside)
+		r.inside = nil
 	}
-	r.inside.client.Close()
-	if err := r.inside.Close(); err != nil {
+}
+
+// end ends a sandbox.
+func (r *run) end(s *sandbox) {
+	s.client.Close()
+	if err := s.Close(); err != nil {
 		r.options.Logger.WarnContext(context.Background(), "the sandbox of a build", "build", r.job.id, "error", err)
 	}
-	r.inside.base.Release()
-	r.inside = nil
+	s.base.Release()
 }
 
 // user returns the current user and its home, as processes know it.

@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Space is what is taken of the space for layers, cached steps and archives. Layers are
+// Space is what is taken of the space for layers, cached steps and images, and archives. Layers are
 // those that something else than the cache needs.
 type Space struct {
 	Bytes, Cap             int64
 	Layers, Cache, Uploads Taken
 }
 
-// Taken is what things of one kind take. Of the cache it counts steps.
+// Taken is what things of one kind take. Of the cache it counts steps and layers of images.
 type Taken struct {
 	Count int
 	Bytes int64
@@ -31,6 +32,12 @@ func (b *Builder) Space(ctx context.Context) (Space, error) {
 	}
 	space := Space{Cap: b.options.Cap, Cache: Taken{Count: b.options.Cache.count()}}
 	cached, used := b.options.Cache.held(), b.used()
+	for _, one := range b.options.KeptImages() {
+		for _, id := range one.Layers {
+			cached[id] = true
+			space.Cache.Count++
+		}
+	}
 	for id, bytes := range sizes {
 		space.Bytes += bytes
 		if cached[id] && !used[id] {
@@ -75,13 +82,18 @@ func (b *Builder) needed() map[string]bool {
 	return needed
 }
 
-// EmptyCache forgets all steps, and all archives that no build needs which is not finished.
+// cached returns what of steps and images can be made again.
+func (b *Builder) cached() []layers.Use {
+	return append(b.options.KeptImages(), b.options.Cache.uses()...)
+}
+
+// EmptyCache forgets all steps and images, and all archives that no build needs which is not finished.
 func (b *Builder) EmptyCache() error {
 	var failed []error
 	needed := b.needed()
-	for _, one := range append(b.options.Cache.uses(), b.uploads.uses()...) {
-		if !needed[one.name] {
-			failed = append(failed, one.drop())
+	for _, one := range append(b.cached(), b.uploads.uses()...) {
+		if !needed[one.Name] {
+			failed = append(failed, one.Drop())
 		}
 	}
 	return errors.Join(failed...)
@@ -95,7 +107,7 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("no space: templates and snapshots take %d MiB of the %d MiB that they may take: delete those that are no longer needed, or start the local cloud with more", e.Space.Bytes/mib, e.Space.Cap/mib)
 }
 
-// MakeRoom forgets cached steps and archives, those used longest ago first, until bytes more
+// MakeRoom forgets cached steps, images and archives, those used longest ago first, until bytes more
 // have room. What a template needs stays, so a step that only leads to that stays, too.
 func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	space, err := b.Space(ctx)
@@ -107,7 +119,7 @@ func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	}
 	b.options.Logger.InfoContext(ctx, "cached steps and archives make room", "bytes", space.Bytes, "cap", space.Cap)
 	for _, one := range b.droppable() {
-		if err := one.drop(); err != nil {
+		if err := one.Drop(); err != nil {
 			return err
 		}
 		if space, err = b.Space(ctx); err != nil || space.Bytes+bytes <= space.Cap {
@@ -117,15 +129,15 @@ func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	return &SpaceError{space}
 }
 
-// droppable returns the cached steps and archives whose end makes room, those used longest
+// droppable returns the cached steps, images and archives whose end makes room, those used longest
 // ago first.
-func (b *Builder) droppable() []lastUse {
+func (b *Builder) droppable() []layers.Use {
 	used := b.used()
-	all := slices.DeleteFunc(b.options.Cache.uses(), func(one lastUse) bool {
-		return !slices.ContainsFunc(one.layers, func(id string) bool { return !used[id] })
+	all := slices.DeleteFunc(b.cached(), func(one layers.Use) bool {
+		return !slices.ContainsFunc(one.Layers, func(id string) bool { return !used[id] })
 	})
 	needed := b.needed()
-	all = append(all, slices.DeleteFunc(b.uploads.uses(), func(one lastUse) bool { return needed[one.name] })...)
-	slices.SortFunc(all, func(x, y lastUse) int { return x.at.Compare(y.at) })
+	all = append(all, slices.DeleteFunc(b.uploads.uses(), func(one layers.Use) bool { return needed[one.Name] })...)
+	slices.SortStableFunc(all, func(x, y layers.Use) int { return x.At.Compare(y.At) })
 	return all
 }

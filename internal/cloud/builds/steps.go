@@ -3,16 +3,13 @@ package builds
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
-	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -47,36 +44,10 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 	return true, nil
 }
 
-// asRoot runs a script of ours, which never reads what it is told as code.
-func (r *run) asRoot(ctx context.Context, script string, args ...string) (output string, err error) {
-	var out strings.Builder
-	c := envdclient.Command{Args: append([]string{"/bin/bash", "-c", script, "build"}, args...), User: "root", Dir: "/", Stdout: &limited{&out, maxLine}}
-	err = r.command(ctx, c)
-	return strings.TrimSpace(out.String()), err
-}
-
-// limited passes on the first bytes that are written to it.
-type limited struct {
-	to   *strings.Builder
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	n := min(len(p), l.left)
-	l.left -= n
-	_, _ = l.to.Write(p[:n]) // never fails
-	return len(p), nil
-}
-
 var (
-	//go:embed copy.sh
-	copyScript string
-	//go:embed user.sh
-	userScript string
-	//go:embed workdir.sh
-	workdirScript string
-
-	userName  = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
+	userName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
+	// userIDs is what a user of an image may also be: ids, and an account with a group.
+	userIDs   = lazyregexp.New(`^([0-9]+(:[0-9a-z_-]+)?|[a-z_][a-z0-9_-]*:[0-9a-z_-]+)$`)
 	ownerName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 	octalMode = lazyregexp.New(`^[0-7]{1,5}$`)
 	// variableName is one that processes can have.
@@ -90,6 +61,10 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 		return false, err
 	}
 	name, sudo := args[0], args[1] == "true"
+	if r.state.Image != nil && userIDs().MatchString(name) {
+		r.state.User, r.state.Home = name, "/"
+		return false, nil // envd says whether there are such ids
+	}
 	switch known := name == "root" || name == "user"; {
 	case !userName().MatchString(name):
 		return false, fmt.Errorf("USER '%s': it must be the name of a user: lower-case letters, digits, hyphens and underscores", clip.Text(name, maxRepeated))
@@ -99,16 +74,19 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 	case r.target.OneID:
 		return false, fmt.Errorf("not supported by the isolation of this local cloud: USER '%s': sandboxes have only one user id, of root and user; as root, or with /etc/subuid, they have many", name)
 	}
-	out, err := r.asRoot(ctx, userScript, name, map[bool]string{true: "sudo"}[sudo])
+	inside, err := r.sandbox(ctx)
+	if err != nil {
+		return false, err
+	}
+	home, changed, err := inside.client.Account(ctx, name, sudo)
 	if err != nil {
 		return false, fmt.Errorf("USER '%s': %w", name, err)
 	}
-	changed, home, _ := strings.Cut(out, " ")
 	if !path.IsAbs(home) {
 		return false, fmt.Errorf("USER '%s': it has no home", name)
 	}
 	r.state.User, r.state.Home = name, home
-	return changed == "changed", nil
+	return changed, nil
 }
 
 // setWorkdir runs WORKDIR.
@@ -122,12 +100,16 @@ func (r *run) setWorkdir(ctx context.Context, kind string, s Step) (bool, error)
 	}
 	name, _ := r.user()
 	dir := r.absolute(r.expand(args[0]))
-	out, err := r.asRoot(ctx, workdirScript, dir, name)
+	inside, err := r.sandbox(ctx)
+	if err != nil {
+		return false, err
+	}
+	changed, err := inside.client.MakeDir(ctx, dir, name)
 	if err != nil {
 		return false, fmt.Errorf("WORKDIR '%s': %w", clip.Text(dir, maxRepeated), err)
 	}
 	r.state.Workdir = dir
-	return out == "changed", nil
+	return changed, nil
 }
 
 // absolute returns a path of the sandbox as it is seen from the working directory.
@@ -145,13 +127,20 @@ func (r *run) absolute(p string) string {
 // expand replaces the variables in a text by their values.
 func (r *run) expand(text string) string {
 	name, home := r.user()
+	search := r.options.Path
+	if r.state.Image != nil {
+		search = imagePath
+	}
 	return expand(text, func(variable string) string {
 		if value, ok := r.state.Envs[variable]; ok {
 			return value
 		}
-		return map[string]string{"HOME": home, "USER": name, "LOGNAME": name, "PATH": r.options.Path}[variable]
+		return map[string]string{"HOME": home, "USER": name, "LOGNAME": name, "PATH": search}[variable]
 	})
 }
+
+// imagePath is PATH in images that do not set it.
+const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // maxEnvs bounds the variables, of which sandboxes may be given more.
 const maxEnvs = 512 << 10
@@ -173,64 +162,20 @@ func (r *run) setEnvs(_ context.Context, kind string, s Step) (bool, error) {
 		values[name] = r.expand(value)
 	}
 	maps.Copy(r.state.Envs, values)
-	size := 0
-	for name, value := range r.state.Envs {
-		size += len(name) + len(value)
-	}
-	if size > maxEnvs {
-		return false, fmt.Errorf("%s: the variables are too large: a sandbox takes %d KiB in all", kind, maxEnvs>>10)
+	if err := checkSize(r.state.Envs); err != nil {
+		return false, fmt.Errorf("%s: %w", kind, err)
 	}
 	return false, nil
 }
 
-// copy runs COPY and ADD. The archive is unpacked in the sandbox, by its programs: it is
-// only bytes for this process.
-func (r *run) copy(ctx context.Context, kind string, s Step) (bool, error) {
-	args, err := arguments(kind, s, 2, 4)
-	if err != nil {
-		return false, err
+// checkSize returns an error if variables are too large for a sandbox.
+func checkSize(envs map[string]string) error {
+	size := 0
+	for name, value := range envs {
+		size += len(name) + len(value)
 	}
-	source, destination, owner, mode := args[0], r.expand(args[1]), args[2], args[3]
-	name, _ := r.user()
-	owner = cmp.Or(owner, name)
-	if !strings.Contains(owner, ":") {
-		owner += ":" + owner
+	if size > maxEnvs {
+		return fmt.Errorf("the variables are too large: a sandbox takes %d KiB in all", maxEnvs>>10)
 	}
-	switch {
-	case source == "" || destination == "":
-		return false, fmt.Errorf("%s has an empty source or destination", kind)
-	case !ownerName().MatchString(owner):
-		return false, fmt.Errorf("%s: the owner '%s' must be user or user:group", kind, clip.Text(owner, maxRepeated))
-	case mode != "" && !octalMode().MatchString(mode):
-		return false, fmt.Errorf("%s: the mode '%s' must be octal", kind, clip.Text(mode, maxRepeated))
-	case s.FilesHash == "":
-		return false, fmt.Errorf("%s has no filesHash", kind)
-	}
-	archive, size, err := r.uploads.open(s.FilesHash)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("%s %s: its files were not uploaded, or were removed to make room: build it again", kind, clip.Text(source, maxRepeated))
-	}
-	if err != nil {
-		return false, err
-	}
-	defer archive.Close()
-	inside, err := r.sandbox(ctx)
-	if err != nil {
-		return false, err
-	}
-	const unpacked = "/tmp/.e2bctl-build" // with which the script begins anew
-	if _, err := r.asRoot(ctx, `rm -rf -- "$1" && mkdir -m 0700 -- "$1"`, unpacked); err != nil {
-		return false, err
-	}
-	if err := inside.client.WriteFile(ctx, unpacked+"/archive", "root", archive, size); err != nil {
-		return false, fmt.Errorf("%s %s: %w", kind, clip.Text(source, maxRepeated), err)
-	}
-	to := r.absolute(destination)
-	if strings.HasSuffix(destination, "/") {
-		to = strings.TrimSuffix(to, "/") + "/"
-	}
-	if _, err := r.asRoot(ctx, copyScript, unpacked, source, to, owner, mode, name); err != nil {
-		return false, fmt.Errorf("%s %s: %w", kind, clip.Text(source, maxRepeated), err)
-	}
-	return true, nil
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -146,12 +147,12 @@ func (u *Uploads) sizes() map[string]int64 {
 }
 
 // uses returns when each archive was used last.
-func (u *Uploads) uses() []lastUse {
+func (u *Uploads) uses() []layers.Use {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	var all []lastUse
+	var all []layers.Use
 	for hash, entry := range u.entries {
-		all = append(all, lastUse{hash, entry.Used, nil, func() error { return u.drop(hash) }})
+		all = append(all, layers.Use{Name: hash, At: entry.Used, Drop: func() error { return u.drop(hash) }})
 	}
 	return all
 }

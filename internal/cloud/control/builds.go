@@ -81,37 +81,94 @@ type stepRequest struct {
 	Type      string   `json:"type"`
 	Args      []string `json:"args"`
 	FilesHash string   `json:"filesHash"`
+	FromStage string   `json:"fromStage"` // which only clients of this module send
 	Force     bool     `json:"force"`
 }
 
-type startRequest struct {
-	FromImage         string         `json:"fromImage"`
-	FromTemplate      string         `json:"fromTemplate"`
-	FromImageRegistry map[string]any `json:"fromImageRegistry"`
-	Force             bool           `json:"force"`
-	Steps             []stepRequest  `json:"steps"`
-	StartCmd          string         `json:"startCmd"`
-	ReadyCmd          string         `json:"readyCmd"`
+// stageRequest is what steps copy from, which only clients of this module send.
+type stageRequest struct {
+	Name      string        `json:"name"`
+	FromImage string        `json:"fromImage"`
+	Steps     []stepRequest `json:"steps"`
 }
 
-func (q *startRequest) spec() (builds.Spec, error) {
-	spec := builds.Spec{FromImage: q.FromImage, FromTemplate: q.FromTemplate, Force: q.Force, Start: q.StartCmd, Ready: q.ReadyCmd}
+type startRequest struct {
+	FromImage         string           `json:"fromImage"`
+	FromTemplate      string           `json:"fromTemplate"`
+	FromImageRegistry *registryRequest `json:"fromImageRegistry"`
+	Force             bool             `json:"force"`
+	Stages            []stageRequest   `json:"stages"`
+	Steps             []stepRequest    `json:"steps"`
+	StartCmd          string           `json:"startCmd"`
+	ReadyCmd          string           `json:"readyCmd"`
+}
+
+// registryRequest is how to log in where an image is.
+type registryRequest struct {
+	Type     string `json:"type"`
+	Username string `json:"username"`
+	Password string `json:"password"`
+}
+
+func (q *registryRequest) login() (*builds.Login, error) {
+	if q == nil {
+		return nil, nil
+	}
+	instead := map[string]string{
+		"aws": "user AWS and the password that `aws ecr get-login-password` prints",
+		"gcp": "user _json_key and the JSON text as password",
+	}
+	switch {
+	case instead[q.Type] != "":
+		return nil, invalid("not supported by this local cloud: fromImageRegistry of type %s: use type registry with %s", q.Type, instead[q.Type])
+	case q.Type != "registry":
+		return nil, invalid("fromImageRegistry.type must be registry")
+	case q.Username == "" || q.Password == "":
+		return nil, invalid("fromImageRegistry must have a username and a password")
+	}
+	return &builds.Login{Username: q.Username, Password: q.Password}, nil
+}
+
+func (q *startRequest) spec() (spec builds.Spec, err error) {
+	spec = builds.Spec{FromImage: q.FromImage, FromTemplate: q.FromTemplate, Force: q.Force, Start: q.StartCmd, Ready: q.ReadyCmd}
 	if (q.FromImage == "") == (q.FromTemplate == "") {
 		return spec, invalid("exactly one of fromImage and fromTemplate must be given, and not be empty")
 	}
-	if len(q.Steps) > builds.MaxSteps {
-		return spec, invalid("steps has %d elements, and may have %d", len(q.Steps), builds.MaxSteps)
+	if spec.Login, err = q.FromImageRegistry.login(); err != nil {
+		return spec, err
 	}
-	for i, step := range q.Steps {
-		if step.Type == "" {
-			return spec, invalid("steps[%d].type is missing", i)
+	if spec.Steps, err = steps("steps", q.Steps); err != nil {
+		return spec, err
+	}
+	for i, s := range q.Stages {
+		stage := builds.Stage{Name: s.Name, FromImage: s.FromImage}
+		if stage.Steps, err = steps(fmt.Sprintf("stages[%d].steps", i), s.Steps); err != nil {
+			return spec, err
 		}
-		if step.FilesHash != "" && !builds.ValidHash(step.FilesHash) {
-			return spec, invalid("steps[%d].filesHash must be 64 hexadecimal digits", i)
-		}
-		spec.Steps = append(spec.Steps, builds.Step(step))
+		spec.Stages = append(spec.Stages, stage)
+	}
+	if n := len(spec.All()) + len(spec.Stages); n > builds.MaxSteps {
+		return spec, invalid("steps has %d elements, and may have %d", n, builds.MaxSteps)
+	}
+	if err := spec.Check(); err != nil {
+		return spec, invalid("%v", err)
 	}
 	return spec, nil
+}
+
+// steps returns the steps of a field of a request.
+func steps(field string, asked []stepRequest) ([]builds.Step, error) {
+	var all []builds.Step
+	for i, step := range asked {
+		if step.Type == "" {
+			return nil, invalid("%s[%d].type is missing", field, i)
+		}
+		if step.FilesHash != "" && !builds.ValidHash(step.FilesHash) {
+			return nil, invalid("%s[%d].filesHash must be 64 hexadecimal digits", field, i)
+		}
+		all = append(all, builds.Step(step))
+	}
+	return all, nil
 }
 
 // startBuild starts a build that was requested.
@@ -130,7 +187,7 @@ func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.PathValue("build")
 	if q.FromImage != "" {
-		if err := builds.CheckImage(q.FromImage); err != nil {
+		if err := s.builds.CheckImage(q.FromImage); err != nil {
 			return s.builds.Refuse(t.ID, id, err)
 		}
 	}

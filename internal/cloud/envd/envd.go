@@ -61,6 +61,7 @@ type Server struct {
 	envs      map[string]string // System over Envs
 	path      string
 	scratch   string
+	homes     string // where accounts that builds add have theirs
 	processes *processes
 	watchers  *watchers
 	commits   *commits
@@ -98,6 +99,7 @@ func New(o Options) (*Server, error) {
 		envs:      envs,
 		path:      o.Path,
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
+		homes:     "/home",
 		processes: newProcesses(o.Memory, logger),
 		watchers:  newWatchers(),
 		commits:   newCommits(),
@@ -116,6 +118,7 @@ func (s *Server) Handler() http.Handler {
 	r.handle(http.MethodGet, "/files", s.download)
 	r.handle(http.MethodPost, "/files", s.upload)
 	r.handle(http.MethodPost, "/files/compose", s.compose)
+	s.serveBuilding(r)
 
 	// Replies are compressed when a client asks for it, however small they are. It
 	// costs more than it saves, so this module's own client does not ask.

@@ -2,13 +2,11 @@ package envdclient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 
 	"connectrpc.com/connect"
 
@@ -174,30 +172,4 @@ func failure(ctx context.Context, err error, otherwise string) error {
 		return errors.New(clip.Text(refused.Message(), maxRepeated))
 	}
 	return err
-}
-
-// WriteFile writes a file of size bytes, which belongs to a user from then on.
-func (c *Client) WriteFile(ctx context.Context, path, user string, content io.Reader, size int64) error {
-	query := url.Values{"path": {path}, "username": {user}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/files?"+query.Encode(), io.NopCloser(content))
-	if err != nil {
-		return err
-	}
-	request.ContentLength = size
-	request.Header.Set("Content-Type", "application/octet-stream")
-	c.identify(request.Header, "")
-	answer, err := c.http.Do(request)
-	if err != nil {
-		return failure(ctx, err, "")
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusOK {
-		return nil
-	}
-	body, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	var refused struct{ Message string }
-	if json.Unmarshal(body, &refused) != nil || refused.Message == "" {
-		refused.Message = answer.Status
-	}
-	return fmt.Errorf("writing %s: %s", path, clip.Text(refused.Message, maxRepeated))
 }

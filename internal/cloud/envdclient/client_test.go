@@ -141,23 +141,49 @@ func (f onWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestWriteFile(t *testing.T) {
+// What builds need is done without any program of the sandbox.
+func TestBuilding(t *testing.T) {
 	t.Parallel()
 	client, _, home := serve(t)
-	path := filepath.Join(home, "new", "file")
-	if err := client.WriteFile(t.Context(), path, "me", strings.NewReader("text"), 4); err != nil {
+	if err := os.MkdirAll(filepath.Join(home, "from", "in"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(path); string(text) != "text" || err != nil {
+	if err := os.WriteFile(filepath.Join(home, "from", "in", "file"), []byte("text"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(home, "to")
+	place := func(p envdclient.Placement) func(io.Reader) error {
+		return func(archive io.Reader) error { return client.Place(t.Context(), archive, -1, p) }
+	}
+	if err := client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "me"})); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(to, "in", "file")); string(text) != "text" || err != nil {
 		t.Errorf("got %q and error %v, want text", text, err)
 	}
+	for _, want := range []bool{true, false} {
+		if changed, err := client.MakeDir(t.Context(), home+"/a/b", "me"); changed != want || err != nil {
+			t.Errorf("got %v and error %v, want %v", changed, err, want)
+		}
+	}
+	good := envdclient.Placement{Target: to, User: "me"}
+	_, dirError := client.MakeDir(t.Context(), "relative", "me")
+	_, _, accountError := client.Account(t.Context(), "bad name", false)
 	for name, err := range map[string]error{
-		"a directory":  client.WriteFile(t.Context(), home, "me", strings.NewReader("text"), 4),
-		"no such user": client.WriteFile(t.Context(), path, "nobody", strings.NewReader("text"), 4),
-		"a bad source": client.WriteFile(t.Context(), path, "me", iotest.ErrReader(io.ErrNoProgress), 4),
-		"a short one":  client.WriteFile(t.Context(), path, "me", strings.NewReader("text"), 400),
+		"a source that is not there": client.Pack(t.Context(), home+"/none", place(good)),
+		"no target":                  client.Pack(t.Context(), home+"/from", place(envdclient.Placement{User: "me"})),
+		"no such user":               client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "nobody-here"})),
+		"no such owner":              client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "me", Owner: "nobody-here"})),
+		"no such group":              client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "me", Owner: "me:nobody-here"})),
+		"a bad mode":                 client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "me", Mode: "x"})),
+		"no archive":                 client.Place(t.Context(), strings.NewReader("text"), 4, good),
+		"a large one that is none":   client.Place(t.Context(), strings.NewReader(strings.Repeat("x", 8<<20)), 8<<20, good),
+		"a bad source":               client.Place(t.Context(), iotest.ErrReader(io.ErrNoProgress), 4, good),
+		"a short one":                client.Place(t.Context(), strings.NewReader("text"), 400, good),
+		"a relative directory":       dirError,
+		"a bad account":              accountError,
 	} {
-		if err == nil || len(err.Error()) > 2000 {
+		if err == nil || len(err.Error()) > 2000 || strings.Contains(err.Error(), "/local/") {
 			t.Errorf("%s: got %v, want a short error", name, err)
 		}
 	}
@@ -191,7 +217,7 @@ func TestHostile(t *testing.T) {
 			if err := client.Run(t.Context(), envdclient.Shell("true")); err == nil || len(err.Error()) > 3000 {
 				t.Errorf("run: got %v, want a short error", err)
 			}
-			err := client.WriteFile(t.Context(), "/a", "me", strings.NewReader("text"), 4)
+			err := client.Place(t.Context(), strings.NewReader("text"), 4, envdclient.Placement{Target: "/a"})
 			if fine := strings.HasPrefix(answer, "HTTP/1.1 200 OK\r\nContent"); (err == nil) != fine || err != nil && len(err.Error()) > 3000 {
 				t.Errorf("write: got %v, want a short error unless it says that it has", err)
 			}

@@ -25,6 +25,18 @@ import (
 // ErrGone is returned for a layer that does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
+// ErrNotShared is returned where a layer can only be one that sandboxes share.
+var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
+
+// Use is when something was used last that holds layers, can be made again and so makes room
+// when it is dropped.
+type Use struct {
+	Name   string
+	At     time.Time
+	Layers []string // that it holds
+	Drop   func() error
+}
+
 // Sharing makes directories that sandboxes share, instead of each beginning with a copy.
 type Sharing interface {
 	// Unpack makes such a directory of one that holds saved files.
@@ -98,6 +110,15 @@ func (s *Set) Add(ctx context.Context, save func(dir string) error) (id string, 
 	})
 }
 
+// Make is Add with a function that makes the directory as sandboxes share it. Where they do
+// not, the error is [ErrNotShared].
+func (s *Set) Make(fill func(dir string) error) (id string, err error) {
+	if s.sharing() == nil {
+		return "", ErrNotShared
+	}
+	return s.add(fill)
+}
+
 func (s *Set) add(fill func(dir string) error) (id string, err error) {
 	shared := s.sharing() != nil
 	value, err := json.Marshal(record{time.Now().UTC(), shared})
@@ -122,9 +143,9 @@ func (s *Set) add(fill func(dir string) error) (id string, err error) {
 	return id, nil
 }
 
-// maxChain bounds how many layers a sandbox stands on: what is not found costs a look into
+// MaxChain bounds how many layers a sandbox stands on: what is not found costs a look into
 // each of them.
-const maxChain = 12
+const MaxChain = 12
 
 // Chain puts the layer top, which the caller holds, on those that the sandbox of which it
 // was saved stood on, and returns all, lowest first. If they are many, they become one.
@@ -136,7 +157,7 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 		return nil, err
 	}
 	chain = append(slices.Clone(below), top)
-	if len(chain) <= maxChain {
+	if len(chain) <= MaxChain {
 		return chain, nil
 	}
 	defer s.Release(chain...)

@@ -32,6 +32,7 @@ var migrations = []func(*bolt.Tx) error{
 	func(tx *bolt.Tx) error { return createTables(tx, Layers, Templates, Volumes) },
 	func(tx *bolt.Tx) error { return createTables(tx, Cache, Uploads) },
 	func(tx *bolt.Tx) error { return createTables(tx, Secrets) },
+	func(tx *bolt.Tx) error { return createTables(tx, Images) },
 }
 
 func createTables(tx *bolt.Tx, tables ...Table) error {

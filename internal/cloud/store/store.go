@@ -26,10 +26,11 @@ const (
 	Volumes   Table = "volumes"   // volumes; the directory has the files
 	Secrets   Table = "secrets"   // secrets, whose values are sealed
 	Cache     Table = "cache"     // steps of builds that need not run again; names layers
+	Images    Table = "images"    // container images and their layers that need not be fetched again; names layers
 	Uploads   Table = "uploads"   // archives for builds, each in the file of its directory
 )
 
-var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache, Uploads, Secrets}
+var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache, Uploads, Secrets, Images}
 
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -23,6 +22,7 @@ type buildOptions struct {
 
 	Name, Dir  string
 	Dockerfile string // "" for the one in Dir
+	Target     string
 	Command    string
 	Ready      string
 	CPUs       cmdutil.Count
@@ -34,6 +34,8 @@ type buildOptions struct {
 	NoCache    bool
 	Detach     bool
 	Progress   progressMode
+
+	ignoreFile string // "": .dockerignore
 }
 
 func newCmdBuild(f *cmdutil.Factory) *cobra.Command {
@@ -43,18 +45,23 @@ func newCmdBuild(f *cmdutil.Factory) *cobra.Command {
 		Use:     "build <name>[:tag] [directory]",
 		Aliases: []string{"create", "ct", "bd"},
 		Short:   "Build a template from a Dockerfile, and print its ID",
-		Long: `Build a template from a Dockerfile with one stage, and print its ID. The Dockerfile is
-e2b.Dockerfile or Dockerfile of the directory, which is the current one by default, and
-it copies files of that directory, without what .dockerignore names. Steps that were
-built before are not built again, and files that the service has are not sent again.
+		Long: `Build a template from a Dockerfile, and print its ID. The Dockerfile is e2b.Dockerfile or
+Dockerfile of the directory, which is the current one by default, and it copies files of
+that directory, without what .dockerignore names, or the file beside the Dockerfile
+that is called as it is with .dockerignore behind. Steps that were built before are not
+built again, and files that the service has are not sent again.
+
+Of several stages only those are built that the last one, or that of --target, needs.
+COPY --from works on the local cloud only. What a Dockerfile may have that a sandbox
+cannot have is an error that says what to use.
 
 When a sandbox runs a command, by CMD, ENTRYPOINT or --cmd, the build runs it, too, and
 waits until --ready-cmd succeeds. Without --ready-cmd it waits 20 seconds: give a check
 such as 'curl -fs localhost:8000', or 'true' where nothing is to be waited for.
 
-The steps run on the service, or with --local in sandboxes of the local cloud, which
-has the images e2bdev/base and e2bdev/code-interpreter; if none is running, one is
-started in the background. The log goes to stderr. With --detach the command ends
+The steps run on the service, or with --local in sandboxes of the local cloud, where the
+images e2bdev/base and e2bdev/code-interpreter are its built-in templates, and others
+come from their registries; if none is running, one is started in the background. The log goes to stderr. With --detach the command ends
 when the build has begun, and e2bctl template logs -f follows it. Stopping the command
 does not stop the build either.`,
 		Example: `  e2bctl template build web:v1 --cmd 'python3 app.py' --ready-cmd 'curl -fs localhost:8000'
@@ -78,6 +85,7 @@ does not stop the build either.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Dockerfile, "dockerfile", "d", "", "the Dockerfile is `FILE`, - for standard input")
 	flags.StringVarP(&opts.Dockerfile, "file", "f", "", "the name of --dockerfile in docker: `FILE`")
+	flags.StringVar(&opts.Target, "target", "", "build the `STAGE` of the Dockerfile, by name or number (default the last)")
 	flags.StringVarP(&opts.Command, "cmd", "c", "", "run `COMMAND` in every sandbox, in place of CMD and ENTRYPOINT")
 	flags.StringVar(&opts.Ready, "ready-cmd", "", "a sandbox is ready when `COMMAND` succeeds\n(default a wait of 20 seconds where a command is run)")
 	flags.Var(&opts.CPUs, "cpu", "processors of a sandbox (default what the service gives)")
@@ -122,7 +130,7 @@ func (o *buildOptions) setDir(cmd *cobra.Command, args []string) error {
 
 // definition reads the Dockerfile.
 func (o *buildOptions) definition() (template.Definition, error) {
-	params := &template.DockerfileParams{Args: o.Args}
+	params := &template.DockerfileParams{Args: o.Args, Target: o.Target}
 	if o.Dockerfile == "-" {
 		return o.with(template.FromDockerfile(o.IO.In, params)), nil
 	}
@@ -131,10 +139,13 @@ func (o *buildOptions) definition() (template.Definition, error) {
 		return template.Definition{}, err
 	}
 	defer file.Close()
+	if _, err := os.Stat(file.Name() + ".dockerignore"); err == nil {
+		o.ignoreFile = file.Name() + ".dockerignore"
+	}
 	return o.with(template.FromDockerfile(file, params)), nil
 }
 
-func (o *buildOptions) openDockerfile() (io.ReadCloser, error) {
+func (o *buildOptions) openDockerfile() (*os.File, error) {
 	if o.Dockerfile != "" {
 		return os.Open(o.Dockerfile)
 	}
@@ -180,7 +191,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
 	built, err := template.Start(ctx, conn.API(), opts.Name, d, &template.BuildParams{
 		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryMB: int(opts.MemoryMB) + int(opts.Memory>>20),
-		Engine: string(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, Log: shown.show,
+		Engine: string(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
 	})
 	if err != nil {
 		return err

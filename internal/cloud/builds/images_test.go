@@ -1,0 +1,176 @@
+package builds
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// withImages serves a builder that has these images.
+func (w *world) withImages(t *testing.T, all map[string]Image) (*server, *fakeImages) {
+	t.Helper()
+	images := &fakeImages{all: all}
+	s := w.serve(t, t.TempDir(), func(o *Options) {
+		images.layers = o.Layers
+		o.Images = images
+	})
+	return s, images
+}
+
+// built builds a template and returns it with the log.
+func (s *server) built(t *testing.T, name string, spec Spec) (templates.Build, string) {
+	t.Helper()
+	id := s.request(t, name)
+	if err := s.Start(id.template, id.build, spec); err != nil {
+		t.Fatal(err)
+	}
+	status, log := s.end(t, id)
+	if status.Status != templates.Ready {
+		t.Fatalf("got %s %+v, want ready:\n%s", status.Status, status.Failure, log)
+	}
+	_, build, err := s.all.Find(templates.ParseReference(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return build, log
+}
+
+// A build begins with what an image has and says, and is not done again until the image
+// changes.
+func TestFromImage(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	python := Image{Digest: "sha256:1", Config: ImageConfig{Env: []string{"PATH=/opt/bin:/bin", "A=1=2", "bad name=x"}, User: "app", Workdir: "/srv", Entrypoint: []string{"python3"}}}
+	s, images := w.withImages(t, map[string]Image{"python:3": python, "plain": {Digest: "sha256:2"}})
+	spec := Spec{FromImage: "python:3", Login: &Login{"me", "word"}, Steps: []Step{{Type: "RUN", Args: []string{"print one"}}, {Type: "ENV", Args: []string{"P", "$PATH:/x"}}}}
+	build, log := s.built(t, "job", spec)
+	want := templates.Content{
+		Layers: build.Layers, Image: &engine.Image{Reference: "python:3", Digest: "sha256:1"},
+		Envs: map[string]string{"PATH": "/opt/bin:/bin", "A": "1=2", "P": "/opt/bin:/bin:/x"}, User: "app", Workdir: "/srv",
+	}
+	if diff := cmp.Diff(want, build.Content); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, want := range []string{"base INFO pulling python:3\n", "base INFO [base] FROM python:3 sha256:1 [", `base WARN the image's variable "bad name" is left out`, "the image's own command is run in no sandbox unless it is the start command: python3", "1 INFO one\n"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	if strings.Contains(log, "word") || *images.logins[0] != (Login{"me", "word"}) {
+		t.Errorf("got the login %+v, want it in the call and not in the log:\n%s", images.logins[0], log)
+	}
+	if _, again := s.built(t, "job", spec); strings.Count(again, "CACHED [builder") != 2 {
+		t.Errorf("the second build is not from the cache:\n%s", again)
+	}
+	python.Digest = "sha256:3"
+	images.all["python:3"] = python
+	if build, again := s.built(t, "job", spec); strings.Contains(again, "CACHED") || build.Image.Digest != "sha256:3" {
+		t.Errorf("got %+v, want the changed image, not from the cache:\n%s", build.Image, again)
+	}
+	child, _ := s.built(t, "child", Spec{FromTemplate: "job", Steps: []Step{{Type: "RUN", Args: []string{"print child"}}}})
+	if child.Image == nil || child.Image.Digest != "sha256:3" || child.User != "app" {
+		t.Errorf("got %+v, want the image of its parent", child.Content)
+	}
+	if plain, _ := s.built(t, "plain", Spec{FromImage: "plain"}); plain.User != "" || plain.Workdir != "" {
+		t.Errorf("got %+v, want the defaults of E2B", plain.Content)
+	}
+	if empty, _ := s.built(t, "empty", Spec{FromImage: "scratch"}); len(empty.Layers) != 0 || empty.Image == nil {
+		t.Errorf("got %+v, want an image without layers", empty.Content)
+	}
+	id := s.request(t, "missing")
+	if err := s.Start(id.template, id.build, Spec{FromImage: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+	status, _ := s.end(t, id)
+	if status.Failure == nil || status.Failure.Step != "base" || status.Failure.Message != "pulling the image 'gone': there is no such image" {
+		t.Errorf("got %+v, want that it is not there", status.Failure)
+	}
+	for _, name := range []string{"job", "child", "plain", "empty"} {
+		if err := s.all.Delete(templates.ParseReference(name), func(string) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.EmptyCache(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.kept(t); n != 0 || w.running != 0 {
+		t.Errorf("%d layers and %d sandboxes are left", n, w.running)
+	}
+}
+
+// Stages are built before the steps that copy from them, and again when they change.
+func TestStages(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s, images := w.withImages(t, map[string]Image{"go": {Digest: "sha256:1"}, "small": {Digest: "sha256:2"}})
+	copied := Step{Type: "COPY", Args: []string{"$A/app", "/bin/", "", "0755"}, FromStage: "build"}
+	spec := Spec{
+		FromImage: "small", Ready: "print ready",
+		Stages: []Stage{
+			{Name: "build", FromImage: "go", Steps: []Step{{Type: "RUN", Args: []string{"print made"}}}},
+			{Name: "more", FromImage: "go", Steps: []Step{{Type: "RUN", Args: []string{"print made"}}, {Type: "COPY", Args: []string{"/a", "/b", "me", ""}, FromStage: "build"}}},
+		},
+		Steps: []Step{{Type: "ENV", Args: []string{"A", "/out"}}, copied},
+	}
+	_, log := s.built(t, "job", spec)
+	for _, want := range []string{"build/base INFO [base] FROM go sha256:1 [", "build/1 INFO [build 1/1] RUN print made [", "more/1 INFO CACHED [more 1/2]", "2 INFO [builder 2/2] COPY --from=build $A/app"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log has no %q:\n%s", want, log)
+		}
+	}
+	want := []string{"print made", "place |/b|me:me||user of go /a", "place |/bin/||0755|user of go /out/app", "print ready"}
+	if diff := cmp.Diff(want, w.ran); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, again := s.built(t, "job", spec); strings.Count(again, "CACHED") != 6 {
+		t.Errorf("the second build is not from the cache:\n%s", again)
+	}
+	w.ran, spec.Force = nil, true
+	if s.built(t, "job", spec); strings.Count(strings.Join(w.ran, "\n"), "print made") != 1 {
+		t.Errorf("got %q, want what two stages begin with once", w.ran)
+	}
+	w.ran, spec.Force = nil, false
+	images.all["go"] = Image{Digest: "sha256:9"}
+	if _, log := s.built(t, "job", spec); strings.Count(log, "CACHED") != 2 || len(w.ran) != 4 {
+		t.Errorf("got %q, want everything that depends on the changed image:\n%s", w.ran, log)
+	}
+	fails := spec
+	fails.Stages = []Stage{{Name: "build", FromImage: "go", Steps: []Step{{Type: "RUN", Args: []string{"fail"}}}}}
+	for step, spec := range map[string]Spec{
+		"build/1": fails,
+		"1":       {FromImage: "small", Stages: spec.Stages, Steps: []Step{{Type: "COPY", Args: []string{"/missing", "/b", "", ""}, FromStage: "build"}}},
+	} {
+		id := s.request(t, "job")
+		if err := s.Start(id.template, id.build, spec); err != nil {
+			t.Fatal(err)
+		}
+		if status, log := s.end(t, id); status.Failure == nil || status.Failure.Step != step || !strings.Contains(log, step+" ERROR Build failed") {
+			t.Errorf("got %+v, want the failure of step %s:\n%s", status.Failure, step, log)
+		}
+	}
+	if w.running != 0 {
+		t.Errorf("%d sandboxes are left", w.running)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	from := func(name string) []Step { return []Step{{Type: "COPY", FromStage: name}} }
+	for want, spec := range map[string]Spec{
+		"":                                   {Stages: []Stage{{Name: "a", FromImage: "x"}, {Name: "b", FromImage: "x", Steps: from("a")}}, Steps: from("b")},
+		"fromStage names 'a'":                {Steps: from("a")},
+		"fromStage names 'b'":                {Stages: []Stage{{Name: "a", FromImage: "x", Steps: from("b")}, {Name: "b", FromImage: "x"}}},
+		"fromStage names 'c'":                {Stages: []Stage{{Name: "c", FromImage: "x", Steps: from("c")}}},
+		"stages[0].name must be a name":      {Stages: []Stage{{FromImage: "x"}}},
+		"stages[1].name must be a name that": {Stages: []Stage{{Name: "a", FromImage: "x"}, {Name: "a", FromImage: "x"}}},
+		"stages[0].fromImage is missing":     {Stages: []Stage{{Name: "a"}}},
+	} {
+		if err := spec.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

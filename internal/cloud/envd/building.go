@@ -1,0 +1,104 @@
+//go:build linux
+
+package envd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/treecopy"
+)
+
+// The routes here are for builds of templates of the local cloud; E2B's envd has none of
+// them. They do what root may do in the sandbox, without any of its programs.
+
+// serveBuilding adds the routes.
+func (s *Server) serveBuilding(r *router) {
+	r.handle(http.MethodPost, "/local/place", building(s.place))
+	r.handle(http.MethodGet, "/local/pack", s.pack)
+	r.handle(http.MethodPost, "/local/directory", building(s.directory))
+	r.handle(http.MethodPost, "/local/account", building(s.account))
+}
+
+// building answers with what a function returns.
+func building(do func(r *http.Request, query url.Values) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		answer, err := do(r, r.URL.Query())
+		if err != nil {
+			_, _ = io.Copy(io.Discard, r.Body) // the client sends it all before it reads the answer
+			writeError(w, http.StatusUnprocessableEntity, bounded(err.Error()))
+			return
+		}
+		writeAnswer(w, answer)
+	}
+}
+
+// place copies files of an archive: [treecopy.Place].
+func (s *Server) place(r *http.Request, query url.Values) (any, error) {
+	p := treecopy.Placement{Source: query.Get("source"), Target: query.Get("target")}
+	if !path.IsAbs(p.Target) {
+		return nil, errors.New("the target is not absolute")
+	}
+	parents, err := s.ownerNamed(query.Get("user"))
+	if err != nil {
+		return nil, err
+	}
+	p.Parents = *parents
+	if p.Owner, err = s.ownerNamed(query.Get("owner")); err != nil {
+		return nil, err
+	}
+	if mode := query.Get("mode"); mode != "" {
+		bits, err := strconv.ParseUint(mode, 8, 32)
+		if err != nil {
+			return nil, fmt.Errorf("the mode '%s' is not octal", mode)
+		}
+		p.Mode = new(uint32(bits))
+	}
+	return struct{}{}, treecopy.Place(r.Body, p)
+}
+
+// ownerNamed returns the ids of "user" or "user:group", each of them a name or a number.
+// "" is nobody.
+func (s *Server) ownerNamed(text string) (*treecopy.Owner, error) {
+	if text == "" {
+		return nil, nil
+	}
+	user, err := s.users.named(text)
+	if err != nil {
+		return nil, err
+	}
+	return &treecopy.Owner{UID: user.UID, GID: user.GID}, nil
+}
+
+// pack answers with an archive of files: [treecopy.Pack].
+func (s *Server) pack(w http.ResponseWriter, r *http.Request) {
+	found, err := treecopy.Find(r.URL.Query().Get("source"))
+	if err != nil {
+		writeError(w, http.StatusUnprocessableEntity, bounded(err.Error()))
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-tar")
+	if err := treecopy.Pack(w, found); err != nil {
+		panic(http.ErrAbortHandler) // so that the archive is not taken for a whole one
+	}
+}
+
+// directory makes a directory for a user.
+func (s *Server) directory(_ *http.Request, query url.Values) (any, error) {
+	dir := query.Get("path")
+	if !path.IsAbs(dir) {
+		return nil, errors.New("the path is not absolute")
+	}
+	owner, err := s.ownerNamed(cmp.Or(query.Get("user"), s.users.fallback.Name))
+	if err != nil {
+		return nil, err
+	}
+	made, err := treecopy.MakeDirs(path.Clean(dir), *owner)
+	return map[string]bool{"changed": made}, err
+}

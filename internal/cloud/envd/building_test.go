@@ -1,0 +1,85 @@
+//go:build linux
+
+package envd
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/treecopy"
+)
+
+// An account is made once, with an id that nobody has.
+func TestNewAccount(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := serve(t)
+	d.server.users.passwd.file, d.server.users.group.file = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	put(t, filepath.Join(dir, "passwd"), "root:x:0:0::/root:/bin/sh\nbob:x:1001:1001::"+dir+":/bin/sh")
+	put(t, filepath.Join(dir, "group"), "staff:x:1002:\nbob:x:1001:\n")
+	put(t, filepath.Join(dir, "shadow"), "root:*:1::::::\n")
+	for _, tt := range []struct{ query, want string }{
+		{"name=bob", `{"changed":false,"home":"` + dir + `"}`},
+		{"name=bob&sudo=true", `{"changed":true,"home":"` + dir + `"}`},
+		{"name=bob&sudo=true", `{"changed":false,"home":"` + dir + `"}`},
+		{"name=" + strings.Repeat("a", 33), `it cannot be the name of an account`},
+		{"name=a%3Ab", `it cannot be the name of an account`},
+		{"name=", `it cannot be the name of an account`},
+	} {
+		if _, body := d.do(t, "POST", "/local/account?"+tt.query, ""); !strings.Contains(body, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.query, body, tt.want)
+		}
+	}
+	if got, want := content(t, filepath.Join(dir, "sudoers")), "bob ALL=(ALL:ALL) NOPASSWD: ALL\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if os.Getuid() != 0 { // the rest gives files away
+		return
+	}
+	d.server.homes = filepath.Join(dir, "homes")
+	for _, want := range []string{`{"changed":true,"home":"` + dir + `/homes/alice"}`, `{"changed":false,"home":"` + dir + `/homes/alice"}`} {
+		if _, body := d.do(t, "POST", "/local/account?name=alice", ""); !strings.Contains(body, want) {
+			t.Errorf("got %s, want %s", body, want)
+		}
+	}
+	alice := account("alice", d.server.users.passwd.file, d.server.users.group.file)
+	if alice == nil || alice.UID != 1003 || alice.GID != 1003 {
+		t.Fatalf("got %+v, want an id that is free", alice)
+	}
+	if diff := cmp.Diff("staff:x:1002:\nbob:x:1001:\nalice:x:1003:\n", content(t, filepath.Join(dir, "group"))); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+	if got := content(t, filepath.Join(dir, "shadow")); !strings.HasSuffix(got, "\nalice:!:19000:0:99999:7:::\n") {
+		t.Errorf("got %q, want a line without a password", got)
+	}
+	d.server.users.list[0].Credential = alice.Credential // there are several ids
+	for text, want := range map[string]*treecopy.Owner{
+		"": nil, "alice": {UID: 1003, GID: 1003}, "5:5": {UID: 5, GID: 5}, "5:7": {UID: 5, GID: 7}, "alice:staff": {UID: 1003, GID: 1002}, "7:bob": {UID: 7, GID: 1001},
+	} {
+		if got, err := d.server.ownerNamed(text); !cmp.Equal(got, want) || err != nil {
+			t.Errorf("%q: got %+v and error %v, want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"carol", "alice:carol", ":"} {
+		if got, err := d.server.ownerNamed(text); err == nil {
+			t.Errorf("%q: got %+v, want an error", text, got)
+		}
+	}
+}
+
+// The routes for builds need the token, as all do.
+func TestBuildingNeedsToken(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Token = "secret" })
+	for _, route := range []string{"POST /local/place", "GET /local/pack?source=/", "POST /local/directory", "POST /local/account"} {
+		method, target, _ := strings.Cut(route, " ")
+		if res, _ := d.do(t, method, target, ""); res.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%s: got %d, want 401", route, res.StatusCode)
+		}
+	}
+}

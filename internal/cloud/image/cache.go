@@ -1,0 +1,230 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// maxImages bounds the images that are known by the digest of what a tag stands for.
+const maxImages = 1000
+
+// What comes before the ids of what is not a layer of an image.
+const (
+	mergedPrefix = "merged-" // all layers of an image in one
+	imagePrefix  = "image-"  // an image
+)
+
+// cache knows the layers that were unpacked, which it holds, by their chain ids, and images,
+// whose registry need then only say that a tag still stands for them.
+type cache struct {
+	store  *store.Store
+	layers *layers.Set
+	logger *slog.Logger
+
+	mu      sync.Mutex // also held while a change is stored
+	entries map[string]*entry
+}
+
+// entry is a layer or an image. The names of its fields are part of the format.
+type entry struct {
+	Layer string `json:",omitempty"` // its id; "": it is an image
+	Depth int    `json:",omitempty"` // how many are below it
+	Image *known `json:",omitempty"`
+	Used  time.Time
+}
+
+// known is an image.
+type known struct {
+	Digest, Arch string // of its manifest; that of its programs
+	Config       Config
+	Blobs        []knownBlob
+}
+
+type knownBlob struct{ Chain, Digest string }
+
+func openCache(o Options) *cache {
+	c := &cache{store: o.Store, layers: o.Layers, logger: o.Logger, entries: map[string]*entry{}}
+	all, err := o.Store.Records(store.Images)
+	if err != nil {
+		o.Logger.WarnContext(context.Background(), "images that cannot be read will be fetched again", "error", err)
+	}
+	for _, r := range all {
+		var e entry
+		err := json.Unmarshal(r.Value, &e)
+		if err == nil {
+			_, err = c.layers.Hold(e.ids()...)
+		}
+		if err != nil {
+			o.Logger.WarnContext(context.Background(), "a part of an image that cannot be read will be fetched again", "error", err)
+			_ = o.Store.Delete(store.Images, r.ID) // or at the next start
+			continue
+		}
+		c.entries[r.ID] = &e
+	}
+	return c
+}
+
+// ids returns the layers that an entry holds.
+func (e *entry) ids() []string {
+	if e.Layer == "" {
+		return nil
+	}
+	return []string{e.Layer}
+}
+
+func (c *cache) has(chain string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.entries[chain] != nil
+}
+
+// get returns a layer, which the caller holds.
+func (c *cache) get(chain string) (id string, found bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[chain]
+	if e == nil {
+		return "", false
+	}
+	if _, err := c.layers.Hold(e.Layer); err != nil {
+		return "", false // the cache holds it, so this does not happen
+	}
+	e.Used = time.Now().UTC()
+	return e.Layer, true
+}
+
+// touch notes that an image was used: all of its layers at the same time, so that none is
+// dropped before those above it.
+func (c *cache) touch(f *found) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().UTC()
+	for _, b := range f.blobs {
+		if e := c.entries[b.chain]; e != nil {
+			e.Used = now
+		}
+	}
+}
+
+// put notes a layer, above others of a number.
+func (c *cache) put(chain string, depth int, id string) error {
+	if _, err := c.layers.Hold(id); err != nil {
+		return err
+	}
+	former, err := c.set(chain, &entry{Layer: id, Depth: depth})
+	if err != nil {
+		former = &entry{Layer: id}
+	}
+	if former != nil {
+		c.layers.Release(former.ids()...)
+	}
+	return err
+}
+
+// set stores an entry and returns the former one, if any.
+func (c *cache) set(key string, e *entry) (former *entry, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.Used = time.Now().UTC()
+	value, err := json.Marshal(e)
+	if err == nil {
+		_, err = c.store.Put(store.Images, key, value, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	former = c.entries[key]
+	c.entries[key] = e
+	return former, nil
+}
+
+// image returns what a digest stands for on this machine, if all of its layers are here.
+func (c *cache) image(digest string) *known {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[imageKey(digest)]
+	if e == nil || e.Image == nil || e.Image.Arch != runtime.GOARCH {
+		return nil
+	}
+	if slices.ContainsFunc(e.Image.Blobs, func(b knownBlob) bool { return c.entries[b.Chain] == nil }) {
+		return nil
+	}
+	e.Used = time.Now().UTC()
+	return e.Image
+}
+
+// putImage notes an image by what was asked for. That it cannot be stored costs a request.
+func (c *cache) putImage(f *found) {
+	if f.asked == "" || c.has(imageKey(f.asked)) {
+		return
+	}
+	one := &known{Digest: f.digest, Arch: runtime.GOARCH, Config: f.config}
+	for _, b := range f.blobs {
+		one.Blobs = append(one.Blobs, knownBlob{Chain: b.chain, Digest: b.digest})
+	}
+	if _, err := c.set(imageKey(f.asked), &entry{Image: one}); err != nil {
+		c.logger.WarnContext(context.Background(), "an image will be looked up again", "error", err)
+	}
+	for _, use := range c.surplus() {
+		if err := use.Drop(); err != nil {
+			c.logger.WarnContext(context.Background(), "an image cannot be forgotten", "error", err)
+		}
+	}
+}
+
+// surplus returns the images above the number that are known.
+func (c *cache) surplus() []layers.Use {
+	images := slices.DeleteFunc(c.uses(), func(u layers.Use) bool { return len(u.Layers) > 0 })
+	slices.SortFunc(images, func(a, b layers.Use) int { return a.At.Compare(b.At) })
+	return images[:max(0, len(images)-maxImages)]
+}
+
+func imageKey(digest string) string { return imagePrefix + strings.ReplaceAll(digest, ":", "-") }
+
+// uses returns all entries. Layers come before those below them, without which they are of
+// no use.
+func (c *cache) uses() []layers.Use {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []layers.Use
+	for key, e := range c.entries {
+		all = append(all, layers.Use{Name: key, At: e.Used, Layers: e.ids(), Drop: func() error { return c.drop(key) }})
+	}
+	slices.SortFunc(all, func(a, b layers.Use) int {
+		return cmp.Or(cmp.Compare(c.entries[b.Name].Depth, c.entries[a.Name].Depth), cmp.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// drop forgets an entry.
+func (c *cache) drop(key string) error {
+	e, err := c.remove(key)
+	if err == nil && e != nil {
+		c.layers.Release(e.ids()...)
+	}
+	return err
+}
+
+func (c *cache) remove(key string) (*entry, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[key]
+	if e == nil {
+		return nil, nil
+	}
+	if err := c.store.Delete(store.Images, key); err != nil {
+		return nil, err
+	}
+	delete(c.entries, key)
+	return e, nil
+}

@@ -1,0 +1,163 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sys/unix"
+)
+
+// writeArchive writes what docker save would of images.
+func writeArchive(t testing.TB, path string, images map[string]v1.Image) {
+	t.Helper()
+	all := map[name.Tag]v1.Image{}
+	for tag, img := range images {
+		ref, err := name.NewTag(tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[ref] = img
+	}
+	if err := tarball.MultiWriteToFile(path, all); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func writeLayout(t testing.TB, dir string, tags map[string]v1.Image) {
+	t.Helper()
+	to, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tag, img := range tags {
+		if err := to.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag}), layout.WithPlatform(platform)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFiles: images come from archives and layouts in directories for which that is allowed,
+// and from no other file.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	allowed, outside := t.TempDir(), t.TempDir()
+	w := newWorld(t, func(_ *world, o *Options) { o.Archives = []string{"/nowhere", allowed} })
+	one := imageOf(t, layerOf(t, types.OCILayer, "a", "1"), layerOf(t, types.OCILayer, "b", "2"))
+	two := imageOf(t, layerOf(t, types.OCILayer, "a", "3"))
+	at := func(name string) string { return filepath.Join(allowed, name) }
+	writeArchive(t, at("one.tar"), map[string]v1.Image{"docker.io/library/one:latest": one})
+	writeArchive(t, at("both.tar"), map[string]v1.Image{"localhost:1/one:latest": one, "localhost:1/two:2": two})
+	writeArchive(t, filepath.Join(outside, "one.tar"), map[string]v1.Image{"localhost:1/one:latest": one})
+	writeLayout(t, at("one"), map[string]v1.Image{"latest": one})
+	writeLayout(t, at("both"), map[string]v1.Image{"one": one, "two": two})
+	config, err := one.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ref, want := range map[string]struct{ digest, files string }{
+		"docker-archive:" + at("one.tar"):                         {config.String(), "a=1 b=2"},
+		"docker-archive:" + at("both.tar:localhost:1/one:latest"): {config.String(), "a=1 b=2"},
+		"oci:" + at("one"):                                        {digestOf(t, one), "a=1 b=2"},
+		"oci:" + at("both:two"):                                   {digestOf(t, two), "a=3"},
+	} {
+		img, err := w.Pull(t.Context(), ref, nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", ref, err)
+			continue
+		}
+		if got := strings.Join(w.files(t, img.Layers), " "); got != want.files || img.Digest != want.digest {
+			t.Errorf("%s: got %s, %s, want %+v", ref, got, img.Digest, want)
+		}
+	}
+	if n := len(w.left(t)); n != 3 {
+		t.Errorf("got %d layers, want those of all images once", n)
+	}
+	if err := unix.Mkfifo(at("fifo"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"link.tar": filepath.Join(outside, "one.tar"), "up.tar": "../" + filepath.Base(outside) + "/one.tar"} {
+		if err := os.Symlink(target, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(at("text"), []byte(strings.Repeat("text", 1000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	three := imageOf(t, layerOf(t, types.OCILayer, "a", "4"), layerOf(t, types.OCILayer, "b", "5"))
+	writeLayout(t, at("damaged"), map[string]v1.Image{"latest": three})
+	writeLayout(t, at("linked"), map[string]v1.Image{"latest": three})
+	if ls, err := three.Layers(); err != nil {
+		t.Fatal(err)
+	} else if digest, err := ls[1].Digest(); err != nil {
+		t.Fatal(err)
+	} else {
+		blob := filepath.Join("blobs", "sha256", digest.Hex)
+		text, err := os.ReadFile(filepath.Join(at("damaged"), blob))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[len(text)-1] ^= 1
+		if err := os.WriteFile(filepath.Join(at("damaged"), blob), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(at("linked"), blob)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/etc/passwd", filepath.Join(at("linked"), blob)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w = newWorld(t, func(_ *world, o *Options) { o.Archives = []string{"/nowhere", allowed} }) // without what is cached
+	for ref, want := range map[string]string{
+		"docker-archive:" + filepath.Join(outside, "one.tar"):           "may not be read from " + outside,
+		"docker-archive:" + at("../"+filepath.Base(outside)+"/one.tar"): "may not be read from",
+		"docker-archive:one.tar":                                        "not an absolute path",
+		"docker-archive:" + at("link.tar"):                              "escapes from parent",
+		"docker-archive:" + at("up.tar"):                                "escapes from parent",
+		"docker-archive:" + at("fifo"):                                  "not a regular file",
+		"docker-archive:" + at("nothing.tar"):                           "no such file",
+		"docker-archive:" + at("text"):                                  "no archive of docker save",
+		"docker-archive:" + at("both.tar"):                              "it has 2 images",
+		"docker-archive:" + at("one.tar:three"):                         `it has no image "three"`,
+		"oci:/etc":                                                      "may not be read from /",
+		"oci:" + at("both"):                                             "", // the first for this machine
+		"oci:" + at("both:three"):                                       `it has no tag "three"`,
+		"oci:" + at("damaged"):                                          "its digest is",
+		"oci:" + at("linked"):                                           "escapes from parent",
+		"oci:" + at("text"):                                             "not a directory",
+	} {
+		_, err := w.Pull(t.Context(), ref, nil, nil)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", ref, err, want)
+		}
+	}
+	none := newWorld(t, nil)
+	if _, err := none.Pull(t.Context(), "docker-archive:"+at("one.tar"), nil, nil); err == nil || !strings.Contains(err.Error(), "may not be read") {
+		t.Errorf("where nothing is allowed: got %v", err)
+	}
+}
+
+// TestArchiveLinks: links in an archive, as older ones have them, lead to files of it, and no
+// circle of them ends in anything but an error.
+func TestArchiveLinks(t *testing.T) {
+	t.Parallel()
+	a := &archive{parts: map[string]part{
+		"1/layer.tar": {link: "2/layer.tar"}, "2/layer.tar": {at: 512, size: 3}, "x": {link: "y"}, "y": {link: "x"}, "z": {link: "../../etc/passwd"},
+	}}
+	if got, err := a.part("./1/layer.tar"); err != nil || got.at != 512 {
+		t.Errorf("got %+v, %v, want the other file", got, err)
+	}
+	for _, name := range []string{"x", "z", "none", "../1/layer.tar"} {
+		if got, err := a.part(name); err == nil {
+			t.Errorf("%s: got %+v, want an error", name, got)
+		}
+	}
+}

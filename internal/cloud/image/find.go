@@ -1,0 +1,264 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+)
+
+// Bounds of what describes an image.
+const (
+	maxManifest = 4 << 20 // bytes, as registries have it
+	maxConfig   = 8 << 20
+	maxValues   = 200_000 // in the JSON of one of them
+	maxLayers   = 127     // as for Docker
+	maxIndexes  = 3       // inside each other
+)
+
+// found is an image whose layers are still where they come from.
+type found struct {
+	name   string // for messages
+	asked  string // the digest that was asked for, or that a tag stands for; "": none
+	digest string
+	config Config
+	blobs  []blob // lowest first
+	open   func(ctx context.Context, i int) (io.ReadCloser, error)
+	local  bool // open reads a file
+	close  func()
+}
+
+// blob is a layer as it is fetched.
+type blob struct {
+	digest string // of what is fetched, for messages
+	size   int64  // of that
+	diffID v1.Hash
+	chain  string // identifies the layer together with those below it
+}
+
+// origin is what images are fetched from. It compares digests, of a blob at its end.
+type origin interface {
+	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
+	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
+}
+
+var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+
+// resolve follows what a reference stands for to an image for this machine.
+func resolve(ctx context.Context, from origin, name string, root v1.Descriptor, text []byte) (*found, error) {
+	f := &found{name: name, asked: root.Digest.String(), close: func() {}}
+	for depth := 0; ; depth++ {
+		kind, err := kindOf(root, text)
+		if err != nil {
+			return nil, err
+		}
+		if !kind.IsIndex() {
+			break
+		}
+		if depth == maxIndexes {
+			return nil, fmt.Errorf("it is more than %d indexes inside each other", maxIndexes)
+		}
+		if root, err = choose(text); err != nil {
+			return nil, err
+		}
+		if text, err = from.manifest(ctx, root); err != nil {
+			return nil, err
+		}
+	}
+	f.digest = root.Digest.String()
+	var m v1.Manifest
+	if err := boundjson.Unmarshal(text, &m, maxValues, 8); err != nil {
+		return nil, fmt.Errorf("its manifest: %w", err)
+	}
+	config, err := readConfig(ctx, from, m.Config)
+	if err != nil {
+		return nil, fmt.Errorf("its configuration: %w", err)
+	}
+	if err := f.describe(config, m.Layers); err != nil {
+		return nil, err
+	}
+	f.open = func(ctx context.Context, i int) (io.ReadCloser, error) { return from.blob(ctx, m.Layers[i]) }
+	return f, nil
+}
+
+// kindOf returns what a manifest is, which some registries tell wrong.
+func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
+	if len(text) > maxManifest {
+		return "", fmt.Errorf("its manifest has more than %d MiB", maxManifest>>20)
+	}
+	kind := d.MediaType
+	if !kind.IsIndex() && !kind.IsImage() {
+		var of struct{ MediaType types.MediaType }
+		_ = json.Unmarshal(text, &of) // then it is of no known kind
+		if kind == "" || of.MediaType.IsIndex() || of.MediaType.IsImage() {
+			kind = of.MediaType
+		}
+	}
+	if kind.IsIndex() || kind.IsImage() {
+		return kind, nil
+	}
+	return "", fmt.Errorf("it is no container image of a known format, but %q", kind)
+}
+
+// choose returns the image for this machine in an index.
+func choose(text []byte) (v1.Descriptor, error) {
+	var index v1.IndexManifest
+	if err := boundjson.Unmarshal(text, &index, maxValues, 8); err != nil {
+		return v1.Descriptor{}, fmt.Errorf("its index: %w", err)
+	}
+	var others []string
+	for _, m := range index.Manifests {
+		if m.Platform == nil {
+			if len(index.Manifests) == 1 {
+				return m, nil // its configuration says what it is for
+			}
+			continue
+		}
+		if m.Platform.OS == platform.OS && m.Platform.Architecture == platform.Architecture {
+			return m, nil
+		}
+		if m.Platform.OS != "unknown" { // which are notes about the others
+			others = append(others, m.Platform.String())
+		}
+	}
+	return v1.Descriptor{}, platformError(others...)
+}
+
+func platformError(others ...string) error {
+	if len(others) == 0 {
+		return fmt.Errorf("it has no image for %s", platform)
+	}
+	return fmt.Errorf("it is for %s, and this machine is %s", strings.Join(slices.Compact(others[:min(len(others), 20)]), ", "), platform)
+}
+
+func readConfig(ctx context.Context, from origin, d v1.Descriptor) (*v1.ConfigFile, error) {
+	if d.Size > maxConfig {
+		return nil, fmt.Errorf("it has more than %d MiB", maxConfig>>20)
+	}
+	if !d.MediaType.IsConfig() {
+		return nil, fmt.Errorf("it is %q: this is something else than a container image", d.MediaType)
+	}
+	r, err := from.blob(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxConfig+1))
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, err
+	}
+	return parseConfig(text)
+}
+
+func parseConfig(text []byte) (*v1.ConfigFile, error) {
+	if len(text) > maxConfig {
+		return nil, fmt.Errorf("it has more than %d MiB", maxConfig>>20)
+	}
+	var c v1.ConfigFile
+	return &c, boundjson.Unmarshal(text, &c, maxValues, 8)
+}
+
+// describe takes over what a configuration says, and the layers.
+func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
+	if is := (v1.Platform{OS: c.OS, Architecture: c.Architecture}); !is.Equals(platform) {
+		return platformError(is.String())
+	}
+	switch n := len(descriptors); {
+	case n != len(c.RootFS.DiffIDs):
+		return fmt.Errorf("its manifest has %d layers, and its configuration %d", n, len(c.RootFS.DiffIDs))
+	case n > maxLayers:
+		return fmt.Errorf("it has %d layers: more than %d are not supported", n, maxLayers)
+	case n == 0:
+		return errors.New("it has no layers, so no files")
+	}
+	f.config = configOf(c.Config)
+	chain := ""
+	for i, d := range descriptors {
+		if len(d.URLs) > 0 || d.MediaType != "" && !d.MediaType.IsDistributable() {
+			return fmt.Errorf("its layer %d is to be fetched elsewhere (%s), which is not supported", i+1, d.MediaType)
+		}
+		if d.MediaType != "" && !d.MediaType.IsLayer() {
+			return fmt.Errorf("its layer %d is %q, which is not supported", i+1, d.MediaType)
+		}
+		diffID := c.RootFS.DiffIDs[i]
+		if diffID.Algorithm != "sha256" {
+			return fmt.Errorf("its layer %d has a digest of the kind %q, which is not supported", i+1, diffID.Algorithm)
+		}
+		if chain == "" {
+			chain = diffID.Hex
+		} else {
+			sum, _, err := v1.SHA256(strings.NewReader("sha256:" + chain + " " + diffID.String()))
+			if err != nil {
+				return err
+			}
+			chain = sum.Hex
+		}
+		f.blobs = append(f.blobs, blob{digest: d.Digest.String(), size: max(d.Size, 0), diffID: diffID, chain: chain})
+	}
+	return nil
+}
+
+// fetch returns a layer as it comes. What is not a file already becomes one in dir, so that
+// layers come while others are unpacked, and nothing of it is unpacked that is not all there.
+func (p *pull) fetch(ctx context.Context, dir string, i int, which string) (_ io.ReadCloser, err error) {
+	if p.local {
+		return p.open(ctx, i)
+	}
+	select {
+	case p.downloads <- struct{}{}:
+		defer func() { <-p.downloads }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	p.progress("%s: fetching %s", which, bytesText(p.blobs[i].size))
+	from, err := p.open(ctx, i)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(dir, fmt.Sprint(i)), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(to, from)
+	if err == nil {
+		_, err = to.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, to.Close())
+	}
+	return to, nil
+}
+
+func bytesText(n int64) string {
+	if n < 1<<20 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// readVerified reads a small text whose digest is known.
+func readVerified(r io.ReadCloser, d v1.Descriptor, limit int64) ([]byte, error) {
+	if d.Size > limit {
+		return nil, errors.Join(fmt.Errorf("%s has more than %d bytes", d.Digest, limit), r.Close())
+	}
+	w, err := newWhole(r, d.Size, d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	var text bytes.Buffer
+	_, err = text.ReadFrom(w)
+	return text.Bytes(), err
+}

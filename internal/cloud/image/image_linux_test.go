@@ -1,0 +1,775 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	registrytest "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+func TestMain(m *testing.M) {
+	unix.Umask(0) // as in the process that unpacks
+	goleak.VerifyTestMain(m)
+}
+
+// world is a store with a puller, and a registry.
+type world struct {
+	*Puller
+	layers *layers.Set
+	store  *store.Store
+	dir    string
+
+	registry *httptest.Server
+	mu       sync.Mutex
+	requests []string // method and path
+	answer   func(w http.ResponseWriter, r *http.Request) (answered bool)
+}
+
+// newWorld makes one with options that change changes.
+func newWorld(t testing.TB, change func(w *world, o *Options)) *world {
+	t.Helper()
+	return newWorldIn(t, filepath.Join(t.TempDir(), "state"), change)
+}
+
+func newWorldIn(t testing.TB, dir string, change func(w *world, o *Options)) *world {
+	t.Helper()
+	w := &world{dir: dir, store: store.Temporary(dir)}
+	t.Cleanup(func() {
+		if err := w.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	inner := registrytest.New(registrytest.Logger(log.New(io.Discard, "", 0)))
+	w.registry = httptest.NewServer(http.HandlerFunc(func(a http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		w.requests = append(w.requests, r.Method+" "+r.URL.Path)
+		answer := w.answer
+		w.mu.Unlock()
+		if answer == nil || !answer(a, r) {
+			inner.ServeHTTP(a, r)
+		}
+	}))
+	t.Cleanup(w.registry.Close)
+	w.open(t, change)
+	return w
+}
+
+func (w *world) open(t testing.TB, change func(w *world, o *Options)) {
+	t.Helper()
+	w.layers = layers.Open(layers.Options{Store: w.store, Sharing: func() layers.Sharing { return sharing{} }})
+	o := Options{Store: w.store, Layers: w.layers, Unpack: unpack, Keychain: keychain{}}
+	if change != nil {
+		change(w, &o)
+	}
+	p, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	w.Puller = p
+}
+
+// host is the registry's, as it is in references.
+func (w *world) host() string { return strings.TrimPrefix(w.registry.URL, "http://") }
+
+// asked returns the requests since the last call.
+func (w *world) asked() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	asked := w.requests
+	w.requests = nil
+	return asked
+}
+
+// blobs are those of requests that fetched one.
+func blobs(requests []string) (paths []string) {
+	for _, r := range requests {
+		if strings.HasPrefix(r, "GET ") && strings.Contains(r, "/blobs/") {
+			paths = append(paths, r)
+		}
+	}
+	return paths
+}
+
+// answers makes the registry answer some requests otherwise.
+func (w *world) answers(answer func(w http.ResponseWriter, r *http.Request) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
+}
+
+type keychain map[string]authn.AuthConfig
+
+func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	if c, found := k[r.RegistryStr()]; found {
+		return authn.FromConfig(c), nil
+	}
+	return authn.Anonymous, nil
+}
+
+// sharing has layers in the form of the room's trees, made by this process itself.
+type sharing struct{}
+
+func (sharing) Unpack(context.Context, string) error { return errors.ErrUnsupported }
+
+func (sharing) Merge(_ context.Context, dirs []string, to string) error {
+	var from []*os.File
+	for _, dir := range slices.Backward(dirs) {
+		f, err := os.Open(filepath.Join(dir, "root"))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		from = append(from, f)
+	}
+	if err := os.Mkdir(filepath.Join(to, "root"), 0o700); err != nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(to, "root"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return layer.Merge(f, from, false)
+}
+
+func unpack(_ context.Context, below []string, from io.Reader, dir string) error {
+	o := layer.TarOptions{IDs: 1}
+	for _, b := range slices.Backward(below) {
+		f, err := os.Open(filepath.Join(b, "root"))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		o.Below = append(o.Below, f)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "root"), 0o700); err != nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(dir, "root"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	o.To = f
+	return layer.Untar(from, o)
+}
+
+// tarOf returns an archive of files, each a name and a content.
+func tarOf(t testing.TB, files ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(files); i += 2 {
+		if err := w.WriteHeader(&tar.Header{Name: files[i], Mode: 0o644, Size: int64(len(files[i+1])), ModTime: time.Unix(1e9, 0)}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, files[i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// compressed is a layer whose content is compressed in some way.
+type compressed struct {
+	v1.Layer
+	diffID v1.Hash
+}
+
+func (c compressed) DiffID() (v1.Hash, error) { return c.diffID, nil }
+
+func layerOf(t testing.TB, kind types.MediaType, files ...string) v1.Layer {
+	t.Helper()
+	text := tarOf(t, files...)
+	diffID, _, err := v1.SHA256(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch kind {
+	case types.OCILayerZStd:
+		if w, err = zstd.NewWriter(&b); err != nil {
+			t.Fatal(err)
+		}
+	case types.OCILayer, types.DockerLayer:
+		w = gzip.NewWriter(&b)
+	default:
+		return compressed{static.NewLayer(text, kind), diffID}
+	}
+	_, err = w.Write(text)
+	if err = errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return compressed{static.NewLayer(b.Bytes(), kind), diffID}
+}
+
+// imageOf returns an image for this machine.
+func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture = platform.OS, platform.Architecture
+	config.Config = v1.Config{
+		Env: []string{"PATH=/bin", "A=b=c"}, User: "33:44", WorkingDir: "/srv", Entrypoint: []string{"/init", "-x"}, Cmd: []string{"run"},
+		Shell: []string{"/bin/ash", "-c"}, ExposedPorts: map[string]struct{}{"80/tcp": {}, "53/udp": {}}, Labels: map[string]string{"a": "b"},
+	}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// push makes the registry have an image.
+func (w *world) push(t testing.TB, path string, img v1.Image) (reference string) {
+	t.Helper()
+	reference = w.host() + "/" + path
+	ref, err := name.ParseReference(reference)
+	if err == nil {
+		err = remote.Write(ref, img, remote.WithTransport(http.DefaultTransport))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	w.asked()
+	return reference
+}
+
+func digestOf(t testing.TB, img v1.Image) string {
+	t.Helper()
+	d, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.String()
+}
+
+// files are those of layers, as a sandbox sees them.
+func (w *world) files(t testing.TB, ids []string) (all []string) {
+	t.Helper()
+	dirs, err := w.layers.Hold(ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.layers.Release(ids...)
+	to, err := os.MkdirTemp(w.dir, "seen-")
+	if err == nil {
+		err = sharing{}.Merge(t.Context(), dirs, to)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(to)
+	root := filepath.Join(to, "root")
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		all = append(all, strings.TrimPrefix(name, root+"/")+"="+string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// left returns the layers that are kept, and fails if something is that is no layer.
+func (w *world) left(t testing.TB) (ids []string) {
+	t.Helper()
+	w.store.Wait()
+	all, err := w.store.Records(store.Layers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		ids = append(ids, r.ID)
+	}
+	for _, dir := range []string{"new", "trash"} {
+		if found, _ := filepath.Glob(filepath.Join(w.dir, dir, "*")); len(found) > 0 {
+			t.Errorf("got %q left, want nothing", found)
+		}
+	}
+	return ids
+}
+
+// TestPull: what a registry has is what sandboxes see, however it is compressed, and it is
+// fetched once, by how many asks and for how many images ever.
+func TestPull(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	base := layerOf(t, types.DockerLayer, "etc/a", "1", "etc/b", "2", "bin/x", strings.Repeat("x", 1<<20))
+	img := imageOf(t, base, layerOf(t, types.OCILayerZStd, "etc/.wh.a", "", "etc/c", "3"), layerOf(t, types.OCIUncompressedLayer, "etc/b", "4"))
+	ref := w.push(t, "some/image:tag", img)
+	var lines []string
+	got, err := w.Pull(t.Context(), ref, nil, func(line string) { lines = append(lines, line) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Image{Reference: ref, Digest: digestOf(t, img), Layers: got.Layers, Config: Config{
+		Env: []string{"PATH=/bin", "A=b=c"}, User: "33:44", Workdir: "/srv", Entrypoint: []string{"/init", "-x"}, Cmd: []string{"run"},
+		Shell: []string{"/bin/ash", "-c"}, ExposedPorts: []string{"53/udp", "80/tcp"}, Labels: map[string]string{"a": "b"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" || len(got.Layers) != 3 {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"bin/x=" + strings.Repeat("x", 1<<20), "etc/b=4", "etc/c=3"}, w.files(t, got.Layers)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if last := lines[len(lines)-1]; last != ref+" is "+want.Digest || len(lines) != 7 {
+		t.Errorf("got progress %q", lines)
+	}
+	if n := len(blobs(w.asked())); n != 4 {
+		t.Errorf("got %d blobs fetched, want 4", n)
+	}
+	again, err := w.Pull(t.Context(), ref, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(got, again); diff != "" {
+		t.Errorf("the second time (-first +second):\n%s", diff)
+	}
+	if asked := w.asked(); slices.ContainsFunc(asked, func(r string) bool { return r != "GET /v2/" && !strings.HasPrefix(r, "HEAD ") }) {
+		t.Errorf("the second time %q was asked, want only whether it is the same", asked)
+	}
+	other := imageOf(t, base, layerOf(t, types.DockerLayer, "other", "5"))
+	moved := w.push(t, "some/image:tag", other)
+	next, err := w.Pull(t.Context(), moved, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Digest != digestOf(t, other) || next.Layers[0] != got.Layers[0] || len(w.left(t)) != 4 {
+		t.Errorf("the tag moved: got %+v, want %s above the layer %s", next, digestOf(t, other), got.Layers[0])
+	}
+	byDigest, err := w.Pull(t.Context(), w.host()+"/some/image@"+got.Digest, nil, nil)
+	if err != nil || !slices.Equal(byDigest.Layers, got.Layers) {
+		t.Errorf("got %+v, %v, want the first image", byDigest, err)
+	}
+	for _, i := range []Image{got, again, next, byDigest} {
+		w.layers.Release(i.Layers...)
+	}
+	if n := len(w.left(t)); n != 4 {
+		t.Errorf("got %d layers, want those that are cached", n)
+	}
+	for _, use := range w.Uses() {
+		if err := use.Drop(); err != nil {
+			t.Error(err)
+		}
+	}
+	if ids := w.left(t); len(ids) > 0 || len(w.Uses()) > 0 {
+		t.Errorf("got %q left, want nothing", ids)
+	}
+}
+
+// TestConcurrent: those who want the same layer at the same time wait for one.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var all []v1.Layer
+	for i := range 6 {
+		all = append(all, layerOf(t, types.OCILayer, fmt.Sprint(i), "text"))
+	}
+	refs := []string{w.push(t, "one", imageOf(t, all...)), w.push(t, "two", imageOf(t, all[:3]...))}
+	var working sync.WaitGroup
+	for i := range 12 {
+		working.Go(func() {
+			img, err := w.Pull(t.Context(), refs[i%2], nil, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if got, want := len(w.files(t, img.Layers)), 6-i%2*3; got != want {
+				t.Errorf("got %d files, want %d", got, want)
+			}
+			w.layers.Release(img.Layers...)
+		})
+	}
+	working.Wait()
+	layers := map[string]bool{}
+	for _, l := range all {
+		d, _ := l.Digest()
+		layers["/"+d.String()] = true
+	}
+	fetched := slices.DeleteFunc(blobs(w.asked()), func(r string) bool { return !layers[r[strings.LastIndex(r, "/"):]] })
+	if len(fetched) != 6 || len(w.left(t)) != 6 {
+		t.Errorf("got %d layers fetched and %d kept, want 6 of each: %q", len(fetched), len(w.left(t)), fetched)
+	}
+}
+
+// TestManyLayers: an image with more layers than a sandbox stands on has one, and is kept so.
+func TestManyLayers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	var all []v1.Layer
+	for i := range layers.MaxChain + 3 {
+		all = append(all, layerOf(t, types.OCILayer, fmt.Sprint(i), "text", fmt.Sprintf(".wh.%d", i-1), ""))
+	}
+	ref := w.push(t, "many", imageOf(t, all...))
+	first, err := w.Pull(t.Context(), ref, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := w.Pull(t.Context(), ref, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first.Layers) != 1 || !slices.Equal(first.Layers, second.Layers) {
+		t.Errorf("got %q, then %q, want one layer twice", first.Layers, second.Layers)
+	}
+	if diff := cmp.Diff([]string{fmt.Sprintf("%d=text", layers.MaxChain+2)}, w.files(t, first.Layers)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestReopened: a store that is opened again still has the layers.
+func TestReopened(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	dir := t.TempDir()
+	for n := range 2 {
+		durable, err := store.Open(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.store, w.dir = durable, dir
+		w.open(t, nil)
+		w.layers.Sweep()
+		ref := w.host() + "/image"
+		if n == 0 {
+			ref = w.push(t, "image", imageOf(t, layerOf(t, types.OCILayer, "a", "1")))
+		}
+		img, err := w.Pull(t.Context(), ref, nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := w.files(t, img.Layers); !slices.Equal(got, []string{"a=1"}) {
+			t.Errorf("got %q", got)
+		}
+		if got := len(blobs(w.asked())); got != 2-2*n {
+			t.Errorf("start %d: got %d blobs fetched, want %d", n, got, 2-2*n)
+		}
+		if err := durable.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestPlatforms: of an index the image for this machine is taken, and of others is told what
+// they are for.
+func TestPlatforms(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	foreign := func(os, arch string) v1.Image {
+		img := imageOf(t, layerOf(t, types.OCILayer, "a", arch))
+		config, err := img.ConfigFile()
+		if err == nil {
+			config = config.DeepCopy()
+			config.OS, config.Architecture = os, arch
+			img, err = mutate.ConfigFile(img, config)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return img
+	}
+	add := func(img v1.Image, os, arch string) mutate.IndexAddendum {
+		return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: os, Architecture: arch}}}
+	}
+	mine := imageOf(t, layerOf(t, types.OCILayer, "a", "mine"))
+	push := func(path string, index v1.ImageIndex) string {
+		ref, err := name.ParseReference(w.host() + "/" + path)
+		if err == nil {
+			err = remote.WriteIndex(ref, index, remote.WithTransport(http.DefaultTransport))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+		return ref.String()
+	}
+	others := []mutate.IndexAddendum{add(foreign("linux", "s390x"), "linux", "s390x"), add(foreign("windows", platform.Architecture), "windows", platform.Architecture), add(foreign("unknown", "unknown"), "unknown", "unknown")}
+	for range 2 { // of the second one all is here
+		img, err := w.Pull(t.Context(), push("index", mutate.AppendManifests(empty.Index, append(others, add(mine, platform.OS, platform.Architecture))...)), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img.Digest != digestOf(t, mine) || !slices.Equal(w.files(t, img.Layers), []string{"a=mine"}) {
+			t.Errorf("got %+v, want %s", img, digestOf(t, mine))
+		}
+	}
+	for ref, want := range map[string]string{
+		push("others", mutate.AppendManifests(empty.Index, others...)): "it is for linux/s390x, windows/" + platform.Architecture + ", and this machine is " + platform.String(),
+		w.push(t, "other", foreign("linux", "s390x")):                  "it is for linux/s390x, and this machine is " + platform.String(),
+		push("none", empty.Index):                                      "no image for " + platform.String(),
+	} {
+		if _, err := w.Pull(t.Context(), ref, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", ref, err, want)
+		}
+	}
+}
+
+// TestDamaged: what is not what was asked for is not used, and nothing is left of it, not
+// even if only the last byte of the last layer is another.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	base := layerOf(t, types.OCILayer, "a", strings.Repeat("a", 100_000))
+	plain := layerOf(t, types.OCIUncompressedLayer, "b", strings.Repeat("b", 100_000))
+	last, err := plain.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := tarOf(t, "b", strings.Repeat("b", 100_000))
+	changed := bytes.Clone(text)
+	changed[len(changed)-1] ^= 1 // in what a tar ends with, which nobody looks at
+	lying := compressed{plain, v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
+	for name, tt := range map[string]struct {
+		image v1.Image
+		body  []byte // of the last layer; nil: what it is
+		want  string
+	}{
+		"the same size, other bytes":   {imageOf(t, base, plain), changed, "error verifying sha256 checksum"},
+		"cut off":                      {imageOf(t, base, plain), text[:50_000], "error verifying sha256 checksum"},
+		"longer":                       {imageOf(t, base, plain), append(bytes.Clone(text), 0), "longer than it was said to be"},
+		"missing":                      {imageOf(t, base, plain), []byte{}, "does not have it"},
+		"a configuration that lies":    {imageOf(t, base, lying), nil, "its digest is " + last.String()},
+		"no tar":                       {imageOf(t, base, compressed{static.NewLayer([]byte("text"), types.OCIUncompressedLayer), last}), nil, "layer 2 of 2"},
+		"to be fetched elsewhere":      {imageOf(t, base, layerOf(t, types.OCIRestrictedLayer, "a", "1")), nil, "not supported"},
+		"no layer":                     {imageOf(t, base, layerOf(t, types.MediaType("text/plain"), "a", "1")), nil, "not supported"},
+		"no layers":                    {imageOf(t), nil, "no files"},
+		"more layers than supported":   {imageOf(t, slices.Repeat([]v1.Layer{base}, maxLayers+1)...), nil, "more than 127"},
+		"no configuration of an image": {mutate.ConfigMediaType(imageOf(t, base), "text/plain"), nil, "something else than a container image"},
+	} {
+		w := newWorld(t, nil)
+		ref := w.push(t, "image", tt.image)
+		w.answers(func(a http.ResponseWriter, r *http.Request) bool {
+			if tt.body == nil || !strings.HasSuffix(r.URL.Path, last.String()) {
+				return false
+			}
+			if len(tt.body) == 0 {
+				http.NotFound(a, r)
+			} else {
+				_, _ = a.Write(tt.body)
+			}
+			return true
+		})
+		_, err := w.Pull(t.Context(), ref, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), ref) {
+			t.Errorf("%s: got %v, want %s", name, err, tt.want)
+		}
+		if ids := w.left(t); len(ids) > 1 {
+			t.Errorf("%s: got %d layers left, want at most the first, which is whole", name, len(ids))
+		}
+	}
+}
+
+// TestTooLarge: neither what an image says nor what it unpacks to passes its bound.
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *world, o *Options) { o.MaxBytes = 1 << 20 })
+	for name, l := range map[string]v1.Layer{
+		"as it is fetched": layerOf(t, types.OCIUncompressedLayer, "a", strings.Repeat("a", 2<<20)),
+		"unpacked":         layerOf(t, types.OCILayer, "a", strings.Repeat("a", 2<<20)),
+	} {
+		_, err := w.Pull(t.Context(), w.push(t, "image", imageOf(t, l)), nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "larger than the 1 MiB") {
+			t.Errorf("%s: got %v, want that it is too large", name, err)
+		}
+	}
+	if ids := w.left(t); len(ids) > 0 {
+		t.Errorf("got %d layers left, want none", len(ids))
+	}
+}
+
+// TestStalled: a registry that does not go on is left when the caller has enough.
+func TestStalled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	ref := w.push(t, "image", imageOf(t, layerOf(t, types.OCIUncompressedLayer, "a", strings.Repeat("a", 1<<20))))
+	for _, part := range []string{"/manifests/", "/blobs/"} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("stop")
+		w.answers(func(a http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, part) {
+				return false
+			}
+			a.Header().Set("Content-Length", "1050112")
+			a.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+			a.WriteHeader(http.StatusOK)
+			_ = http.NewResponseController(a).Flush()
+			cancel(stop)
+			<-r.Context().Done()
+			return true
+		})
+		if _, err := w.Pull(ctx, ref, nil, nil); !errors.Is(err, stop) {
+			t.Errorf("%s: got %v, want %v", part, err, stop)
+		}
+	}
+	if ids := w.left(t); len(ids) > 0 {
+		t.Errorf("got %d layers left, want none", len(ids))
+	}
+}
+
+// TestCredentials: private registries get those of the keychain or of the call, and nobody
+// that they redirect to does.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	var elsewhere []string
+	var mu sync.Mutex
+	w := newWorld(t, nil)
+	ref := w.push(t, "image", imageOf(t, layerOf(t, types.OCILayer, "a", "1")))
+	other := httptest.NewServer(http.HandlerFunc(func(a http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		elsewhere = append(elsewhere, r.Header.Get("Authorization"))
+		mu.Unlock()
+		r.URL.Path = strings.TrimPrefix(r.URL.Path, "/elsewhere")
+		r.SetBasicAuth("somebody", "secret")
+		w.registry.Config.Handler.ServeHTTP(a, r)
+	}))
+	t.Cleanup(other.Close)
+	u, err := url.Parse(other.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.answers(func(a http.ResponseWriter, r *http.Request) bool {
+		user, password, _ := r.BasicAuth()
+		if user != "somebody" || password != "secret" {
+			a.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			http.Error(a, "{}", http.StatusUnauthorized)
+			return true
+		}
+		if r.Host == w.host() && strings.Contains(r.URL.Path, "/blobs/") {
+			http.Redirect(a, r, "http://localhost:"+u.Port()+"/elsewhere"+r.URL.Path, http.StatusTemporaryRedirect)
+			return true
+		}
+		return false
+	})
+	for name, tt := range map[string]struct {
+		keychain keychain
+		auth     *Auth
+		fails    bool
+	}{
+		"none":            {nil, nil, true},
+		"of another":      {keychain{"localhost:1": {Username: "somebody", Password: "secret"}}, nil, true},
+		"wrong":           {keychain{w.host(): {Username: "somebody", Password: "secret"}}, &Auth{"somebody", "wrong"}, true},
+		"of the keychain": {keychain{w.host(): {Username: "somebody", Password: "secret"}}, nil, false},
+		"of the call":     {nil, &Auth{"somebody", "secret"}, false},
+	} {
+		w.open(t, func(_ *world, o *Options) { o.Keychain = tt.keychain })
+		_, err := w.Pull(t.Context(), ref, tt.auth, nil)
+		if tt.fails && (err == nil || !strings.Contains(err.Error(), "docker login "+w.host())) {
+			t.Errorf("%s: got %v, want how to log in", name, err)
+		}
+		if !tt.fails && err != nil {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: the error %v has the password", name, err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(elsewhere) == 0 || strings.Join(elsewhere, "") != "" {
+		t.Errorf("elsewhere got the credentials %q, want no such header", elsewhere)
+	}
+}
+
+// TestMirrors: a name is looked for where it was mapped to, only there, with its path.
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(w *world, o *Options) {
+		o.Mirrors = map[string]string{"docker.io": w.registry.URL + "/hub/", "localhost:1": w.registry.URL}
+	})
+	w.push(t, "hub/library/python:3.10", imageOf(t, layerOf(t, types.OCILayer, "a", "python")))
+	w.push(t, "some/image", imageOf(t, layerOf(t, types.OCILayer, "a", "other")))
+	for ref, want := range map[string]string{"python:3.10": "python", "docker.io/library/python:3.10": "python", "localhost:1/some/image": "other"} {
+		img, err := w.Pull(t.Context(), ref, nil, nil)
+		if err != nil || !slices.Equal(w.files(t, img.Layers), []string{"a=" + want}) {
+			t.Errorf("%s: got %+v, %v, want %s", ref, img, err, want)
+		}
+	}
+	for ref, want := range map[string]string{"python:4": "does not have it", "UPPER": "could not parse", "": "could not parse", "a@sha256:1": "could not parse", "localhost:2/a": "cannot be reached"} {
+		if _, err := w.Pull(t.Context(), ref, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", ref, err, want)
+		}
+	}
+	for _, mirrors := range []map[string]string{{"docker.io": "localhost:5000"}, {"docker.io": "ftp://localhost"}, {"docker.io": "http://a:b@localhost"}, {"a b": "http://localhost"}} {
+		if _, err := Open(Options{Store: w.store, Layers: w.layers, Mirrors: mirrors}); err == nil {
+			t.Errorf("%q: got no error", mirrors)
+		}
+	}
+}
+
+// TestInsecure: nothing but what was named, and this machine, is spoken to without TLS, not
+// even if a redirect leads there, and certificates count but for those that were named.
+func TestInsecure(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(_ *world, o *Options) { o.Insecure = []string{"10.1.2.3:5000"} })
+	for _, u := range []string{"http://10.1.2.3/v2/", "http://192.168.1.1:5000/v2/", "http://registry.local/v2/", "http://10.1.2.4:5000/v2/"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a, err := w.remote.transport.RoundTrip(r); err == nil || !strings.Contains(err.Error(), "no HTTPS") {
+			t.Errorf("%s: got %v, %v, want that it is not allowed", u, a, err)
+		}
+	}
+	secure := httptest.NewUnstartedServer(w.registry.Config.Handler)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
+	w.push(t, "image", imageOf(t, layerOf(t, types.OCILayer, "a", "1")))
+	host := strings.TrimPrefix(secure.URL, "https://")
+	if _, err := w.Pull(t.Context(), host+"/image", nil, nil); err == nil {
+		t.Error("got no error from one with a certificate of nobody")
+	}
+	w.open(t, func(_ *world, o *Options) { o.Insecure = []string{host} })
+	if _, err := w.Pull(t.Context(), host+"/image", nil, nil); err != nil {
+		t.Errorf("named: got %v", err)
+	}
+}

@@ -1,0 +1,333 @@
+package image
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+const (
+	// DefaultMaxBytes is how large an image may be, unpacked.
+	DefaultMaxBytes = 20 << 30
+	// maxDownloads bounds how many layers are fetched at once, for all images together.
+	maxDownloads = 4
+)
+
+// Options configure a [Puller].
+type Options struct {
+	Store  *store.Store
+	Layers *layers.Set // of that store
+	// Unpack makes a layer in dir, an empty directory, of an uncompressed tar, above
+	// those below, lowest first. It reads tar to its end.
+	Unpack func(ctx context.Context, below []string, tar io.Reader, dir string) error
+	// Mirrors has the URL of the registry to ask instead, http or https, for the names of
+	// registries. No other one is asked for these.
+	Mirrors map[string]string
+	// Insecure are registries, as they are written in references, that need no valid
+	// certificate and may speak plain HTTP. Those on this machine may always do that.
+	Insecure []string
+	// Keychain has credentials; nil: those of the user's docker configuration.
+	Keychain authn.Keychain
+	// Archives are directories of which images may be read, as docker-archive:/PATH[:NAME]
+	// and oci:/PATH[:TAG]. None: a reference, which comes from whoever has a key, never
+	// reads a file of the host.
+	Archives []string
+	MaxBytes int64 // 0: DefaultMaxBytes
+	// MakeRoom is called before so many bytes are written, and with 0 afterwards, when they
+	// count; nil: it is not.
+	MakeRoom func(ctx context.Context, bytes int64) error
+	Logger   *slog.Logger // nil: no log
+}
+
+// Puller pulls images. It is safe for concurrent use. Close it.
+type Puller struct {
+	options   Options
+	cache     *cache
+	remote    *registries
+	turns     turns
+	downloads chan struct{} // of maxDownloads
+}
+
+// Open returns what pulls images, and holds the layers that it knows. It is called before
+// layers that nobody holds are removed.
+func Open(o Options) (*Puller, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Keychain == nil {
+		o.Keychain = authn.DefaultKeychain
+	}
+	if o.MakeRoom == nil {
+		o.MakeRoom = func(context.Context, int64) error { return nil }
+	}
+	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
+	remote, err := newRegistries(o)
+	if err != nil {
+		return nil, err
+	}
+	return &Puller{options: o, cache: openCache(o), remote: remote, downloads: make(chan struct{}, maxDownloads)}, nil
+}
+
+// Close ends connections that are kept for the next image.
+func (p *Puller) Close() { p.remote.transport.close() }
+
+// Uses returns what of the images is kept that can be fetched again, for who makes room.
+func (p *Puller) Uses() []layers.Use { return p.cache.uses() }
+
+// Pull fetches an image: what of it is not here yet. A tag is looked up once, and what it
+// stood for is in the answer. auth are credentials; nil: those of the keychain, if any.
+// progress is told each step, one at a time; nil: nobody is. After an error nothing of it is
+// left but whole layers, for the next attempt.
+func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
+	img, err := p.pull(ctx, reference, auth, progress)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return Image{}, fmt.Errorf("image %.300s: %w", reference, err)
+	}
+	img.Reference = reference
+	return img, nil
+}
+
+func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
+	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
+	defer cancel()
+	f, err := p.find(ctx, reference, auth)
+	if err != nil {
+		return Image{}, err
+	}
+	defer f.close()
+	one := &pull{Puller: p, found: f, tell: progress}
+	return one.run(ctx)
+}
+
+// find looks an image up.
+func (p *Puller) find(ctx context.Context, reference string, auth *Auth) (*found, error) {
+	if path, is := strings.CutPrefix(reference, "docker-archive:"); is {
+		return p.findArchive(ctx, path)
+	}
+	if path, is := strings.CutPrefix(reference, "oci:"); is {
+		return p.findLayout(ctx, path)
+	}
+	return p.remote.find(ctx, reference, auth, p.cache)
+}
+
+// pull is one call of Pull whose image was found.
+type pull struct {
+	*Puller
+	*found
+
+	mu   sync.Mutex
+	tell func(line string)
+	held []string // layers that are held until the call ends
+	used int64    // bytes unpacked
+}
+
+func (p *pull) run(ctx context.Context) (Image, error) {
+	defer func() { p.options.Layers.Release(p.held...) }()
+	if err := p.checkSize(ctx); err != nil {
+		return Image{}, err
+	}
+	dir, err := p.options.Store.NewDir()
+	if err != nil {
+		return Image{}, err
+	}
+	ids, err := p.layers(ctx, dir)
+	if err = errors.Join(err, p.options.Store.Discard(dir)); err != nil {
+		return Image{}, err
+	}
+	p.cache.touch(p.found)
+	if ids, err = p.chain(ctx, ids); err != nil {
+		return Image{}, err
+	}
+	if err := p.options.MakeRoom(ctx, 0); err != nil {
+		p.options.Layers.Release(ids...)
+		return Image{}, err
+	}
+	p.cache.putImage(p.found)
+	p.progress("%s is %s", p.name, p.digest)
+	return Image{Digest: p.digest, Config: p.config, Layers: ids}, nil
+}
+
+// checkSize refuses an image that is larger than it may be as it is fetched, and makes room.
+func (p *pull) checkSize(ctx context.Context) error {
+	var fetch int64
+	for _, l := range p.blobs {
+		if !p.cache.has(l.chain) {
+			fetch += min(l.size, p.options.MaxBytes+1-fetch)
+		}
+	}
+	if fetch > p.options.MaxBytes {
+		return p.tooLarge()
+	}
+	if fetch == 0 {
+		return nil
+	}
+	return p.options.MakeRoom(ctx, fetch)
+}
+
+func (p *pull) tooLarge() error {
+	return fmt.Errorf("it is larger than the %d MiB that an image may be", p.options.MaxBytes>>20)
+}
+
+func (p *pull) progress(format string, a ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tell != nil {
+		p.tell(fmt.Sprintf(format, a...))
+	}
+}
+
+// hold notes that a layer is held until the call ends.
+func (p *pull) hold(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = append(p.held, id)
+}
+
+// layers makes the layers that are not here yet, with temporary files in dir, and returns
+// all, lowest first, which are held until the call ends.
+func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error) {
+	g, ctx := errgroup.WithContext(ctx)
+	ids = make([]string, len(p.blobs))
+	var below chan struct{} // closed when all below are in ids
+	for i := range p.blobs {
+		wait, done := below, make(chan struct{})
+		below = done
+		g.Go(func() error {
+			id, err := p.layer(ctx, dir, i, func() ([]string, error) {
+				if wait == nil {
+					return nil, nil
+				}
+				select {
+				case <-wait:
+					return ids[:i], nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			})
+			if err != nil {
+				return err
+			}
+			ids[i] = id
+			if wait != nil { // ids above this one are not to be used before those below
+				select {
+				case <-wait:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			close(done)
+			return nil
+		})
+	}
+	return ids, g.Wait()
+}
+
+// layer returns one layer. Only one call makes it; the others wait. A call that has its turn
+// waits only for layers further below, so they never wait for each other.
+func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]string, error)) (id string, err error) {
+	l := p.blobs[i]
+	release, err := p.turns.take(ctx, l.chain)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	which := fmt.Sprintf("layer %d of %d", i+1, len(p.blobs))
+	if id, found := p.cache.get(l.chain); found {
+		p.hold(id)
+		p.progress("%s is here already", which)
+		return id, nil
+	}
+	from, err := p.fetch(ctx, dir, i, which)
+	if err != nil {
+		return "", fmt.Errorf("%s (%s): %w", which, l.digest, err)
+	}
+	defer from.Close()
+	ids, err := below()
+	if err != nil {
+		return "", err
+	}
+	if id, err = p.unpack(ctx, l, ids, from); err != nil {
+		return "", fmt.Errorf("%s (%s): %w", which, l.digest, err)
+	}
+	p.hold(id)
+	p.progress("%s is unpacked", which)
+	return id, p.cache.put(l.chain, i, id)
+}
+
+// unpack makes a layer of a stream above others.
+func (p *pull) unpack(ctx context.Context, l blob, below []string, from io.Reader) (id string, err error) {
+	dirs, err := p.options.Layers.Hold(below...)
+	if err != nil {
+		return "", err
+	}
+	defer p.options.Layers.Release(below...)
+	return p.options.Layers.Make(func(dir string) error {
+		plain, err := decompress(from)
+		if err != nil {
+			return err
+		}
+		defer plain.Close()
+		sum, err := newVerifier(plain, l.diffID, p)
+		if err != nil {
+			return err
+		}
+		err = p.options.Unpack(ctx, dirs, sum, dir)
+		if sum.failed != nil { // of which the other is a consequence
+			err = sum.failed
+		}
+		if err == nil {
+			err = sum.finish()
+		}
+		if _, damaged := io.Copy(io.Discard, from); damaged != nil { // a better reason than what came of it
+			err = damaged
+		}
+		return err
+	})
+}
+
+// chain returns the layers as sandboxes stand on them: those of an image that has many become
+// one, which is kept, too. The caller holds them.
+func (p *pull) chain(ctx context.Context, ids []string) ([]string, error) {
+	if len(ids) <= layers.MaxChain {
+		_, err := p.options.Layers.Hold(ids...)
+		return ids, err
+	}
+	merged := mergedPrefix + p.blobs[len(p.blobs)-1].chain
+	release, err := p.turns.take(ctx, merged)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if id, found := p.cache.get(merged); found {
+		return []string{id}, nil
+	}
+	p.progress("%d layers become one", len(ids))
+	top := ids[len(ids)-1]
+	if _, err := p.options.Layers.Hold(top); err != nil {
+		return nil, err
+	}
+	chain, err := p.options.Layers.Chain(ctx, slices.Clone(ids[:len(ids)-1]), top)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cache.put(merged, len(ids), chain[0]); err != nil {
+		p.options.Layers.Release(chain...)
+		return nil, err
+	}
+	return chain, nil
+}

@@ -1,0 +1,214 @@
+package image
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// answerTimeout bounds how long a registry takes to begin an answer. The call's context
+// bounds the rest.
+const answerTimeout = time.Minute
+
+// registries are those that can be asked.
+type registries struct {
+	mirrors   map[string]mirror // by the name of the registry
+	insecure  []string
+	keychain  authn.Keychain
+	transport *doors
+}
+
+// mirror is asked instead of a registry.
+type mirror struct {
+	registry name.Registry
+	prefix   string // before names of repositories
+}
+
+func newRegistries(o Options) (*registries, error) {
+	r := &registries{mirrors: map[string]mirror{}, keychain: o.Keychain, insecure: slices.Clone(o.Insecure)}
+	for host, at := range o.Mirrors {
+		asked, err := name.NewRegistry(host)
+		if err != nil {
+			return nil, fmt.Errorf("image: a mirror of %q: %w", host, err)
+		}
+		u, err := url.Parse(at)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+			return nil, fmt.Errorf("image: the mirror of %s is %q, which is not a URL such as https://HOST/PATH or http://HOST without a password", host, at)
+		}
+		var how []name.Option
+		if u.Scheme == "http" {
+			how = append(how, name.Insecure)
+			r.insecure = append(r.insecure, u.Host)
+		}
+		registry, err := name.NewRegistry(u.Host, how...)
+		if err != nil {
+			return nil, fmt.Errorf("image: the mirror of %s: %w", host, err)
+		}
+		r.mirrors[asked.Name()] = mirror{registry, strings.Trim(u.Path, "/")}
+	}
+	secure := remote.DefaultTransport.(*http.Transport).Clone()
+	secure.ResponseHeaderTimeout = answerTimeout
+	secure.MaxIdleConns, secure.MaxIdleConnsPerHost, secure.IdleConnTimeout = 8, 4, 10*time.Second
+	lax := secure.Clone()
+	lax.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	r.transport = &doors{secure, lax, r.insecure}
+	return r, nil
+}
+
+// doors are the ways to registries: without valid certificates only to those that were
+// named, and without any to these and to this machine, wherever a redirect leads.
+type doors struct {
+	secure, lax *http.Transport
+	insecure    []string
+}
+
+// RoundTrip sends a request.
+func (d *doors) RoundTrip(r *http.Request) (*http.Response, error) {
+	named := slices.Contains(d.insecure, r.URL.Host)
+	if r.URL.Scheme != "https" && !named && !onThisMachine(r.URL.Hostname()) {
+		return nil, fmt.Errorf("%s speaks no HTTPS, and is not one of the registries for which that was allowed", r.URL.Host)
+	}
+	if named {
+		return d.lax.RoundTrip(r)
+	}
+	return d.secure.RoundTrip(r)
+}
+
+func onThisMachine(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
+}
+
+func (d *doors) close() {
+	d.secure.CloseIdleConnections()
+	d.lax.CloseIdleConnections()
+}
+
+// place returns where an image is fetched from.
+func (r *registries) place(reference string) (name.Reference, error) {
+	ref, err := name.ParseReference(reference)
+	if err != nil {
+		return nil, err
+	}
+	of := ref.Context()
+	if m, found := r.mirrors[of.RegistryStr()]; found {
+		of = m.registry.Repo(m.prefix, of.RepositoryStr())
+	} else if slices.Contains(r.insecure, of.RegistryStr()) {
+		registry, err := name.NewRegistry(of.RegistryStr(), name.Insecure)
+		if err != nil {
+			return nil, err
+		}
+		of = registry.Repo(of.RepositoryStr())
+	}
+	if d, is := ref.(name.Digest); is {
+		return of.Digest(d.DigestStr()), nil
+	}
+	return of.Tag(ref.Identifier()), nil
+}
+
+// find looks an image up. One that the cache has is not fetched again, if its registry says
+// that the reference still stands for it.
+func (r *registries) find(ctx context.Context, reference string, auth *Auth, known *cache) (*found, error) {
+	ref, err := r.place(reference)
+	if err != nil {
+		return nil, err
+	}
+	options := []remote.Option{remote.WithTransport(r.transport)}
+	if auth != nil {
+		options = append(options, remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: auth.Username, Password: auth.Password})))
+	} else {
+		options = append(options, remote.WithAuthFromKeychain(r.keychain))
+	}
+	p, err := remote.NewPuller(options...)
+	if err != nil {
+		return nil, err
+	}
+	from := &registry{p, ref.Context()}
+	head, err := p.Head(ctx, ref)
+	if err == nil {
+		if image := known.image(head.Digest.String()); image != nil {
+			return image.found(reference, head.Digest.String()), nil
+		}
+		ref = ref.Context().Digest(head.Digest.String()) // which cannot move
+	}
+	got, err := p.Get(ctx, ref)
+	if err != nil {
+		return nil, explain(ref, err)
+	}
+	f, err := resolve(ctx, from, reference, got.Descriptor, got.Manifest)
+	return f, explain(ref, err)
+}
+
+// found returns an image of which all layers were here.
+func (k *known) found(name, asked string) *found {
+	f := &found{name: name, asked: asked, digest: k.Digest, config: k.Config, close: func() {}}
+	for _, b := range k.Blobs {
+		f.blobs = append(f.blobs, blob{digest: b.Digest, chain: b.Chain})
+	}
+	f.open = func(context.Context, int) (io.ReadCloser, error) {
+		return nil, errors.New("a layer that was here was removed meanwhile: try again")
+	}
+	return f
+}
+
+// registry is a repository to fetch from.
+type registry struct {
+	puller *remote.Puller
+	of     name.Repository
+}
+
+func (r *registry) manifest(ctx context.Context, d v1.Descriptor) ([]byte, error) {
+	got, err := r.puller.Get(ctx, r.of.Digest(d.Digest.String()))
+	if err != nil {
+		return nil, err
+	}
+	return got.Manifest, nil
+}
+
+func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	l, err := r.puller.Layer(ctx, r.of.Digest(d.Digest.String()))
+	if err != nil {
+		return nil, err
+	}
+	body, err := l.Compressed()
+	if err != nil {
+		return nil, explain(r.of.Digest(d.Digest.String()), err)
+	}
+	return newWhole(body, d.Size, d.Digest)
+}
+
+// explain says what can be done about what a registry answered.
+func explain(ref name.Reference, err error) error {
+	registry := ref.Context().RegistryStr()
+	var refused *transport.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden):
+		return fmt.Errorf("the registry %s does not let this user have it, or has no such image: log in with docker login %s, or give credentials: %w", registry, registry, err)
+	case errors.As(err, &refused) && refused.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("the registry %s does not have it: %w", registry, err)
+	}
+	if unreached := new(net.OpError); errors.As(err, &unreached) {
+		return fmt.Errorf("the registry %s cannot be reached: %w", registry, err)
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// maxWindow bounds the memory that a compressed layer can demand.
+const maxWindow = 128 << 20
+
+// decompress returns what a layer contains, whichever way it is compressed: what its first
+// bytes say counts, as it does for Docker.
+func decompress(r io.Reader) (io.ReadCloser, error) {
+	b := bufio.NewReaderSize(r, 256<<10)
+	magic, err := b.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		return gzip.NewReader(b)
+	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		d, err := zstd.NewReader(b, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		return d.IOReadCloser(), nil
+	}
+	return io.NopCloser(b), nil
+}
+
+// digestError means that bytes are not what was asked for.
+type digestError struct{ got, want v1.Hash }
+
+func (e *digestError) Error() string {
+	return fmt.Sprintf("its digest is %s, not %s: it is damaged or was tampered with", e.got, e.want)
+}
+
+// verifier reads a layer's content, of which it counts the bytes, and compares its digest at
+// the end.
+type verifier struct {
+	r      io.Reader
+	want   v1.Hash
+	sum    hash.Hash
+	count  func(n int64) error
+	failed error // what a Read returned
+}
+
+// newVerifier returns one that counts for a pull.
+func newVerifier(r io.Reader, want v1.Hash, p *pull) (*verifier, error) {
+	sum, err := v1.Hasher(want.Algorithm)
+	return &verifier{r: r, want: want, sum: sum, count: p.count}, err
+}
+
+// count notes that bytes were unpacked, unless they are too many.
+func (p *pull) count(n int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used += n; p.used > p.options.MaxBytes {
+		return p.tooLarge()
+	}
+	return nil
+}
+
+func (v *verifier) Read(p []byte) (n int, err error) {
+	n, err = v.r.Read(p)
+	v.sum.Write(p[:n])
+	if tooMany := v.count(int64(n)); tooMany != nil {
+		err = tooMany
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		v.failed = err
+	}
+	return n, err
+}
+
+// finish reads what is left, and returns an error unless all of it is what was asked for.
+func (v *verifier) finish() error {
+	if _, err := io.Copy(io.Discard, v); err != nil {
+		return err
+	}
+	return compare(v.sum, v.want)
+}
+
+func compare(sum hash.Hash, want v1.Hash) error {
+	got := v1.Hash{Algorithm: want.Algorithm, Hex: fmt.Sprintf("%x", sum.Sum(nil))}
+	if got != want {
+		return &digestError{got, want}
+	}
+	return nil
+}
+
+// whole reads a stream whose bytes and digest are known, and is no end of it before they were
+// compared.
+type whole struct {
+	io.Reader
+	io.Closer
+	sum  hash.Hash
+	left int64
+	want v1.Hash
+}
+
+func newWhole(r io.ReadCloser, size int64, want v1.Hash) (io.ReadCloser, error) {
+	sum, err := v1.Hasher(want.Algorithm)
+	if err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return &whole{Reader: io.LimitReader(r, size+1), Closer: r, sum: sum, left: size, want: want}, nil
+}
+
+func (w *whole) Read(p []byte) (n int, err error) {
+	n, err = w.Reader.Read(p)
+	w.sum.Write(p[:n])
+	w.left -= int64(n)
+	switch {
+	case w.left < 0:
+		return 0, fmt.Errorf("it is longer than it was said to be: it is damaged or was tampered with")
+	case !errors.Is(err, io.EOF):
+		return n, err
+	case w.left > 0:
+		return n, io.ErrUnexpectedEOF
+	}
+	if failed := compare(w.sum, w.want); failed != nil {
+		return n, failed
+	}
+	return n, io.EOF
+}

@@ -1,0 +1,367 @@
+//go:build linux
+
+package treecopy
+
+import (
+	"archive/tar"
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Owner is whom a file belongs to.
+type Owner struct{ UID, GID uint32 }
+
+// Placement says what to do with the files of an archive.
+type Placement struct {
+	// Source is the path in the archive to copy, or a pattern, of which all that is in the
+	// directory above it is copied. "": what is at the top of the archive, each by itself.
+	Source string
+	// Target is the absolute path that a file gets; one that ends in "/", or is a directory,
+	// is where it goes into. What is in a directory goes into Target.
+	Target string
+	// Owner is whom copies belong to; nil: the ids of the archive.
+	Owner *Owner
+	// Mode is that of copied files; nil: those of the archive.
+	Mode *uint32
+	// Parents is whom missing directories above belong to.
+	Parents Owner
+}
+
+// ArchiveError means that an archive, or what is in it, cannot be copied.
+type ArchiveError struct{ Reason string }
+
+func (e *ArchiveError) Error() string { return e.Reason }
+
+func refuse(format string, args ...any) error {
+	return &ArchiveError{fmt.Sprintf(format, args...)}
+}
+
+// Place copies the files of an archive of tar, gzip or not. After an error some may have
+// been copied.
+func Place(archive io.Reader, p Placement) error {
+	source, err := begin(p.Source)
+	if err != nil {
+		return err
+	}
+	w := placing{Placement: p, source: source, made: map[string]string{}, links: map[string]bool{}}
+	plain, err := unzipped(archive)
+	if err != nil {
+		return unpackable(err)
+	}
+	for files := tar.NewReader(plain); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return unpackable(err)
+		}
+		if err := w.one(h, files); err != nil {
+			return err
+		}
+		w.any = true
+	}
+	switch {
+	case !w.any:
+		return unpackable(errors.New("there is nothing in it"))
+	case !w.found:
+		return refuse("'%s' is not in the archive", p.Source)
+	}
+	return w.finish()
+}
+
+func unpackable(err error) error {
+	return refuse("the archive cannot be unpacked: it must be a whole tar file, gzip or not: %v", err)
+}
+
+func unzipped(archive io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReaderSize(archive, 64<<10)
+	if head, err := buffered.Peek(2); err != nil || head[0] != 0x1f || head[1] != 0x8b {
+		return buffered, nil // whatever is wrong, tar says it
+	}
+	return gzip.NewReader(buffered)
+}
+
+// begin returns the path in the archive that a source or pattern begins with.
+func begin(source string) (string, error) {
+	for strings.ContainsAny(source, "*?[") {
+		source = path.Dir(source)
+	}
+	clean := path.Clean(strings.TrimLeft(source, "/"))
+	if clean == ".." || strings.HasPrefix(clean, "../") {
+		return "", refuse("'%s' leads out of the archive", source)
+	}
+	return clean, nil
+}
+
+// placing is a call of Place.
+type placing struct {
+	Placement
+
+	source     string
+	any, found bool
+	first      string            // that is copied by itself
+	made       map[string]string // where files of the archive are, for hard links
+	links      map[string]bool   // names in the archive that are symlinks
+	dirs       []dirTime
+}
+
+// dirTime is a directory that was made, whose time the files in it have changed since.
+type dirTime struct {
+	path string
+	at   time.Time
+}
+
+// one copies one file of the archive, if it is of the source.
+func (w *placing) one(h *tar.Header, content io.Reader) error {
+	name := path.Clean(strings.TrimLeft(h.Name, "/"))
+	if name == ".." || strings.HasPrefix(name, "../") {
+		return refuse("the archive cannot be unpacked: %.200q leads out of it", h.Name)
+	}
+	for above := path.Dir(name); above != "."; above = path.Dir(above) {
+		if w.links[above] {
+			return refuse("the archive cannot be unpacked: %.200q is behind a link", h.Name)
+		}
+	}
+	root, inside, ok := w.split(name)
+	if !ok {
+		return nil
+	}
+	w.found = true
+	to, err := w.destination(root, inside, h.Typeflag == tar.TypeDir)
+	if err != nil {
+		return err
+	}
+	w.links[name] = h.Typeflag == tar.TypeSymlink
+	if err := w.write(to, h, content); err != nil {
+		if _, refused := errors.AsType[*ArchiveError](err); refused {
+			return err
+		}
+		return fmt.Errorf("copying to %s: %w", to, err)
+	}
+	w.made[name] = to
+	return nil
+}
+
+// split returns the name of what is copied that a file of the archive is, or is in, and
+// where in that it is, "" for itself.
+func (w *placing) split(name string) (root, inside string, ok bool) {
+	switch {
+	case w.Source == "": // each by itself
+		root, inside, _ = strings.Cut(name, "/")
+		return root, inside, true
+	case name == w.source:
+		return path.Base(name), "", true
+	case w.source == ".":
+		return ".", name, true
+	}
+	inside, ok = strings.CutPrefix(name, w.source+"/")
+	return path.Base(w.source), inside, ok
+}
+
+// destination returns where a file goes.
+func (w *placing) destination(root, inside string, isDir bool) (string, error) {
+	target := path.Clean(w.Target)
+	if inside != "" || isDir {
+		return path.Join(target, inside), w.parents(target)
+	}
+	info, err := os.Stat(target)
+	if strings.HasSuffix(w.Target, "/") || err == nil && info.IsDir() {
+		return path.Join(target, root), w.parents(target)
+	}
+	if w.first == "" {
+		w.first = root
+	}
+	if w.first != root {
+		return "", refuse("several files are copied, so the target must be a directory, or end in /")
+	}
+	return target, w.parents(path.Dir(target))
+}
+
+// parents makes the missing directories of a path.
+func (w *placing) parents(dir string) error {
+	_, err := MakeDirs(dir, w.Parents)
+	return err
+}
+
+func (w *placing) write(to string, h *tar.Header, content io.Reader) error {
+	if h.Typeflag == tar.TypeDir {
+		return w.dir(to, h)
+	}
+	if err := w.within(path.Dir(to)); err != nil {
+		return err
+	}
+	if err := makeWay(to); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+		return w.file(to, h, content)
+	case tar.TypeSymlink:
+		if err := os.Symlink(h.Linkname, to); err != nil {
+			return err
+		}
+		return w.own(to, h)
+	case tar.TypeLink:
+		of, ok := w.made[path.Clean(strings.TrimLeft(h.Linkname, "/"))]
+		if !ok {
+			return refuse("the archive cannot be unpacked: %.200q is a hard link to %.200q, which is not copied", h.Name, h.Linkname)
+		}
+		return os.Link(of, to)
+	}
+	return refuse("the archive cannot be unpacked: %.200q is neither a file nor a directory nor a link", h.Name)
+}
+
+// within makes directories that the archive does not have, though it has what is in them.
+func (w *placing) within(dir string) error {
+	owner := w.Parents
+	if w.Owner != nil {
+		owner = *w.Owner
+	}
+	_, err := MakeDirs(dir, owner)
+	return err
+}
+
+// makeWay removes what is in the place of a file that is not a directory.
+func makeWay(to string) error {
+	info, err := os.Lstat(to)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return errors.New("there is a directory in its place")
+	}
+	return os.Remove(to)
+}
+
+func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) {
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	written := &tracked{to: file}
+	if _, err := io.Copy(written, content); err != nil {
+		if written.err != nil {
+			return refuse("the archive cannot be unpacked: %v", written.err)
+		}
+		return unpackable(err)
+	}
+	if err := w.own(to, h); err != nil {
+		return err
+	}
+	mode := uint32(h.Mode)
+	if w.Mode != nil {
+		mode = *w.Mode
+	}
+	if err := unix.Fchmod(int(file.Fd()), mode&0o7777); err != nil {
+		return err
+	}
+	if capability, ok := h.PAXRecords[capabilityRecord]; ok {
+		if err := unix.Fsetxattr(int(file.Fd()), capabilityName, []byte(capability), 0); err != nil {
+			return fmt.Errorf("setting the capabilities of the file: %w", err)
+		}
+	}
+	return os.Chtimes(to, time.Time{}, h.ModTime)
+}
+
+// What a file that gets capabilities when it is executed has.
+const (
+	capabilityName   = "security.capability"
+	capabilityRecord = "SCHILY.xattr." + capabilityName
+)
+
+// tracked notes whether it was the writing that failed.
+type tracked struct {
+	to  io.Writer
+	err error
+}
+
+func (t *tracked) Write(p []byte) (int, error) {
+	n, err := t.to.Write(p)
+	t.err = err
+	return n, err
+}
+
+// dir makes a directory. One that is there stays as it is.
+func (w *placing) dir(to string, h *tar.Header) error {
+	info, err := os.Stat(to)
+	if err == nil {
+		if !info.IsDir() {
+			return errors.New("there is something in the place of a directory")
+		}
+		return nil
+	}
+	if err := w.within(path.Dir(to)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
+	}
+	if err := w.own(to, h); err != nil {
+		return err
+	}
+	w.dirs = append(w.dirs, dirTime{to, h.ModTime})
+	return unix.Chmod(to, uint32(h.Mode)&0o7777)
+}
+
+func (w *placing) own(to string, h *tar.Header) error {
+	owner := Owner{uint32(h.Uid), uint32(h.Gid)}
+	if w.Owner != nil {
+		owner = *w.Owner
+	}
+	return chown(to, owner)
+}
+
+// chown changes the owner of a file, unless it has it already: where there is only one id
+// nothing can be changed, and nothing has to.
+func chown(to string, owner Owner) error {
+	var now unix.Stat_t
+	if err := unix.Lstat(to, &now); err == nil && now.Uid == owner.UID && now.Gid == owner.GID {
+		return nil
+	}
+	return os.Lchown(to, int(owner.UID), int(owner.GID))
+}
+
+// finish gives directories the times that they have in the archive.
+func (w *placing) finish() error {
+	for _, d := range w.dirs {
+		if err := os.Chtimes(d.path, time.Time{}, d.at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// MakeDirs makes the missing directories of a path for an owner, and reports whether there
+// were any.
+func MakeDirs(dir string, owner Owner) (made bool, err error) {
+	info, err := os.Stat(dir)
+	switch {
+	case err == nil && info.IsDir():
+		return false, nil
+	case err == nil || errors.Is(err, unix.ENOTDIR):
+		return false, fmt.Errorf("%s is no directory", dir)
+	case !errors.Is(err, fs.ErrNotExist):
+		return false, err
+	}
+	if _, err := MakeDirs(path.Dir(dir), owner); err != nil {
+		return false, err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return false, err
+	}
+	return true, chown(dir, owner)
+}

@@ -1,0 +1,205 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// dockerStage is a stage of a Dockerfile, or an image that is only copied from.
+type dockerStage struct {
+	name   string // as it is called in errors and logs
+	made   Definition
+	values variables       // those that the file has set so far
+	envs   map[string]bool // those of them that ENV has set
+	copied []*dockerStage  // that it copies from, as the stages do that it begins with
+
+	hasUser, hasWorkdir bool
+	command, entrypoint *parser.Node
+	inherited           bool // the command is that of the stage that it begins with
+}
+
+// convert returns the definition of the target, "" for the last stage.
+func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, error) {
+	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
+	if first < 0 {
+		return Definition{}, errors.New("no FROM says what to begin with")
+	}
+	c.dockerStage = &dockerStage{values: c.global}
+	for _, n := range nodes[:first] {
+		err := fmt.Errorf("%s before FROM", name(n))
+		if name(n) == "ARG" {
+			err = c.arg(n)
+		}
+		if err != nil {
+			return Definition{}, fmt.Errorf("line %d: %w", n.StartLine, err)
+		}
+	}
+	c.declared = c.made.steps
+	for _, n := range nodes[first:] {
+		do := c.instruction
+		if name(n) == "FROM" {
+			do = c.from
+		}
+		if err := do(n); err != nil {
+			return Definition{}, fmt.Errorf("line %d: %w", n.StartLine, err)
+		}
+	}
+	built, err := c.target(target)
+	if err != nil {
+		return Definition{}, err
+	}
+	return c.finished(built)
+}
+
+// stageName is what a stage may be called.
+var stageName = lazyregexp.New(`^[a-z][a-z0-9-_.]*$`)
+
+// from begins a stage.
+func (c *conversion) from(n *parser.Node) error {
+	found, err := flags(n, []string{"platform"}, nil, nil)
+	if err != nil {
+		return err
+	}
+	if platform := found["platform"]; platform != "" && !strings.HasPrefix(platform, "$") {
+		c.warn(at(n), "--platform of FROM is not supported, and left out")
+	}
+	args := values(n)
+	if len(args) != 1 && (len(args) != 3 || !strings.EqualFold(args[1], "as")) {
+		return errors.New("FROM wants an image, and AS with a name at most")
+	}
+	c.dockerStage = &dockerStage{values: c.global} // FROM knows no other variables
+	image, err := c.resolved(args[0])
+	if err != nil {
+		return err
+	}
+	if image == "" || strings.Contains(image, "$") {
+		return fmt.Errorf("the image %q is not known: an ARG before FROM must have a value", args[0])
+	}
+	next := c.beginning(image)
+	next.name = strconv.Itoa(len(c.stages))
+	if len(args) == 3 {
+		next.name = strings.ToLower(args[2])
+		if !stageName().MatchString(next.name) {
+			return fmt.Errorf("%q cannot be the name of a stage: letters, then also digits, hyphens, underscores and dots", args[2])
+		}
+		if _, taken := c.stage(next.name); taken {
+			return fmt.Errorf("a stage before is called %s, too", next.name)
+		}
+	}
+	c.dockerStage = next
+	c.stages = append(c.stages, next)
+	return nil
+}
+
+// beginning returns a stage that begins with an image or a stage.
+func (c *conversion) beginning(from string) *dockerStage {
+	if before, ok := c.stage(from); ok {
+		next := *before
+		next.values, next.envs, next.copied = maps.Clone(before.values), maps.Clone(before.envs), slices.Clip(before.copied)
+		next.inherited = next.command != nil
+		return &next
+	}
+	next := &dockerStage{made: FromImage(from, nil).User("root").Workdir("/"), values: maps.Clone(c.global), envs: map[string]bool{}}
+	next.made.steps = append(next.made.steps, c.declared...) // those before FROM are for the steps, too
+	return next
+}
+
+// stage returns the stage before of a name.
+func (c *conversion) stage(name string) (*dockerStage, bool) {
+	at := slices.IndexFunc(c.stages, func(s *dockerStage) bool { return s.name == strings.ToLower(name) })
+	if at < 0 {
+		return nil, false
+	}
+	return c.stages[at], true
+}
+
+// numbered returns the stage before of a name, or of a number, which FROM does not take.
+func (c *conversion) numbered(text string) (*dockerStage, bool) {
+	if i, err := strconv.Atoi(text); err == nil && i >= 0 && i < len(c.stages) {
+		return c.stages[i], true
+	}
+	return c.stage(text)
+}
+
+// target returns the stage to build.
+func (c *conversion) target(name string) (*dockerStage, error) {
+	if name == "" {
+		return c.stages[len(c.stages)-1], nil
+	}
+	if found, ok := c.numbered(name); ok {
+		return found, nil
+	}
+	names := make([]string, len(c.stages))
+	for i, s := range c.stages {
+		names[i] = s.name
+	}
+	return nil, fmt.Errorf("it has no stage %q to build; it has %s", name, strings.Join(names, ", "))
+}
+
+// copiedFrom returns the stage or image that COPY --from names.
+func (c *conversion) copiedFrom(text string) (*dockerStage, error) {
+	if strings.Contains(text, "$") {
+		return nil, fmt.Errorf("--from=%s: variables are not known here: name it by a stage, FROM %[1]s AS name", text)
+	}
+	found, ok := c.numbered(text)
+	switch _, err := strconv.Atoi(text); {
+	case ok && found == c.dockerStage:
+		return nil, fmt.Errorf("--from=%s: a stage cannot copy from itself", text)
+	case !ok && err == nil:
+		return nil, fmt.Errorf("--from=%s: there is no stage of that number before", text)
+	case !ok && strings.EqualFold(text, "scratch"):
+		return nil, fmt.Errorf("--from=%s: there is nothing in it", text)
+	case ok:
+		return found, nil
+	}
+	of := "image " + text
+	if at := slices.IndexFunc(c.images, func(s *dockerStage) bool { return s.name == of }); at >= 0 {
+		return c.images[at], nil
+	}
+	image := &dockerStage{name: of, made: FromImage(text, nil)}
+	c.images = append(c.images, image)
+	return image, nil
+}
+
+// finished returns the definition of a stage, with those that it needs.
+func (c *conversion) finished(s *dockerStage) (Definition, error) {
+	d := s.made
+	if command := startCommand(s.entrypoint, s.command); strings.TrimSpace(command) != "" {
+		d = d.Start(command, WaitFor(20*time.Second))
+	}
+	if !s.hasUser {
+		d = d.User("user")
+	}
+	if !s.hasWorkdir {
+		d = d.Workdir("/home/user")
+	}
+	d.stages = needed(s)
+	return d, d.err
+}
+
+// needed returns what a stage copies from, after what that needs itself.
+func needed(s *dockerStage) []stage {
+	var all []stage
+	seen := map[*dockerStage]bool{}
+	var visit func(*dockerStage)
+	visit = func(s *dockerStage) {
+		for _, from := range s.copied {
+			if !seen[from] {
+				seen[from] = true
+				visit(from)
+				all = append(all, stage{name: from.name, image: from.made.image, steps: from.made.steps})
+			}
+		}
+	}
+	visit(s)
+	return all
+}

@@ -1,0 +1,88 @@
+package template
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func tarOf(t *testing.T, zipped bool) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Name: "in", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil || !zipped {
+		return b.String()
+	}
+	var z bytes.Buffer
+	zip := gzip.NewWriter(&z)
+	if _, err := zip.Write(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return z.String()
+}
+
+// ADD unpacks archives, which their content tells, and copies all else.
+func TestAdd(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"text": "text", "empty": "", "x.tar": "not a tar", "a.xz": "\xfd7zXZ\x00", "a.tar.xz": "\xfd7zXZ\x00", "dir/plain": "p"})
+	for name, text := range map[string]string{"plain": tarOf(t, false), "it's.tgz": tarOf(t, true), "dir/in.tar": tarOf(t, false), "bz": "BZh9"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	copied := func(source string) string { return "COPY " + source + "|/tmp/.e2bctl-add/|root|\n" }
+	for add, want := range map[string]string{
+		"text /t": "COPY text|/t||", "empty /t": "COPY empty|/t||", "x.tar /t": "COPY x.tar|/t||", "a.xz /t": "COPY a.xz|/t||", "bz /t": "COPY bz|/t||", "dir /t": "COPY dir|/t||",
+		"plain /t":                copied("plain") + "RUN mkdir -p -- /t && tar -xf /tmp/.e2bctl-add/plain -C /t && rm -r /tmp/.e2bctl-add|root",
+		"a.tar.xz t/":             copied("a.tar.xz") + "RUN mkdir -p -- t/ && tar -xf /tmp/.e2bctl-add/a.tar.xz -C t/ && rm -r /tmp/.e2bctl-add|root",
+		`it's.tgz $HOME/$(a)`:     copied("it's.tgz") + `RUN mkdir -p -- "$HOME/\$(a)" && tar -xf '/tmp/.e2bctl-add/it'\''s.tgz' -C "$HOME/\$(a)" && rm -r /tmp/.e2bctl-add|root`,
+		"--unpack=false plain /t": "COPY plain|/t||",
+	} {
+		words := strings.Fields(add)
+		for i, w := range words {
+			words[i] = `"` + strings.ReplaceAll(w, `'`, `\\'`) + `"`
+		}
+		flag := ""
+		if strings.HasPrefix(add, "--") {
+			flag, words = strings.Fields(add)[0]+" ", words[1:]
+		}
+		d := FromDockerfile(strings.NewReader("FROM x\nADD "+flag+"["+strings.Join(words, ", ")+"]"), nil)
+		if d.err != nil {
+			t.Fatal(d.err)
+		}
+		p, err := prepare(t.Context(), d, &BuildParams{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.close()
+		if diff := cmp.Diff("USER root\nWORKDIR /\n"+want+defaults, lines(Definition{steps: p.steps})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", add, diff)
+		}
+	}
+	for add, want := range map[string]string{
+		"pl* plain /t/":       "",
+		"*.t* /t/":            "it matches several files, and it's.tgz is an archive: name each",
+		"--chown=me plain /t": "--chown and --chmod of an archive are not supported",
+	} {
+		d := FromDockerfile(strings.NewReader("FROM x\nADD "+add), nil)
+		p, err := prepare(t.Context(), d, &BuildParams{Dir: dir})
+		if err == nil {
+			p.close()
+		}
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", add, err, want)
+		}
+	}
+}
