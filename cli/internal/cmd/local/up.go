@@ -29,6 +29,7 @@ type upOptions struct {
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
 	VolumeSize cmdutil.Size
+	Mounts     allowedMounts
 }
 
 // flags returns the flags of limits as they are set, for another e2bctl.
@@ -36,6 +37,9 @@ func (o *upOptions) flags() []string {
 	flags := o.Resources.Arguments()
 	if o.VolumeSize > 0 {
 		flags = append(flags, "--volume-size", o.VolumeSize.String())
+	}
+	for _, m := range o.Mounts {
+		flags = append(flags, "--allow-mount", m.String())
 	}
 	return flags
 }
@@ -58,7 +62,9 @@ are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --engine says what runs its sandboxes unless their template does: room, the default,
 or docker. --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl
 doctor says whether this machine can enforce them. With --volume-size each new volume is a file
-system of that size, which takes root, loop devices and mkfs.ext4.
+system of that size, which takes root, loop devices and mkfs.ext4. Directories of this
+machine come into a sandbox only below one of --allow-mount, and only if the sandbox
+is created with them (e2bctl create --mount).
 
 With --background it is left running; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit, that is a conflict.`,
@@ -90,6 +96,7 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
+	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	return cmd
 }
@@ -116,7 +123,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, append(opts.Resources.Options(), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	cloud, err := local.Start(ctx, append(append(opts.Resources.Options(), opts.Mounts.options()...), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)))...)
 	if err != nil {
 		return localcloud.Conflict(err)
