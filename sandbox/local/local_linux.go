@@ -31,6 +31,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		VolumeSize:   s.volumeSize,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
 		ProxyNames:   s.proxyNames,
+		Images:       cloud.ImageSources{Mirrors: s.images.mirrors, Insecure: s.images.insecure, Dirs: s.images.dirs},
 		Logger:       s.logger,
 	})
 	switch {

@@ -28,6 +28,7 @@ type upOptions struct {
 	Background bool
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
+	Images     imageFlags
 	VolumeSize cmdutil.Size
 }
 
@@ -37,7 +38,7 @@ func (o *upOptions) flags() []string {
 	if o.VolumeSize > 0 {
 		flags = append(flags, "--volume-size", o.VolumeSize.String())
 	}
-	return flags
+	return append(flags, o.Images.arguments()...)
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -60,8 +61,12 @@ or docker. --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bc
 doctor says whether this machine can enforce them. With --volume-size each new volume is a file
 system of that size, which takes root, loop devices and mkfs.ext4.
 
+Builds of templates fetch container images with the logins of your docker configuration.
+--registry-mirror maps the name of a registry to another address, so that a Dockerfile
+needs no change. --image-dir lets them read docker-archive:FILE and oci:DIR there, too.
+
 With --background it is left running; where one runs already, its variables are
-printed, and its --idle stays as it is. With a limit, that is a conflict.`,
+printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
@@ -77,6 +82,9 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 					return err
 				}
 			}
+			if err := opts.Images.absolute(); err != nil {
+				return err
+			}
 			if opts.Background {
 				return upBackground(cmd.Context(), opts)
 			}
@@ -90,6 +98,7 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
+	opts.Images.add(cmd)
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	return cmd
 }
@@ -116,7 +125,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, append(opts.Resources.Options(), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	cloud, err := local.Start(ctx, append(append(opts.Resources.Options(), opts.Images.options()...), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)))...)
 	if err != nil {
 		return localcloud.Conflict(err)
