@@ -17,8 +17,6 @@ TESTFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
-# The packages whose tests make check-engines runs.
-ENGINES := ./internal/cloud/engine/docker/...
 # What readers stumble over in comments and pages.
 STILTED := \btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
 # How long make fuzz runs each of the fuzz targets.
@@ -123,13 +121,11 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 
 .PHONY: check-engines
 check-engines: ## test the engines that take a daemon; root starts one of its own, of Debian's docker.io (and busybox-static)
-	@if [ "$$(id -u)" != 0 ]; then \
-		echo "not root: the tests of engines do not run"; \
-	elif command -v cc >/dev/null 2>&1; then \
-		E2BCTL_TEST_ENGINES=1 CGO_ENABLED=1 $(GOTEST) -race -count=1 $(TESTFLAGS) $(ENGINES); \
-	else \
-		E2BCTL_TEST_ENGINES=1 $(GOTEST) -count=1 $(TESTFLAGS) $(ENGINES); \
-	fi
+	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
+	export E2BCTL_TEST_ENGINES=1; race=; \
+	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/...; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local
 
 .PHONY: cover
 cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out

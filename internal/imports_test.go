@@ -32,7 +32,7 @@ var imports = map[string]string{
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
-	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/network internal/cloud/pyenv" +
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog internal/cloud/secrets",
 	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
@@ -108,7 +108,7 @@ var imports = map[string]string{
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/tlsdoor internal/cloud/volumes internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
@@ -134,6 +134,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/chaintest":  "",
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
 	"internal/cloud/engine/room/escapetest": "",
+	"internal/cloud/engine/room/imagetest":  "internal/cloud/engine/guest internal/cloud/engine/room/layer internal/pinned",
 	"internal/cloud/engine/room/hello":      "internal/cloud/engine/guest",
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
@@ -168,12 +169,12 @@ var imports = map[string]string{
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/layers":                  "internal/cloud/store",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/network internal/cloud/store",
-	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
+	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
-		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol",
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol internal/shell",
 	"internal/cloud/requestlog": "",
 	"internal/cloud/secrets":    "internal/cloud/store",
 	"internal/cloud/shortage":   "",

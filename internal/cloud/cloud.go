@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -56,6 +57,7 @@ type Options struct {
 	Key          string            // API key; "": a new one, or that of State
 	Dir          string            // private directory that holds the instances; "": one of this user's
 	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room
+	Docker       docker.Options    // of engine.Docker; Binary and Logger are this cloud's
 	Isolation    engine.Isolation  // of the room; "": the best this machine supports
 	Binary       string            // program to start again for the cloud's processes; "": this one
 	Python       *pyenv.Env        // what kernels run; nil: search for one

@@ -42,6 +42,7 @@ type fakeRoom struct {
 	boxes   map[string]*fakeSandbox
 	closed  bool
 	refuses error // what NewSandbox returns
+	lacks   engine.Promises
 }
 
 func (r *fakeRoom) Report() engine.Report {
@@ -49,7 +50,7 @@ func (r *fakeRoom) Report() engine.Report {
 	if os.Geteuid() == 0 {
 		ids = 65536
 	}
-	return engine.Report{Engine: r.name, Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
+	return engine.Report{Engine: r.name, Promises: r.lacks, Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
 }
 
 func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.ErrNoLayers }

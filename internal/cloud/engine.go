@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
@@ -20,7 +21,8 @@ import (
 // openers open the engines that a cloud can have. Each is given the cloud, of which the
 // options and what comes before the engines is there, and the directory of the instance.
 var openers = map[engine.Name]opener{
-	engine.Room: openRoom,
+	engine.Room:   openRoom,
+	engine.Docker: openDocker,
 }
 
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
@@ -37,6 +39,12 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
 	}
 	return roomEngine{r}, nil
+}
+
+func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
+	o := c.options.Docker
+	o.Binary, o.Logger = c.options.Binary, c.logger("engine")
+	return docker.Open(ctx, o)
 }
 
 func (c *Cloud) roomOptions(dir string) room.Options {

@@ -195,3 +195,56 @@ func TestEngineOfSnapshot(t *testing.T) {
 		t.Errorf("the snapshot runs on %q, want docker", got)
 	}
 }
+
+// What an engine does not promise is refused with its name and the reason, before anything
+// is tried.
+func TestPromisesRefuse(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	e.docker.lacks = engine.Everything()
+	for _, f := range []engine.Feature{engine.Volumes, engine.HeaderRules, engine.Pauses, engine.SavedFiles} {
+		e.docker.lacks.Lack("the moon is new for "+string(f), f)
+	}
+	c := e.start(t, Options{State: t.TempDir()})
+	createVolume(t, c, "data")
+	refused := func(path, body, what string, f engine.Feature) {
+		t.Helper()
+		want := fmt.Sprintf("not supported by the docker engine: %s: the moon is new for %s", what, f)
+		if status, text := do(t, c, "POST", path, body); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s %s: got %d %s, want 400 and %q", path, body, status, text, want)
+		}
+	}
+	const sandboxes = "/v2/sandboxes"
+	refused(sandboxes, `{"templateID":"base-docker","volumeMounts":[{"name":"data","path":"/data"}]}`, "volumeMounts", engine.Volumes)
+	refused(sandboxes, `{"templateID":"base-docker","network":{"allowOut":["a.test"],"denyOut":["0.0.0.0/0"],"rules":{"a.test":[{"transform":{"headers":{"X":"y"}}}]}}}`, "network.rules", engine.HeaderRules)
+	refused(sandboxes, `{"templateID":"base-docker","autoPause":true}`, "autoPause", engine.Pauses)
+	refused(sandboxes, `{"templateID":"base-docker","autoPause":true,"autoPauseMemory":false}`, "autoPause", engine.SavedFiles)
+	if len(e.docker.boxes) > 0 {
+		t.Errorf("%d sandboxes were started", len(e.docker.boxes))
+	}
+	id := create(t, c, `{"templateID":"base-docker"}`)
+	refused("/sandboxes/"+id+"/pause", `{}`, string(engine.Pauses), engine.Pauses)
+	refused("/sandboxes/"+id+"/snapshots", `{}`, string(engine.SavedFiles), engine.SavedFiles)
+	refused("/sandboxes/"+id+"/fork", `{}`, string(engine.SavedFiles), engine.SavedFiles)
+	if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status != 200 || !strings.Contains(text, `"state":"running"`) {
+		t.Errorf("got %d %s, want it to run on", status, text)
+	}
+	create(t, c, `{"templateID":"base-room","autoPause":true}`)
+}
+
+func TestEngineReport(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	c := e.start(t, Options{})
+	e.missing = errors.New("no daemon")
+	if _, err := c.EngineReport(engine.Docker); !errors.Is(err, e.missing) {
+		t.Errorf("got error %v, want %v", err, e.missing)
+	}
+	e.missing = nil
+	if report, err := c.EngineReport(engine.Docker); err != nil || report.Engine != engine.Docker {
+		t.Errorf("got %+v and error %v, want docker", report, err)
+	}
+	if _, err := c.EngineReport("moon"); err == nil {
+		t.Error("an engine that nobody knows: got no error")
+	}
+}

@@ -4,6 +4,7 @@ package cloud
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,6 +55,9 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		return nil, err
 	}
 	report := by.Report()
+	if err := checkSpec(report, spec); err != nil {
+		return nil, err
+	}
 	config, err := json.Marshal(c.config(spec, report))
 	if err != nil {
 		return nil, err
@@ -100,7 +104,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		},
 	})
 	c.telemetry.Run(spec.ID, sandbox.Usage)
-	return &reachable{Sandbox: sandbox, cloud: c, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
 }
 
 // newDoor returns what puts headers into the requests of a sandbox, and the certificate that
@@ -190,8 +194,8 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-// config returns what the envd of a sandbox is told. Only in a room does it see the Python
-// of this machine.
+// config returns what the envd of a sandbox is told. It sees the Python of this machine only
+// in a room, and there not if it is made from an image.
 func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
@@ -200,7 +204,11 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 		Proxy: c.needsProxy(spec.Egress, by), Offline: spec.Egress.DenyAll(),
 		Authority: spec.Headers,
 	}
-	if by.Engine == engine.Room {
+	switch image := spec.Template.Image; {
+	case by.Engine != engine.Room:
+	case image != nil: // it has programs of its own
+		config.Image, config.Python, config.Path = image.Reference, []string{"python3"}, cmp.Or(spec.Envs["PATH"], room.DefaultPath)
+	default:
 		config.System, config.Python, config.Path = c.system(), interpreter(c.python), searchPath(c.python)
 	}
 	return config
@@ -231,6 +239,7 @@ func edgeError(err error) error {
 type reachable struct {
 	engine.Sandbox
 	cloud   *Cloud
+	engine  engine.Report
 	id      string
 	denials *network.Denials
 	asks    *network.Asks

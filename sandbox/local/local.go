@@ -34,6 +34,7 @@ type service interface {
 	Done() <-chan struct{}
 	Close() error
 	report() Report
+	engineReport(e Engine) (Report, error)
 	trust() []string
 }
 
@@ -46,6 +47,9 @@ type Report struct {
 	// PythonNote says what the Python lacks and what to do about it, as in [Python].Note;
 	// it is also among Notes.
 	PythonNote string
+	// Promises are the features of sandboxes, each with why Engine does not have it on this
+	// machine. What is asked of an engine that does not have it is refused by name.
+	Promises []Promise
 	// What enforces each limit; "not enforced: …" where nothing does.
 	Memory, CPU, Processes, Disk string
 	// Egress is how programs inside reach the network: "transparent", or the reason
@@ -58,6 +62,12 @@ type Report struct {
 	// what was found damaged there; they are also among Notes.
 	StateNotes []string
 	Notes      []string // what is missing or weaker than it could be, and how to mend it
+}
+
+// Promise says whether an engine has a feature.
+type Promise struct {
+	Feature string
+	Missing string // why the engine does not have it; empty if it does
 }
 
 // Start starts a cloud, which takes tens of milliseconds. ctx bounds the start
@@ -154,6 +164,11 @@ func (c *Cloud) Isolation() Isolation { return c.service.report().Isolation }
 
 // Report returns what this machine provides, and what it does not.
 func (c *Cloud) Report() Report { return c.service.report() }
+
+// EngineReport returns what an engine provides that need not be the cloud's own, for which
+// [Cloud.Report] says more. It is opened if need be; the error says what this machine lacks
+// for it. It takes half a minute at most.
+func (c *Cloud) EngineReport(e Engine) (Report, error) { return c.service.engineReport(e) }
 
 // Advance moves the clock of lifetimes forward, for tests: sandboxes whose time
 // is then over are gone when it returns.

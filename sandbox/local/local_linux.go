@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
@@ -24,6 +25,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		SecretsKey:   os.Getenv(secrets.EnvKey),
 		Key:          string(s.key),
 		Engine:       engine.Name(s.engine),
+		Docker:       s.docker.options(),
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
@@ -43,16 +45,39 @@ func start(ctx context.Context, s settings) (service, error) {
 	return linux{c}, nil
 }
 
+func (p DockerParams) options() docker.Options {
+	return docker.Options{
+		Host: p.Host, Image: p.Image, MemLimit: p.MemLimit, CPUQuota: p.CPUQuota, PidsLimit: p.PidsLimit,
+		CapDrop: p.CapDrop, SecurityOpt: p.SecurityOpt, User: p.User, NetworkDisabled: p.NetworkDisabled,
+	}
+}
+
 func (l linux) trust() []string { return l.Trust().Env() }
 
-func (l linux) report() Report {
-	r, env := l.Report(), l.Python()
-	report := Report{
-		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Python: env.Python, PythonNote: env.Note,
-		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Pause: r.Pause,
-		StateNotes: l.StateNotes(),
+func (l linux) engineReport(e Engine) (Report, error) {
+	r, err := l.EngineReport(engine.Name(e))
+	if err != nil {
+		return Report{}, fmt.Errorf("local: engine %s: %w", e, err)
 	}
-	report.Notes = slices.Concat(r.Notes, report.StateNotes)
+	return reportOf(r), nil
+}
+
+// reportOf is what there is to say of any engine.
+func reportOf(r engine.Report) Report {
+	report := Report{
+		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Notes: r.Notes,
+		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Pause: r.Pause,
+	}
+	for _, f := range engine.Features {
+		report.Promises = append(report.Promises, Promise{string(f), r.Promises[f]})
+	}
+	return report
+}
+
+func (l linux) report() Report {
+	report, env := reportOf(l.Report()), l.Python()
+	report.Python, report.PythonNote, report.StateNotes = env.Python, env.Note, l.StateNotes()
+	report.Notes = slices.Concat(report.Notes, report.StateNotes)
 	if env.Note != "" {
 		report.Notes = append(report.Notes, env.Note)
 	}

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
 func run(t *testing.T, sb *sandbox.Sandbox, command string) string {

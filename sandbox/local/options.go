@@ -47,6 +47,7 @@ type Option func(*settings)
 
 type settings struct {
 	engine       Engine
+	docker       DockerParams
 	isolation    Isolation
 	binary       string
 	address      string

@@ -157,14 +157,14 @@ func failed(err error) *apiError {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + bounded(err.Error())}
 	}
+	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
+		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
+	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
 		return &apiError{
 			Code: http.StatusInternalServerError, ErrorCode: "sandbox_save_failed",
 			Message: "The files of the sandbox could not be kept: " + bounded(e.Err.Error()) + "; the sandbox is as it was before: make room on the disk, or kill paused sandboxes that are no longer needed, and try again",
 		}
-	}
-	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
-		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
 	}
 	if e, ok := errors.AsType[*lifecycle.LaunchError](err); ok {
 		message := "Failed to create sandbox: "

@@ -1,5 +1,5 @@
 // Package engine says what an engine is: it isolates sandboxes and carries the
-// connections to and from them. Package room is the only one so far.
+// connections to and from them. What one does not do it says in its [Promises].
 package engine
 
 import (

@@ -35,6 +35,28 @@ const (
 	Images       Feature = "container images"                 // [SandboxOptions].Image
 )
 
+// Features has all of them, in the order in which they are shown.
+var Features = []Feature{
+	Terminals, TwoUsers, AllEgress, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
+	Pauses, SavedFiles, SharedLayers, Volumes, HeaderRules, Mounts, Images,
+}
+
 // Promises has each feature, and why the engine does not have it on this machine: "" for one
 // that it has.
 type Promises map[Feature]string
+
+// Everything returns the promises of an engine that has all features.
+func Everything() Promises {
+	p := Promises{}
+	for _, f := range Features {
+		p[f] = ""
+	}
+	return p
+}
+
+// Lack says that there are no such features, and why.
+func (p Promises) Lack(why string, features ...Feature) {
+	for _, f := range features {
+		p[f] = why
+	}
+}

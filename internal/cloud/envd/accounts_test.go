@@ -3,6 +3,7 @@
 package envd
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,5 +40,58 @@ func TestAccounts(t *testing.T) {
 	}
 	if got := account("alice", dir, group); got != nil {
 		t.Errorf("from a directory: got %+v, want none", got)
+	}
+}
+
+// The user of an image is a name or an id, and may have a group.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	passwd, group := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	for file, text := range map[string]string{
+		passwd: "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\napp:x:500:600::/srv:/bin/sh\n2000:x:501:601::/number:/bin/sh\nfar:x:100000:1::/:/\n",
+		group:  "staff:x:700:app\nbad:x:x:\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := []User{{Name: "root", Home: "/root"}, {Name: "user", UID: 1000, GID: 1000, Home: "/home/user", Credential: &syscall.Credential{Uid: 1000, Gid: 1000, Groups: []uint32{27}}}}
+	credential := func(uid, gid uint32, groups ...uint32) *syscall.Credential {
+		return &syscall.Credential{Uid: uid, Gid: gid, Groups: groups}
+	}
+	many := &users{list: list, passwd: idNames{file: passwd}, group: idNames{file: group}}
+	for name, want := range map[string]*User{
+		"root": &list[0], "0": &list[0], "user": &list[1], "1000": &list[1],
+		"app":        {Name: "app", UID: 500, GID: 600, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 600, 600, 700)},
+		"500":        {Name: "app", UID: 500, GID: 600, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 600, 600, 700)},
+		"app:staff":  {Name: "app", UID: 500, GID: 700, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 700, 700)},
+		"1000:1001":  {Name: "user", UID: 1000, GID: 1001, Home: "/home/user", Credential: credential(1000, 1001, 1001)},
+		"root:staff": {Name: "root", GID: 700, Home: "/root", Credential: credential(0, 700, 700)},
+		"2000":       {Name: "2000", UID: 501, GID: 601, Home: "/number", Shell: "/bin/sh", Credential: credential(501, 601, 601)},
+		"3000":       {Name: "3000", UID: 3000, Home: "/", Shell: "/bin/sh", Credential: credential(3000, 0, 0)},
+		"65535:1":    {Name: "65535", UID: 65535, GID: 1, Home: "/", Shell: "/bin/sh", Credential: credential(65535, 1, 1)},
+	} {
+		got, err := many.named(name)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	for name, want := range map[string]bool{"": false, "who": false, "app:": false, "app:who": false, "app:bad": false, ":staff": false, "-1": false, "4294967295": false, "65536": true, "0:65536": true, "far": true} {
+		if got, err := many.named(name); err == nil || errors.Is(err, ErrNoID) != want {
+			t.Errorf("%q: got %+v, %v, want an error, about an id: %t", name, got, err, want)
+		}
+	}
+	list[1] = User{Name: "user", Home: "/home/user"}
+	one := &users{list: list, passwd: idNames{file: passwd}, group: idNames{file: group}}
+	for _, name := range []string{"root", "user", "0", "0:0", "root:0"} {
+		if got, err := one.named(name); err != nil || got.UID != 0 || got.Credential != nil {
+			t.Errorf("%s with one id: got %+v, %v, want that id", name, got, err)
+		}
+	}
+	for name, want := range map[string]bool{"app": true, "1000": true, "root:staff": true, "who": false} {
+		if got, err := one.named(name); err == nil || errors.Is(err, ErrNoID) != want {
+			t.Errorf("%s with one id: got %+v, %v, want an error, about an id: %t", name, got, err, want)
+		}
 	}
 }

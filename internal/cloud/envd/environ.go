@@ -54,12 +54,3 @@ func checkEnvironment(env map[string]string) error {
 	}
 	return nil
 }
-
-func variable(env []string, key string) string {
-	for _, entry := range env {
-		if value, ok := strings.CutPrefix(entry, key+"="); ok {
-			return value
-		}
-	}
-	return ""
-}

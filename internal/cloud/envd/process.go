@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -142,7 +141,7 @@ const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit
 // runs unexecutable: the client sees a process that failed, not a call that failed.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name := l.config.GetCmd()
-	path := l.lookPath(name)
+	path := child.LookPath(name, l.env)                         // as the process would, not envd
 	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have a plain shell only, which has the same flags
 		name, path = filepath.Base(guest.PlainShell), guest.PlainShell
 	}
@@ -194,21 +193,6 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 	}
 	cmd.Stdout, cmd.Stderr = files[1], files[2]
 	return cmd
-}
-
-// lookPath searches the PATH of the process, not of envd. It returns "" if there
-// is nothing to execute.
-func (l *launch) lookPath(name string) string {
-	if strings.Contains(name, "/") {
-		return name
-	}
-	for _, dir := range filepath.SplitList(variable(l.env, "PATH")) {
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && filepath.IsAbs(path) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path
-		}
-	}
-	return ""
 }
 
 // wait returns when the process has ended and its output was published: all of it or,

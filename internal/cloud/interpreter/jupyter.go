@@ -165,9 +165,13 @@ func (s *Server) getKernelspec(w http.ResponseWriter, r *http.Request) {
 // specModels returns the kernels that can be started, by name.
 func (s *Server) specModels() map[string]any {
 	list := map[string]any{}
-	if len(s.options.Python) > 0 {
+	environ, err := s.options.Environ()
+	if err != nil {
+		return list
+	}
+	if python := s.python(environ); python != nil {
 		list["python3"] = specModel(&zmq.Spec{
-			Name: "python3", Argv: append(slices.Clone(s.options.Python), s.driver), DisplayName: "Python 3", Language: "python",
+			Name: "python3", Argv: append(python, s.driver), DisplayName: "Python 3", Language: "python",
 			InterruptMode: "signal", Metadata: json.RawMessage("{}"),
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 )
 
@@ -34,10 +35,22 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
 	prefix := "/usr"
-	if len(s.options.Python) > 0 {
-		prefix = filepath.Dir(filepath.Dir(s.options.Python[0]))
+	if python := s.python(environ); python != nil {
+		prefix = filepath.Dir(filepath.Dir(python[0]))
 	}
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
+}
+
+// python returns the argv prefix of Python, nil if there is none now.
+func (s *Server) python(environ []string) []string {
+	if len(s.options.Python) == 0 {
+		return nil
+	}
+	path := child.LookPath(s.options.Python[0], environ)
+	if path == "" {
+		return nil
+	}
+	return append([]string{path}, s.options.Python[1:]...)
 }
 
 // howToInstall says, of the kernels that the service's template always has, how the

@@ -29,8 +29,9 @@ const (
 
 // Options configures a [Server].
 type Options struct {
-	// Python is the argv prefix of the Python that kernels run. If it is empty the
-	// kernels of Python do not start, and say what to install.
+	// Python is the argv prefix of the Python that kernels run: its program is an
+	// absolute path, or a name to look for in PATH. If it is empty the kernels of
+	// Python do not start, and say what to install.
 	Python []string
 	// Environ returns the environment of a kernel. It is called each time one
 	// starts.
@@ -100,8 +101,8 @@ var errTooMany = errors.New("interpreter: too many")
 // JavaScript's if a kernel for it is installed. Their processes start when they are
 // first used. The caller must close the server.
 func New(o Options) (*Server, error) {
-	if len(o.Python) > 0 && !filepath.IsAbs(o.Python[0]) {
-		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path of an interpreter is needed", o.Python)
+	if len(o.Python) > 0 && !filepath.IsAbs(o.Python[0]) && filepath.Base(o.Python[0]) != o.Python[0] {
+		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path or the name of an interpreter is needed", o.Python)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

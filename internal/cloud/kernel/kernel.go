@@ -22,7 +22,9 @@ import (
 // Spec describes how to run a kernel.
 type Spec struct {
 	// Python is the argv prefix of the interpreter that runs the driver. Its
-	// program is an absolute path. If it is empty, starts fail with ErrNoPython.
+	// program is an absolute path, or a name to look for in PATH at every start: a
+	// sandbox of an image may get one at any time. If it is empty, starts fail with
+	// ErrNoPython.
 	Python []string
 	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
 	Jupyter *zmq.Spec
@@ -67,6 +69,9 @@ var (
 	// ErrNoPython is the error of a kernel without an interpreter, for those who can
 	// do something about it.
 	ErrNoPython = errors.New("the machine that this sandbox runs on has no python3: install Python 3.9 or newer there, or name one in E2BCTL_PYTHON, and start the local cloud again")
+	// ErrNotInImage is the error of a kernel whose interpreter is not in the image of the
+	// sandbox.
+	ErrNotInImage = errors.New("the image of this sandbox has none in its PATH: install Python 3.9 or newer in the image or in the sandbox; commands work without")
 	// ErrQueueFull refuses a request while too many others wait.
 	ErrQueueFull = errors.New("kernel: too many requests wait; try again when some are answered")
 )

@@ -77,10 +77,11 @@ type pipe struct {
 }
 
 func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
-	if k.spec.Jupyter == nil && len(k.spec.Python) == 0 {
-		return nil, ErrNoPython
-	}
 	environ, err := k.spec.Environ()
+	if err != nil {
+		return nil, err
+	}
+	python, err := k.spec.python(environ)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 		}
 	}
 	if p.process == nil && k.spec.Jupyter == nil {
-		err = p.execute(environ, stdio)
+		err = p.execute(python, environ, stdio)
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.closePipes())
@@ -149,8 +150,23 @@ func (p *process) closePipes() error {
 // before user code runs.
 const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
 
+// python returns the argv prefix of the interpreter, nil for a Jupyter kernel.
+func (s *Spec) python(environ []string) ([]string, error) {
+	switch {
+	case s.Jupyter != nil:
+		return nil, nil
+	case len(s.Python) == 0:
+		return nil, ErrNoPython
+	}
+	path := child.LookPath(s.Python[0], environ)
+	if path == "" {
+		return nil, ErrNotInImage
+	}
+	return append([]string{path}, s.Python[1:]...), nil
+}
+
 // execute makes p a new process that runs the driver.
-func (p *process) execute(environ []string, stdio []*os.File) error {
+func (p *process) execute(python, environ []string, stdio []*os.File) error {
 	ours, theirs, err := child.SocketPair()
 	if err != nil {
 		return err
@@ -159,7 +175,7 @@ func (p *process) execute(environ []string, stdio []*os.File) error {
 	spec := &p.kernel.spec
 	// Without namespaces every process of the machine can read command lines, but
 	// not the environment, and the names of the sandbox's directories belong there.
-	argv := append(append([]string(nil), spec.Python...), filepath.Base(spec.Driver))
+	argv := append(python, filepath.Base(spec.Driver))
 	cmd := &exec.Cmd{
 		Path: argv[0], Args: argv, Env: append(slices.Clone(environ), directoryVariable+"="+spec.Dir), Dir: filepath.Dir(spec.Driver),
 		Stdin: stdio[0], Stdout: stdio[1], Stderr: stdio[2], ExtraFiles: []*os.File{theirs},

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
 func autoPause(q *lifecycle.Request) { q.AutoPause = true }
@@ -42,6 +43,7 @@ func TestAutoPause(t *testing.T) {
 		"with too much memory": {autoPause, func(_ *stage, f *lifecycletest.Fake) {
 			f.Use(2000)
 		}, false},
+		"on an engine that keeps no memory": {autoPause, nil, false},
 		"without memory, envd does not answer": {dropMemory, func(s *stage, _ *lifecycletest.Fake) {
 			s.fail(lifecycletest.Healthy, errors.New("silent"))
 		}, false},
@@ -50,6 +52,9 @@ func TestAutoPause(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t, func(o *lifecycle.Options) { o.MaxFrozenMemory = 1000 })
+				if name == "on an engine that keeps no memory" {
+					s.fakes.Lacks = map[engine.Feature]string{engine.Pauses: "it forgets"}
+				}
 				id := s.create(t, tt.change)
 				f := s.fakes.Fake(id)
 				if tt.before != nil {
@@ -350,4 +355,54 @@ func TestFrozenMemory(t *testing.T) {
 		}
 		_ = s.Close()
 	})
+}
+
+// Where files cannot be saved, a pause with memory lasts as long as the server, and a resume
+// without the memory is refused.
+func TestPauseWithoutSavedFiles(t *testing.T) {
+	t.Parallel()
+	durable, err := store.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer durable.Close()
+	s := newStage(t, func(o *lifecycle.Options) { o.Store = durable })
+	s.fakes.Lacks = map[engine.Feature]string{engine.SavedFiles: "it is untidy"}
+	id := s.create(t)
+	if err := s.Pause(t.Context(), id, lifecycle.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true})
+	if _, ok := errors.AsType[*lifecycle.RefusedError](err); !ok {
+		t.Errorf("got error %v, want a *RefusedError", err)
+	}
+	if sb, err := s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour}); err != nil || !sb.Runs() {
+		t.Errorf("got %v and error %v, want it to run", sb.State, err)
+	}
+	_ = s.Close()
+}
+
+// What the engine does not promise is refused, and the sandbox runs on.
+func TestPauseOfEngine(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.fakes.Lacks = map[engine.Feature]string{engine.Pauses: "it forgets", engine.SavedFiles: "it is untidy"}
+	id := s.create(t)
+	for want, do := range map[string]func() error{
+		"it forgets":   func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{}) },
+		"it is untidy": func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true}) },
+		"untidy": func() error {
+			_, _, err := s.Snapshot(t.Context(), id)
+			return err
+		},
+	} {
+		err := do()
+		if refused, ok := errors.AsType[*lifecycle.RefusedError](err); !ok || !strings.Contains(refused.Reason, want) {
+			t.Errorf("got error %v, want a *RefusedError with %q", err, want)
+		}
+		if sb := s.get(t, id); sb.State != lifecycle.Running {
+			t.Errorf("it is %v, want it to run on", sb.State)
+		}
+	}
+	_ = s.Close()
 }

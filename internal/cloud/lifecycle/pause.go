@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // PauseOptions say how a sandbox is paused.
@@ -63,6 +65,9 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	if unhealthy != nil && !p.unasked && (p.RequireHealthy || p.DropMemory) {
 		return nil, fmt.Errorf("%w: %w", ErrUnhealthy, unhealthy)
 	}
+	if err := r.checkPause(sb, instance, p); err != nil {
+		return nil, err
+	}
 	if sb.Memory {
 		over := r.freeze(rec, instance.Memory())
 		switch {
@@ -83,7 +88,7 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	if err := instance.Pause(ctx); err != nil {
 		return nil, err
 	}
-	if sb.Memory && !r.store.Durable() {
+	if sb.Memory && !r.outlasts(instance) {
 		return nil, nil
 	}
 	k, err := r.keep(ctx, rec, *sb, instance)
@@ -97,6 +102,28 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 		}
 	}
 	return k, err
+}
+
+// checkPause returns why the engine cannot do a pause. One that nobody asked for does without
+// the memory.
+func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
+	if sb.Memory {
+		err := instance.Check(engine.Pauses)
+		if err != nil && !p.unasked {
+			return err
+		}
+		sb.Memory = err == nil
+	}
+	if !sb.Memory {
+		return instance.Check(engine.SavedFiles)
+	}
+	return nil
+}
+
+// outlasts reports whether the files of a sandbox that is paused with its memory are kept for
+// the next server.
+func (r *Registry) outlasts(instance Instance) bool {
+	return r.store.Durable() && instance.Check(engine.SavedFiles) == nil
 }
 
 // Attempts of a pause that nobody asked for, if one fails.

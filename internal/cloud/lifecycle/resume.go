@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // ResumeOptions say how a paused sandbox is resumed.
@@ -152,8 +154,11 @@ func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Ins
 	k := rec.kept // only a transition, of which this is the only one, changes it
 	if frozen != nil {
 		sb.Memory, sb.Unresponsive = false, false
-		if !r.store.Durable() { // otherwise the pause has kept them
-			var err error
+		if !r.outlasts(frozen) { // otherwise the pause has kept them
+			err := frozen.Check(engine.SavedFiles)
+			if err != nil {
+				return nil, err
+			}
 			if k, err = r.keep(ctx, rec, sb, frozen); err != nil {
 				return nil, err
 			}

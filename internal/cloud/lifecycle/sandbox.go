@@ -133,7 +133,9 @@ type Spec struct {
 	Files        string            // directory of saved files that it begins with, above Layers; "": none
 	Volumes      []VolumeMount
 	Headers      bool // Egress may have headers, now or later
-	MCP          bool // it is new, and refused unless it has the program [MCPGateway]
+	// AutoPause: it is to be paused later, with its memory if KeepMemory.
+	AutoPause, KeepMemory bool
+	MCP                   bool // it is new, and refused unless it has the program [MCPGateway]
 }
 
 // An Instance is a running sandbox.
@@ -141,6 +143,10 @@ type Instance interface {
 	Done() <-chan struct{} // closed when it has ended, for whatever reason
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it; everything in it is dead when this returns
+
+	// Check returns why the engine cannot do something that it does not promise: a
+	// [*RefusedError]. It is asked before that is tried.
+	Check(f engine.Feature) error
 
 	// SetEgress changes what the sandbox may reach from now on, and cuts its open
 	// connections. It does not block.
@@ -189,7 +195,7 @@ func (rec *record) spec(files string) (Spec, error) {
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
 		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes,
-		Headers: sb.Headers, Asks: rec.asks,
+		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory,
 	}
 	if sb.Network != nil {
 		spec.MaskHost, spec.HTTPSPorts = sb.Network.MaskHost, sb.Network.HTTPSPorts

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
@@ -23,7 +24,10 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event) (sb Sandb
 	var top string
 	err = r.on(ctx, id, e, func(rec *record) (*transition, error) {
 		sb = rec.Sandbox
-		var err error
+		err := rec.instance.Check(engine.SavedFiles)
+		if err != nil {
+			return nil, err
+		}
 		if below, err = r.layers.Use(rec.Layers...); err != nil {
 			return nil, err
 		}

@@ -68,10 +68,10 @@ func mark(c *guest.Config, root, run string) error {
 		return err
 	}
 	return errors.Join(
-		unlessClosed(os.WriteFile(filepath.Join(root, ".e2b"), []byte("ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n"), 0o644)),
-		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX"), []byte("true"), 0o644),
-		os.WriteFile(filepath.Join(run, ".E2B_SANDBOX_ID"), []byte(c.SandboxID), 0o644),
-		os.WriteFile(filepath.Join(run, ".E2B_TEMPLATE_ID"), []byte(c.TemplateID), 0o644),
+		unlessClosed(replace(filepath.Join(root, ".e2b"), "ENV_ID="+c.TemplateID+"\nTEMPLATE_ID="+c.TemplateID+"\n")),
+		replace(filepath.Join(run, ".E2B_SANDBOX"), "true"),
+		replace(filepath.Join(run, ".E2B_SANDBOX_ID"), c.SandboxID),
+		replace(filepath.Join(run, ".E2B_TEMPLATE_ID"), c.TemplateID),
 	)
 }
 
@@ -91,7 +91,16 @@ func markKernel(home, id string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "kernel_id"), []byte(id), 0o644)
+	return replace(filepath.Join(dir, "kernel_id"), id)
 }
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"
+
+// replace writes a file in place of whatever is there: an image may have anything under a
+// name of ours, and a pipe would never be opened.
+func replace(path, text string) error {
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}

@@ -20,7 +20,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
-	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -45,6 +44,11 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 	config.Envs = defaults(config.Envs)
 	logger := newLogger(g.Log)
+	if config.Image != "" {
+		if err := settle(&config, g); err != nil {
+			logger.WarnContext(ctx, "the image is not as its commands expect it", "image", config.Image, "error", err)
+		}
+	}
 	homes := make(map[string]string)
 	for _, u := range g.Users {
 		homes[u.Name] = u.Home
@@ -60,7 +64,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
 	}
 	daemon, err := envd.New(options)
-	if err != nil && config.User != "" {
+	if err != nil && config.User != "" && !errors.Is(err, envd.ErrNoID) {
 		// Its account was removed. The sandbox starts all the same: it may have been paused,
 		// and nobody could get at its files otherwise.
 		logger.WarnContext(ctx, "the default user is gone", "user", config.User, "error", err)
@@ -74,13 +78,16 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		Python:  config.Python,
 		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
 		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger.With("logger", "kernel"),
-		Warm: &kernel.Warm{Fork: g.Kernel, Environ: config.KernelEnviron()},
+		Warm: warm(&config, g),
 	})
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(mark(&config, g.Root, g.Run), markKernel(homes[kernelUser], kernels.DefaultID())); err != nil {
+	if err := mark(&config, g.Root, g.Run); err != nil {
 		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
+	}
+	if err := markKernel(homes[kernelUser], kernels.DefaultID()); err != nil { // the home may be anything
+		logger.WarnContext(ctx, "the id of the default kernel could not be written", "error", err)
 	}
 
 	handlers := map[int]http.Handler{

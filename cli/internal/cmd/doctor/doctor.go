@@ -33,7 +33,8 @@ func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the service, the key and what this machine can isolate",
 		Long: `Check the key and its service, and what the local cloud can do on this machine:
-how sandboxes are isolated, which limits are enforced, and which Python they run.
+how sandboxes are isolated, which limits are enforced, which engines there are and what
+their sandboxes have, and which Python they run.
 The status is 1 if a check failed; a warning is not a failure.`,
 		Example: `  e2bctl doctor
   e2bctl doctor --local -o json`,
@@ -182,7 +183,7 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 		}
 		checks = append(checks, c)
 	}
-	return append(checks, kernel)
+	return append(append(checks, checkEngines(cloud, report)...), kernel)
 }
 
 func users(ids int) string {

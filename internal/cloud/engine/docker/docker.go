@@ -169,7 +169,7 @@ func (e *Engine) shutDown() error {
 	closing.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	err := errors.Join(append(errs, e.removeLeftovers(ctx), e.client.Close(), e.program.Close())...)
+	err := errors.Join(errors.Join(errs...), e.removeLeftovers(ctx), e.client.Close(), e.program.Close())
 	close(e.done)
 	return err
 }

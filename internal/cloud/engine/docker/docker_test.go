@@ -31,15 +31,7 @@ func TestMain(m *testing.M) {
 		serve(host)
 		return
 	}
-	goleak.VerifyTestMain(ending{m})
-}
-
-// ending ends what the tests share before goroutines are counted.
-type ending struct{ *testing.M }
-
-func (e ending) Run() int {
-	defer dockertest.End()
-	return e.M.Run()
+	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
 // open opens an engine on the tests' daemon.

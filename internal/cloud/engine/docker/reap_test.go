@@ -43,7 +43,7 @@ func serve(host string) {
 		}
 		return nil
 	}()
-	fmt.Println("started", err)
+	fmt.Fprintln(os.Stdout, "started", err)
 	select {}
 }
 
@@ -71,16 +71,17 @@ func startServer(t *testing.T, d *dockertest.Daemon) *exec.Cmd {
 // until waits until what docker ps prints of all containers is want.
 func until(t *testing.T, d *dockertest.Daemon, want string) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.After(time.Minute)
 	for {
 		got := d.Docker(t, "ps", "--all", "--format", `{{.Label "e2bctl.sandbox"}} {{.State}}`)
 		if got == want {
 			return
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-deadline:
 			t.Fatalf("the daemon has %q, want %q", got, want)
+		case <-time.After(50 * time.Millisecond):
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 

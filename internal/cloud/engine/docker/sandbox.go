@@ -88,7 +88,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 
 // check refuses what a container cannot have.
 func (e *Engine) check(o engine.SandboxOptions) error {
-	if err := o.Limits.WithDefaults().Check(); err != nil {
+	if err := e.limits(o).Check(); err != nil {
 		return err
 	}
 	switch {
@@ -138,26 +138,43 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 // cpuPeriod is the time that a CPUQuota is of, in microseconds.
 const cpuPeriod = 100_000
 
-// container says what the container is like.
-func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota bool) client.ContainerCreateOptions {
+// limits are those of a sandbox, with what the options of the engine say in their place.
+func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
 	limits := o.Limits.WithDefaults()
-	memory, pids := limits.MemoryBytes, int64(limits.Processes)
+	limits.CPUs = min(limits.CPUs, float64(max(e.info.NCPU, 1)))
 	if e.options.MemLimit > 0 {
-		memory = e.options.MemLimit
+		limits.MemoryBytes = e.options.MemLimit
+	}
+	if e.options.CPUQuota > 0 {
+		limits.CPUs = float64(e.options.CPUQuota) / cpuPeriod
 	}
 	if e.options.PidsLimit > 0 {
-		pids = e.options.PidsLimit
+		limits.Processes = int(e.options.PidsLimit)
 	}
-	cpu := e.options.CPUQuota
-	if cpu == 0 {
-		cpu = int64(math.Ceil(min(limits.CPUs, float64(max(e.info.NCPU, 1))) * cpuPeriod))
+	return limits
+}
+
+// config is the configuration of envd, with the limits of the container.
+func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
+	var c guest.Config
+	if err := json.Unmarshal(o.Config, &c); err != nil {
+		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
 	}
+	limits := e.limits(o)
+	c.MemoryBytes, c.CPUs = uint64(limits.MemoryBytes), int(math.Ceil(limits.CPUs))
+	return json.Marshal(c)
+}
+
+// container says what the container is like.
+func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota bool) client.ContainerCreateOptions {
+	limits := e.limits(o)
+	pids := int64(limits.Processes)
 	host := &container.HostConfig{
 		AutoRemove: true, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
 		CapDrop: e.options.CapDrop, SecurityOpt: []string{"no-new-privileges"},
 		Resources: container.Resources{
-			Memory: memory, MemorySwap: memory, // none beyond the memory
-			CPUPeriod: cpuPeriod, CPUQuota: cpu, PidsLimit: &pids,
+			Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, // none beyond the memory
+			CPUPeriod: cpuPeriod, CPUQuota: int64(math.Ceil(limits.CPUs * cpuPeriod)), PidsLimit: &pids,
 		},
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 	}
@@ -216,7 +233,11 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions) error {
 	if e.options.NetworkDisabled {
 		egress = nil
 	}
-	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: o.Config}, Egress: egress, Tell: o.Tell})
+	config, err := e.config(o)
+	if err != nil {
+		return err
+	}
+	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: config}, Egress: egress, Tell: o.Tell})
 	if err != nil {
 		if said := s.attach.said(); said != "" {
 			return fmt.Errorf("%w; it said: %s", err, said)

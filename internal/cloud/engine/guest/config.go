@@ -9,7 +9,8 @@ type Config struct {
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
-	Python      []string          `json:"python,omitempty"`      // command that runs the kernels; empty: they cannot start
+	Image       string            `json:"image,omitempty"`       // the container image that is its root; "": none
+	Python      []string          `json:"python,omitempty"`      // command that runs the kernels, by its path or a name in PATH; empty: they cannot start
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`

@@ -101,6 +101,7 @@ func (r *Room) judgeEgressPath(probe *Sandbox) {
 		r.egressPath = wire.EgressBuild
 		r.report.Egress = engine.EgressTransparent
 	}
+	r.promise()
 }
 
 // passage is one setting of the egress, while it is in force.

@@ -3,13 +3,17 @@
 package room
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 // TestEscape makes code in a sandbox try what it must not be able to do, as both of
@@ -20,23 +24,52 @@ func TestEscape(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			r := newRoomOn(t, level)
-			s := newSandbox(t, r, engine.SandboxOptions{})
-			escapes := escapetest.List(t, r.keeper.Cmd.Process.Pid)
-			for _, user := range []string{"root", "user"} {
-				for _, e := range escapes {
-					if e.FullOnly && level != engine.Full {
-						continue
-					}
-					t.Run(user+"/"+e.Name, func(t *testing.T) {
-						// A command that did not run proves nothing.
-						got := call(t, s, "/run", testRequest{Command: "export TMPDIR=$(mktemp -d); (" + e.Command + "); echo tried", User: user})
-						if strings.Contains(got.Output, "ESCAPED") || !strings.HasSuffix(got.Output, "tried\n") {
-							t.Errorf("%s\n%+v", e.Command, got)
-						}
-					})
-				}
-			}
+			escape(t, newSandbox(t, r, engine.SandboxOptions{}))
 		})
+	}
+}
+
+// TestEscapeImage does the same in a sandbox of an image, which began as a warm one or not.
+func TestEscapeImage(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	programs := []string{"/bin/sh"}                                                                                    // that of busybox runs its own
+	for _, name := range []string{"bash", "date", "chrt", "unshare", "nsenter", "mount", "umount", "mknod", "dmesg"} { // busybox has some of them, which do less
+		path, err := exec.LookPath(name)
+		if err != nil {
+			pinned.Skip(t, "%s is needed: %v", name, err)
+		}
+		programs = append(programs, path)
+	}
+	layers := busyboxImage(t, r, func(root string) error {
+		return errors.Join(imagetest.Programs(t, root, programs...), imagetest.Python(t, root))
+	})
+	for name, processes := range map[string]int{"warm": 0, "cold": 500} {
+		t.Run(name, func(t *testing.T) {
+			s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}})
+			wantOutput(t, s, "user", "python3 -c 'import ctypes, socket; print(1)'; bash -c 'echo 2'; date +3; for p in grep find awk; do command -v $p > /dev/null || echo no $p; done", "1\n2\n3")
+			escape(t, s)
+		})
+	}
+}
+
+// escape makes code in a sandbox try to escape, as both of its users.
+func escape(t *testing.T, s *Sandbox) {
+	t.Helper()
+	escapes := escapetest.List(t, s.room.keeper.Cmd.Process.Pid)
+	for _, user := range []string{"root", "user"} {
+		for _, e := range escapes {
+			if e.FullOnly && s.room.level != engine.Full {
+				continue
+			}
+			t.Run(user+"/"+e.Name, func(t *testing.T) {
+				// A command that did not run proves nothing.
+				got := call(t, s, "/run", testRequest{Command: "export TMPDIR=$(mktemp -d); (" + e.Command + "); echo tried", User: user})
+				if strings.Contains(got.Output, "ESCAPED") || !strings.HasSuffix(got.Output, "tried\n") {
+					t.Errorf("%s\n%+v", e.Command, got)
+				}
+			})
+		}
 	}
 }
 

@@ -3,11 +3,9 @@
 package room
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
-	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 var anImage = &engine.Image{Reference: "localhost/test"}
@@ -32,72 +30,16 @@ func newImageRoom(t testing.TB) *Room {
 	return r
 }
 
-// imageLayer makes a layer of a container image: fill makes its files in root.
 func imageLayer(t testing.TB, r *Room, whole bool, fill func(root string) error) (dir string) {
 	t.Helper()
-	dir = layerDir(t)
-	root := filepath.Join(dir, layer.Trees, "0")
-	err := os.MkdirAll(root, 0o755)
-	if err == nil {
-		err = fill(root)
-	}
-	if err == nil {
-		err = layer.Manifest{Layout: r.layout(), Whole: whole, Trees: []string{""}}.Write(dir)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-// busybox returns the path of a static one.
-func busybox(t testing.TB) string {
-	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		pinned.Skip(t, "busybox-static is needed: %v", err)
-	}
-	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		pinned.Skip(t, "busybox-static is needed: %s is linked to libraries", path)
-	}
-	return path
-}
-
-// fillBusybox makes the files of an image that has nothing but busybox, under all of its
-// names.
-func fillBusybox(t testing.TB, root string) error {
-	t.Helper()
-	program := busybox(t)
-	list, err := exec.CommandContext(t.Context(), program, "--list").Output()
-	if err != nil {
-		return err
-	}
-	bin := filepath.Join(root, "bin")
-	if err := os.Mkdir(bin, 0o755); err != nil {
-		return err
-	}
-	text, err := os.ReadFile(program)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(bin, "busybox"), text, 0o755)
-	}
-	for _, name := range strings.Fields(string(list)) {
-		if name != "busybox" {
-			err = errors.Join(err, os.Symlink("busybox", filepath.Join(bin, name)))
-		}
-	}
-	return err
+	return imagetest.Layer(t, r.Report().IDs, whole, fill)
 }
 
 // busyboxImage returns the layers of an image that has only busybox, and below it what fill
 // makes.
 func busyboxImage(t testing.TB, r *Room, fill func(root string) error) (layers []string) {
 	t.Helper()
-	layers = []string{imageLayer(t, r, true, func(root string) error { return fillBusybox(t, root) })}
+	layers = []string{imageLayer(t, r, true, func(root string) error { return imagetest.Busybox(t, root) })}
 	if fill != nil {
 		layers = append(layers, imageLayer(t, r, false, fill))
 	}
@@ -287,9 +229,7 @@ func TestImageUsers(t *testing.T) {
 			os.WriteFile(filepath.Join(root, "etc", "passwd"), []byte("root:x:0:0:root:/root:/bin/sh\napp:x:500:600::/srv:/bin/sh"), 0o644),
 			os.WriteFile(filepath.Join(root, "etc", "group"), []byte("root:x:0:\nstaff:x:600:\n"), 0o644),
 			os.WriteFile(filepath.Join(root, "etc", "shadow"), []byte("root:*:1:0:99999:7:::\napp::1:0:99999:7:::\n"), 0o604))
-		text, readErr := os.ReadFile(busybox(t))
-		su := filepath.Join(root, "su")
-		return errors.Join(err, readErr, os.WriteFile(su, text, 0o755), os.Chmod(su, 0o755|os.ModeSetuid))
+		return errors.Join(err, imagetest.Busybox(t, root, "su"), os.Chmod(filepath.Join(root, "bin", "busybox"), 0o755|os.ModeSetuid))
 	})
 	s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers})
 	wantOutput(t, s, "root", "grep -c . /etc/passwd /etc/group /etc/shadow; stat -c %a /etc/shadow; sed -n s/root:.:1:.*/root/p /etc/shadow", "/etc/passwd:3\n/etc/group:3\n/etc/shadow:3\n604\nroot")
@@ -301,8 +241,8 @@ func TestImageUsers(t *testing.T) {
 		return
 	}
 	wantOutput(t, s, "root", "touch /srv/file && chown app:staff /srv/file && stat -c '%U:%G %u:%g' /srv/file && chown 65535 /srv/file", "app:staff 500:600")
-	wantOutput(t, s, "root", "exec su app -c 'id -u; id -g; cd; pwd'", "500\n600\n/srv")
-	wantOutput(t, s, "user", "id -u; /su app -c 'id -u; id -g'", "1000\n500\n600") // it needs the rights of its owner
+	wantOutput(t, s, "root", "su app -c 'id -u; id -g; cd; pwd'", "500\n600\n/srv")
+	wantOutput(t, s, "user", "id -u; su app -c 'id -u; id -g'", "1000\n500\n600") // it needs the rights of its owner
 	if got := sh(t, s, "chown 65536 /srv/file"); got.Status == 0 {
 		t.Errorf("an id beyond those of a sandbox: got %+v, want an error", got)
 	}

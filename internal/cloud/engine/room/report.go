@@ -4,7 +4,9 @@ package room
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
@@ -15,7 +17,32 @@ import (
 func (r *Room) Report() engine.Report {
 	report := r.report
 	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
+	report.Promises = maps.Clone(report.Promises)
 	return report
+}
+
+// promise fills what sandboxes of this room have, once the rest of the report is there.
+func (r *Room) promise() {
+	p := engine.Everything()
+	if r.level != engine.Full {
+		why := fmt.Sprintf("at the isolation level %s it has no mounts", r.level)
+		p.Lack(why, engine.SharedLayers, engine.Volumes, engine.HeaderRules, engine.Mounts, engine.Images)
+	}
+	p.Lack("this room does not have them", engine.Mounts)
+	if r.report.IDs == 1 {
+		p.Lack("its root and its user are one id", engine.TwoUsers)
+	}
+	if r.report.Egress != engine.EgressTransparent {
+		p.Lack(r.report.Egress, engine.AllEgress)
+	}
+	for f, limit := range map[engine.Feature]string{
+		engine.MemoryLimit: r.report.Memory, engine.CPULimit: r.report.CPU, engine.ProcessLimit: r.report.Processes, engine.DiskLimit: r.report.Disk,
+	} {
+		if strings.HasPrefix(limit, "not enforced") {
+			p.Lack(limit, f)
+		}
+	}
+	r.report.Promises = p
 }
 
 func (r *Room) fillReport(notes, hidden []string) {

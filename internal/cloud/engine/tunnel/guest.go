@@ -92,7 +92,7 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
 	err = send(conn, request{Host: host, Port: port})
 	var a answer
@@ -106,7 +106,7 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 		err = &RefusedError{Reason: a.Error, denied: a.Denied}
 	}
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, wire.CauseOf(ctx, err)
 	}
 	return conn, nil

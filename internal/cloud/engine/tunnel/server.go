@@ -349,7 +349,7 @@ const requestTimeout = 10 * time.Second
 // carry connects a connection out of the sandbox and copies until both directions have
 // ended.
 func (s *Server) carry(inside *Conn) {
-	defer inside.Close()
+	defer func() { _ = inside.Close() }()
 	made := sync.OnceFunc(func() { <-s.asked })
 	defer made()
 	_ = inside.SetDeadline(time.Now().Add(requestTimeout)) // fails only when closed, and then the read fails too
@@ -381,7 +381,7 @@ func (s *Server) carry(inside *Conn) {
 		return
 	}
 	_ = inside.SetDeadline(time.Time{})
-	stop := context.AfterFunc(p.ctx, func() { inside.Close() })
+	stop := context.AfterFunc(p.ctx, func() { _ = inside.Close() })
 	defer stop()
 	outside, err := p.egress.Dial(p.ctx, r.Host, r.Port)
 	if err != nil {

@@ -9,12 +9,23 @@ library. User code then gets the path of an interactive Python, with '' first.
 import os
 import sys
 
+
+def load():
+    """Returns the driver's main module. Whatever Python runs this understands it."""
+    if sys.version_info < (3, 9):
+        sys.exit("Python %s is too old: 3.9 or newer is needed" % sys.version.split()[0])
+    try:
+        from _e2bctl_kernel import main
+    except ImportError as error:
+        sys.exit("%s: this Python has no whole standard library (%s): install the rest of it, such as the package python3 in place of python3-minimal" % (
+            sys.executable, error))
+    return main
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--zygote"]:
         from _e2bctl_kernel import zygote
 
         zygote.main()
     else:
-        from _e2bctl_kernel import main
-
-        main.main(os.environ.pop("E2BCTL_KERNEL_DIRECTORY"))
+        load().main(os.environ.pop("E2BCTL_KERNEL_DIRECTORY"))

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -20,6 +21,8 @@ import (
 type Fakes struct {
 	// Before is called by Launch with its context, before anything else.
 	Before func(ctx context.Context)
+	// Lacks are features that the engine of the fakes does not promise, and why.
+	Lacks map[engine.Feature]string
 	// Hook is called at the beginning of each operation of a fake, which fails if it
 	// returns an error.
 	Hook func(ctx context.Context, id string, op Operation) error
@@ -124,6 +127,14 @@ func (f *Fakes) IDs() []string {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// Check returns what [Fakes].Lacks says.
+func (f *Fake) Check(feature engine.Feature) error {
+	if why := f.hooks.Lacks[feature]; why != "" {
+		return &lifecycle.RefusedError{Reason: why}
+	}
+	return nil
 }
 
 // Done is closed when the fake has ended.

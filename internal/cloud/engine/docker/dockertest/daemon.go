@@ -41,7 +41,7 @@ func Start(ctx context.Context, dir string) (*Daemon, error) {
 	}
 	defer log.Close()
 	_ = os.Remove(d.socket()) // of one that was killed
-	d.process = exec.Command("dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+	d.process = exec.CommandContext(context.WithoutCancel(ctx), "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--pidfile", filepath.Join(dir, "pid"), "--host", d.Host(), "--bridge=none", "--iptables=false", "--ip6tables=false")
 	_ = os.Remove(filepath.Join(dir, "pid"))
 	d.process.Stdout, d.process.Stderr = log, log
@@ -127,9 +127,9 @@ var shared struct {
 // be none the test is skipped, or fails if the machine of CI should have one.
 func Shared(t testing.TB) *Daemon {
 	t.Helper()
-	Need(t)
+	need(t)
 	shared.once.Do(func() {
-		if shared.dir, shared.err = os.MkdirTemp("", "e2bctl-docker-"); shared.err != nil {
+		if shared.dir, shared.err = os.MkdirTemp("", "e2bctl-docker-"); shared.err != nil { //nolint:usetesting // other tests use it too
 			return
 		}
 		ctx := context.WithoutCancel(t.Context())
@@ -146,7 +146,7 @@ func Shared(t testing.TB) *Daemon {
 // Own returns a daemon for one test, which may kill it, with the image too.
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
-	Need(t)
+	need(t)
 	d, err := Start(t.Context(), dir)
 	if err != nil {
 		fail(t, err)
@@ -158,14 +158,13 @@ func Own(t testing.TB, dir string) *Daemon {
 	return d
 }
 
-// Need skips the test unless make check-engines runs it, as root.
-func Need(t testing.TB) {
+// Wanted reports whether make check-engines runs the tests, as root.
+func Wanted() bool { return os.Getenv(Variable) != "" && os.Geteuid() == 0 }
+
+func need(t testing.TB) {
 	t.Helper()
-	if os.Getenv(Variable) == "" {
-		t.Skip("make check-engines runs this test")
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("only root can start dockerd")
+	if !Wanted() {
+		t.Skip("make check-engines runs this test, as root")
 	}
 }
 
@@ -178,8 +177,17 @@ func fail(t testing.TB, err error) {
 	t.Fatal(err)
 }
 
-// End ends the shared daemon and removes what was made. TestMain calls it.
-func End() {
+// Ending runs tests and then ends what they shared, for TestMain.
+type Ending struct{ *testing.M }
+
+// Run runs the tests.
+func (e Ending) Run() int {
+	defer end()
+	return e.M.Run()
+}
+
+// end ends the shared daemon and removes what was made.
+func end() {
 	if program.path != "" {
 		_ = os.RemoveAll(filepath.Dir(program.path))
 	}

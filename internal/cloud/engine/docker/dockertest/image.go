@@ -38,8 +38,8 @@ func (d *Daemon) addImage(ctx context.Context) error {
 }
 
 var (
-	bareFiles   = sync.OnceValues(func() ([]byte, error) { return archive(nil) })
-	pythonFiles = sync.OnceValues(func() ([]byte, error) { return archive(addPython) })
+	bareFiles   = sync.OnceValues(func() ([]byte, error) { return archive(context.Background(), nil) })
+	pythonFiles = sync.OnceValues(func() ([]byte, error) { return archive(context.Background(), addPython) })
 )
 
 // tree is the files of an image.
@@ -48,17 +48,17 @@ type tree struct {
 	have map[string]bool
 }
 
-func archive(more func(*tree) error) ([]byte, error) {
+func archive(ctx context.Context, more func(context.Context, *tree) error) ([]byte, error) {
 	var data bytes.Buffer
 	t := &tree{tar.NewWriter(&data), map[string]bool{}}
-	err := t.addBase()
+	err := t.addBase(ctx)
 	if err == nil && more != nil {
-		err = more(t)
+		err = more(ctx, t)
 	}
 	return data.Bytes(), errors.Join(err, t.Close())
 }
 
-func (t *tree) addBase() error {
+func (t *tree) addBase(ctx context.Context) error {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (t *tree) addBase() error {
 	if err := t.addAs(busybox, "bin/busybox"); err != nil {
 		return err
 	}
-	applets, err := exec.Command(busybox, "--list").Output()
+	applets, err := exec.CommandContext(ctx, busybox, "--list").Output()
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (t *tree) addBase() error {
 }
 
 // addPython adds bash and the Python that this machine runs, where they are here.
-func addPython(t *tree) error {
-	where, err := exec.Command("python3", "-c", "import os, sys, sysconfig; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib')); print(sysconfig.get_config_var('DESTSHARED') or '')").Output()
+func addPython(ctx context.Context, t *tree) error {
+	where, err := exec.CommandContext(ctx, "python3", "-c", "import os, sys, sysconfig; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib')); print(sysconfig.get_config_var('DESTSHARED') or '')").Output()
 	if err != nil {
 		return fmt.Errorf("ask python3 where it is: %w", err)
 	}
@@ -124,7 +124,7 @@ func addPython(t *tree) error {
 		return err
 	}
 	for _, program := range programs {
-		if err := t.addWithLibraries(program); err != nil {
+		if err := t.addWithLibraries(ctx, program); err != nil {
 			return err
 		}
 	}
@@ -139,11 +139,11 @@ func addPython(t *tree) error {
 }
 
 // addWithLibraries adds a program and the libraries that it is linked to.
-func (t *tree) addWithLibraries(path string) error {
+func (t *tree) addWithLibraries(ctx context.Context, path string) error {
 	if err := t.add(path); err != nil {
 		return err
 	}
-	linked, err := exec.Command("ldd", path).Output()
+	linked, err := exec.CommandContext(ctx, "ldd", path).Output()
 	if err != nil {
 		return nil //nolint:nilerr // it is static
 	}

@@ -22,7 +22,7 @@ var program struct {
 func Program(t testing.TB) string {
 	t.Helper()
 	program.once.Do(func() {
-		dir, err := os.MkdirTemp("", "e2bctl-program-")
+		dir, err := os.MkdirTemp("", "e2bctl-program-") //nolint:usetesting // other tests use it too
 		if err != nil {
 			program.err = err
 			return

@@ -107,18 +107,18 @@ func (b *bridge) arrivals() error {
 func (b *bridge) arrive(conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return
 	}
 	ours, theirs, err := wire.StreamPair()
 	if err != nil {
-		conn.Close() // most likely out of descriptors
+		_ = conn.Close() // most likely out of descriptors
 		return
 	}
 	err = b.envd.Send(wire.Message{Kind: wire.KindDial, Port: port}, theirs)
 	theirs.Close()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		_ = ours.Close()
 		return
 	}
@@ -159,14 +159,14 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 	}
 	ours, theirs, err := wire.StreamPair()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		_ = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: err.Error()})
 		return
 	}
 	err = b.envd.Send(wire.Message{Kind: wire.KindEgressed, ID: m.ID}, theirs)
 	theirs.Close()
 	if err != nil {
-		conn.Close()
+		_ = conn.Close()
 		_ = ours.Close()
 		return
 	}

@@ -13,11 +13,13 @@ def main(directory):
     note = ""
     try:
         from .ipython import Engine
-    except ImportError as error:
+        engine = Engine(kernel)
+    except Exception as error:  # one of an image may be any version, or half of one
         from .plain import Engine
-        note = "IPython cannot be imported by %s (%s): no magics, no rich display; install ipython, numpy, pandas and matplotlib" % (
-            sys.executable, error)
-    run(Engine(kernel), directory, note)
+        note = "IPython cannot be used by %s (%s: %s): no magics, no rich display; install ipython, numpy, pandas and matplotlib" % (
+            sys.executable, type(error).__name__, error)
+        engine = Engine(kernel)
+    run(engine, directory, note)
 
 
 def run(engine, directory, note=""):

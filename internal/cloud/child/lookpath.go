@@ -1,0 +1,34 @@
+//go:build linux
+
+package child
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// LookPath returns the path of the program that a process with this environment would
+// execute by this name. It returns "" if there is nothing to execute, and a name with a
+// slash as it is.
+func LookPath(name string, environ []string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	for _, dir := range filepath.SplitList(variable(environ, "PATH")) {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && filepath.IsAbs(path) && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path
+		}
+	}
+	return ""
+}
+
+func variable(environ []string, key string) string {
+	for _, entry := range environ {
+		if value, ok := strings.CutPrefix(entry, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}

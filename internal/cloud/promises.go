@@ -1,0 +1,63 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+)
+
+// check refuses what an engine does not promise, before anything is tried. what is how
+// clients call it.
+func check(by engine.Report, f engine.Feature, what string) error {
+	why := by.Promises[f]
+	if why == "" {
+		return nil
+	}
+	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
+}
+
+// checkSpec refuses a sandbox that wants what its engine does not promise.
+func checkSpec(by engine.Report, spec lifecycle.Spec) error {
+	pause := engine.SavedFiles
+	if spec.KeepMemory {
+		pause = engine.Pauses
+	}
+	for _, one := range []struct {
+		wanted  bool
+		feature engine.Feature
+		what    string
+	}{
+		{spec.Template.Image != nil, engine.Images, "the image of the template"},
+		{len(spec.Layers) > 0 || spec.Files != "", engine.SavedFiles, "the files of the template or sandbox"},
+		{len(spec.Volumes) > 0, engine.Volumes, "volumeMounts"},
+		{spec.Headers, engine.HeaderRules, "network.rules"},
+		{spec.AutoPause, pause, "autoPause"},
+	} {
+		if !one.wanted {
+			continue
+		}
+		if err := check(by, one.feature, one.what); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Check returns why the engine of the sandbox cannot do something that it does not promise.
+func (r *reachable) Check(f engine.Feature) error { return check(r.engine, f, string(f)) }
+
+// EngineReport returns what an engine provides, which is opened if it is not: the error says
+// what this machine lacks for it.
+func (c *Cloud) EngineReport(name engine.Name) (engine.Report, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
+	defer cancel()
+	e, err := c.engines.open(ctx, name)
+	if err != nil {
+		return engine.Report{}, err
+	}
+	return e.Report(), nil
+}

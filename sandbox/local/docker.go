@@ -1,0 +1,36 @@
+package local
+
+// DockerParams say which daemon runs the sandboxes of [EngineDocker], and what their
+// containers are like. Zero values are the defaults.
+type DockerParams struct {
+	// Host is the address of the daemon, as unix:///run/user/1000/podman/podman.sock. The
+	// default is what the docker command uses: DOCKER_HOST, the current context, or the
+	// socket of Docker Desktop, Docker or Podman.
+	Host string
+	// Image is what sandboxes of base and code-interpreter-v1 are made from. The daemon pulls
+	// it if it does not have it. Code needs its Python; the default is python:3.12-slim.
+	Image string
+
+	// MemLimit (mem_limit) bounds the memory in bytes, and there is no swap. The default is
+	// that of [WithResources], as for the next two.
+	MemLimit int64
+	// CPUQuota (cpu_quota) is how many microseconds of processor time there are in each tenth
+	// of a second: 50000 is half a processor.
+	CPUQuota int64
+	// PidsLimit (pids_limit) bounds the processes and threads.
+	PidsLimit int64
+	// CapDrop (cap_drop) are capabilities that the container does not have, "ALL" for all. The
+	// default is none beyond what the daemon withholds.
+	CapDrop []string
+	// SecurityOpt (security_opt) are more of these options. no-new-privileges always holds.
+	SecurityOpt []string
+	// User is whom all processes run as, such as "nobody". The default is the image's.
+	User string
+	// NetworkDisabled (network_disabled) leaves sandboxes without the proxy, too, so that they
+	// reach nothing whatever their rules say.
+	NetworkDisabled bool
+}
+
+// WithDocker configures [EngineDocker]. It does not choose it: [WithEngine] does, or a
+// template of that engine, such as base-docker.
+func WithDocker(p DockerParams) Option { return func(s *settings) { s.docker = p } }

@@ -1,0 +1,331 @@
+//go:build linux
+
+package local_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// engineCase is a column of the table of the README.
+type engineCase struct {
+	name    string
+	options []local.Option
+}
+
+// engineCases are the columns that this machine can have. An engine adds itself here.
+func engineCases(t *testing.T) []engineCase {
+	full := "`full`"
+	if os.Geteuid() != 0 {
+		full = "`full`, one id"
+	}
+	cases := []engineCase{
+		{full, []local.Option{local.WithIsolation(local.Full)}},
+		{"`restricted`", []local.Option{local.WithIsolation(local.Restricted)}},
+		{"`none`", []local.Option{local.WithIsolation(local.None)}},
+	}
+	if dockertest.Wanted() {
+		cases = append(cases, engineCase{"`docker`", dockerOptions(t, local.DockerParams{})})
+	}
+	return cases
+}
+
+// TestPromises compares what each engine promises with the README, and with what happens
+// when it is tried: what an engine has works, and what it lacks does not happen or is
+// refused by name.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	rows := promisesOfREADME(t)
+	for _, engine := range engineCases(t) {
+		t.Run(engine.name, func(t *testing.T) {
+			t.Parallel()
+			state := filepath.Join(t.TempDir(), "state")
+			large := sandboxtest.New(t, append(engine.options, local.WithStateDir(state))...)
+			limits := local.Resources{Processes: 64, DiskBytes: 16 << 20, CPUs: 0.3}
+			report := large.Report()
+			if report.Promises[slices.IndexFunc(report.Promises, func(p local.Promise) bool { return p.Feature == "memory limit" })].Missing == "" {
+				limits.MemoryBytes = 256 << 20
+			}
+			w := &promised{large, sandboxtest.New(t, append(engine.options, local.WithResources(limits))...), state}
+			if len(report.Promises) != len(rows) {
+				t.Errorf("the README has %d features, and the report %d", len(rows), len(report.Promises))
+			}
+			for _, p := range report.Promises {
+				t.Run(p.Feature, func(t *testing.T) { w.check(t, p, rows[p.Feature][engine.name]) })
+			}
+		})
+	}
+}
+
+// promisesOfREADME returns the cells of the table: by feature, then by column.
+func promisesOfREADME(t *testing.T) map[string]map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n| what a sandbox has |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	lines := strings.Split("|"+table, "\n")
+	cells := func(line string) []string {
+		var all []string
+		for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
+			all = append(all, strings.TrimSpace(cell))
+		}
+		return all
+	}
+	columns, rows := cells(lines[0]), map[string]map[string]string{}
+	for _, line := range lines[2:] {
+		row := cells(line)
+		rows[row[0]] = map[string]string{}
+		for i, cell := range row[1:] {
+			rows[row[0]][columns[i]] = cell
+		}
+	}
+	return rows
+}
+
+// promised is an engine whose promises are tried.
+type promised struct {
+	cloud *sandboxtest.Cloud
+	small *sandboxtest.Cloud // with small limits
+	state string
+}
+
+// errUntried means that what happens here shows nothing.
+var errUntried = errors.New("not tried")
+
+// refusedByName are the features that are asked for by a call; others are there or not.
+var refusedByName = []string{"pause with memory", "snapshots, forks and file pauses", "volumes", "header rules"}
+
+func (w *promised) check(t *testing.T, p local.Promise, cell string) {
+	switch has := p.Missing == ""; {
+	case cell == "yes" && !has, cell == "no" && has, cell == "":
+		t.Errorf("the engine lacks it because of %q, and the README says %q", p.Missing, cell)
+	}
+	try := map[string]func(*testing.T) (bool, error){
+		"terminals":                 w.terminals,
+		"root and user are two ids": w.twoUsers,
+		"every program reaches the network through the rules": w.allEgress,
+		"memory limit":                     w.memoryLimit,
+		"processor limit":                  w.cpuLimit,
+		"process limit":                    w.processLimit,
+		"disk limit":                       w.diskLimit,
+		"pause with memory":                w.pauses,
+		"snapshots, forks and file pauses": w.savedFiles,
+		"shared layers":                    w.sharedLayers,
+		"volumes":                          w.volumes,
+		"header rules":                     w.headerRules,
+	}[p.Feature]
+	if try == nil {
+		return
+	}
+	happened, err := try(t)
+	if errors.Is(err, errUntried) {
+		return
+	}
+	if happened != (p.Missing == "") || happened && err != nil {
+		t.Errorf("it happens: %v, error %v; the engine lacks it because of %q", happened, err, p.Missing)
+	}
+	if name := fmt.Sprintf("not supported by the %s engine: ", w.cloud.Report().Engine); !happened && slices.Contains(refusedByName, p.Feature) &&
+		(err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), p.Missing)) {
+		t.Errorf("it is refused with %v, want %q and %q", err, name, p.Missing)
+	}
+}
+
+// output runs a command, and returns what it writes whether or not it succeeds.
+func output(t *testing.T, sb *sandbox.Sandbox, user, command string) string {
+	t.Helper()
+	result, err := sb.Commands.Run(t.Context(), command, &sandbox.CommandParams{User: user, Timeout: time.Minute})
+	if _, failed := errors.AsType[*sandbox.ExitError](err); err != nil && !failed {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(result.Stdout)
+}
+
+func (w *promised) terminals(t *testing.T) (bool, error) {
+	terminal, err := w.cloud.Create(t).PTY.Open(t.Context(), &sandbox.PTYParams{Command: "test -t 0 && echo is-one"})
+	if err != nil {
+		return false, err
+	}
+	defer terminal.Close()
+	var text strings.Builder
+	part := make([]byte, 256)
+	for err == nil {
+		var n int
+		n, err = terminal.Read(part)
+		text.Write(part[:n])
+	}
+	return strings.Contains(text.String(), "is-one"), nil
+}
+
+func (w *promised) twoUsers(t *testing.T) (bool, error) {
+	sb := w.cloud.Create(t)
+	return output(t, sb, "root", "id -u") != output(t, sb, "user", "id -u"), nil
+}
+
+// allEgress connects to an address of the documentation, which a rule denies, without the
+// proxy: the cloud then knows of it.
+func (w *promised) allEgress(t *testing.T) (bool, error) {
+	sb := w.cloud.Create(t, sandbox.WithNetwork(sandbox.Network{DenyOut: []string{"192.0.2.0/24"}}))
+	output(t, sb, "user", `python3 -c 'import socket; socket.create_connection(("192.0.2.1", 80), 2)' 2>&1`)
+	return slices.ContainsFunc(w.cloud.Requests(), func(r local.Request) bool {
+		return r.Method == local.MethodEgress && r.Sandbox == sb.ID() && r.Path == "192.0.2.1"
+	}), nil
+}
+
+// memoryLimit has three processes hold more together than there may be, each of them less.
+func (w *promised) memoryLimit(t *testing.T) (bool, error) {
+	if missing := w.missing("memory limit"); missing != "" {
+		return false, errUntried // it would take the memory of the machine
+	}
+	const hold = `python3 -c '
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+children = []
+for _ in range(3):
+    r, w = os.pipe()
+    child = os.fork()
+    if child == 0:
+        x = b"x" * (120 << 20)
+        os.write(w, b"1")
+        os.close(w)
+        while True: signal.pause()
+    os.close(w)
+    os.read(r, 1)
+    children.append(child)
+held = 0
+for child in children:
+    os.kill(child, signal.SIGTERM)
+    held += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7 # not one that was killed before
+print("held", held)'`
+	sb, err := sandbox.Create(t.Context(), w.small.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sb.Close() }() // it may have died of it
+	result, err := sb.Commands.Run(t.Context(), hold, &sandbox.CommandParams{Timeout: time.Minute})
+	return err != nil || !strings.Contains(result.Stdout, "held 3"), nil
+}
+
+// cpuLimit compares the processor time of a busy process with the time that passes. A
+// busy machine gives it less than it may have, so that nothing is shown of one without a limit.
+func (w *promised) cpuLimit(t *testing.T) (bool, error) {
+	if w.missing("processor limit") != "" {
+		return false, errUntried
+	}
+	const busy = `python3 -c 'import time
+begin, used = time.monotonic(), time.process_time()
+while time.monotonic() < begin + 2: pass
+print((time.process_time() - used) / (time.monotonic() - begin))'`
+	share, err := strconv.ParseFloat(output(t, w.small.Create(t), "user", busy), 64)
+	return share < 0.6, err
+}
+
+func (w *promised) processLimit(t *testing.T) (bool, error) {
+	got := output(t, w.small.Create(t), "user", `python3 -c '
+import subprocess
+started = []
+try:
+    for _ in range(100): started.append(subprocess.Popen(["sleep", "600"]))
+except OSError: print("refused")
+for p in started: p.kill()' 2>&1`)
+	return strings.Contains(got, "refused") || strings.Contains(got, "unavailable"), nil
+}
+
+func (w *promised) diskLimit(t *testing.T) (bool, error) {
+	return output(t, w.small.Create(t), "user", `cd; head -c 33554432 /dev/zero >big 2>/dev/null || echo full; rm -f big`) == "full", nil
+}
+
+func (w *promised) pauses(t *testing.T) (bool, error) {
+	sb := w.cloud.Create(t)
+	pid := output(t, sb, "user", `(exec setsid sleep 600) >/dev/null 2>&1 & echo $!`)
+	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFull}); err != nil {
+		return false, err
+	}
+	if err := sb.Resume(t.Context(), nil); err != nil {
+		return false, err
+	}
+	return output(t, sb, "user", "kill -0 "+pid+" && echo lives") == "lives", nil
+}
+
+func (w *promised) savedFiles(t *testing.T) (bool, error) {
+	sb := w.cloud.Create(t)
+	output(t, sb, "user", "echo mine >~/file")
+	snapshot, err := sb.Snapshot(t.Context(), nil)
+	if err != nil {
+		return false, err
+	}
+	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
+		return false, err
+	}
+	if err := sb.Resume(t.Context(), nil); err != nil {
+		return false, err
+	}
+	made := w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
+	return output(t, sb, "user", "cat ~/file") == "mine" && output(t, made, "user", "cat ~/file") == "mine", nil
+}
+
+// sharedLayers looks at what a snapshot left in the state directory: directories that
+// sandboxes share, or a file of which each gets a copy.
+func (w *promised) sharedLayers(t *testing.T) (bool, error) {
+	if _, err := w.cloud.Create(t).Snapshot(t.Context(), nil); err != nil {
+		return false, nil // another promise
+	}
+	shared, err := filepath.Glob(filepath.Join(w.state, "files", "*", "trees"))
+	return len(shared) > 0, err
+}
+
+func (w *promised) volumes(t *testing.T) (bool, error) {
+	client, err := sandbox.NewClient(w.cloud.Options()...)
+	if err != nil {
+		return false, err
+	}
+	defer client.Close()
+	if _, err := client.Volumes.Create(t.Context(), "data"); err != nil {
+		return false, err
+	}
+	var all []*sandbox.Sandbox
+	for range 2 {
+		sb, err := client.Create(t.Context(), sandbox.WithVolume("data", "/data"))
+		if err != nil {
+			return false, err
+		}
+		defer sb.Close()
+		all = append(all, sb)
+	}
+	output(t, all[0], "user", "echo shared >/data/file")
+	return output(t, all[1], "user", "cat /data/file") == "shared", nil
+}
+
+func (w *promised) headerRules(t *testing.T) (bool, error) {
+	rules := sandbox.Network{AllowOut: []string{"a.test"}, DenyOut: []string{sandbox.AllTraffic}, Headers: map[string]map[string]string{"a.test": {"X-Key": "value"}}}
+	sb, err := sandbox.Create(t.Context(), append(w.cloud.Options(), sandbox.WithNetwork(rules))...)
+	if err != nil {
+		return false, err
+	}
+	defer sb.Close()
+	return output(t, sb, "user", `grep -c BEGIN /run/e2bctl/authority.pem`) == "1", nil
+}
+
+// missing returns why the engine lacks a feature; "" if it does not.
+func (w *promised) missing(feature string) string {
+	for _, p := range w.cloud.Report().Promises {
+		if p.Feature == feature {
+			return p.Missing
+		}
+	}
+	return "it is not in the report"
+}
