@@ -238,3 +238,19 @@ func TestCreateTemplateOfEngine(t *testing.T) {
 		}
 	}
 }
+
+// Only a local cloud is asked to show directories of its machine.
+func TestCreateWithMounts(t *testing.T) {
+	t.Parallel()
+	params := &CreateParams{Mounts: []Mount{{Dir: "/data", Path: "/x"}}}
+	c, asked := answering(t, 200, `{"sandboxID":"i1","mounts":true}`)
+	if _, err := c.Sandboxes.Create(t.Context(), params); err != nil {
+		t.Fatal(err)
+	}
+	asks(t, asked, `GET /local/features`)
+	asks(t, asked, `POST /v2/sandboxes {"templateID":"base","timeout":300,"mounts":[{"dir":"/data","path":"/x"}]}`)
+	c, _ = answering(t, 200, `{"sandboxID":"i1"}`)
+	if _, err := c.Sandboxes.Create(t.Context(), params); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "CreateParams.Mounts") {
+		t.Errorf("got %v, want errors.ErrUnsupported that names the field", err)
+	}
+}

@@ -145,9 +145,23 @@ type CreateParams struct {
 	RequestHost string
 	// VolumeMounts are the volumes that the sandbox is to have, and where.
 	VolumeMounts []VolumeMount
+	// Mounts are directories of the machine of a local cloud that the sandbox is to see.
+	// Whoever started the cloud must have allowed them: the error is [ErrForbidden] for
+	// others. Every other service is [errors.ErrUnsupported] with any.
+	Mounts []Mount
 	// MCP names MCP servers and what they are told. The service records them; the caller
 	// starts them, with the program mcp-gateway in the sandbox.
 	MCP map[string]any
+}
+
+// Mount is a directory of the machine of a local cloud in a sandbox.
+type Mount struct {
+	// Dir is the directory of the machine: absolute.
+	Dir string `json:"dir"`
+	// Path is the directory of the sandbox where it is: absolute, and not the root.
+	Path string `json:"path"`
+	// Writable lets the sandbox change what is in it.
+	Writable bool `json:"writable,omitempty"`
 }
 
 type createRequest struct {
@@ -162,6 +176,7 @@ type createRequest struct {
 	EnvVars             map[string]string `json:"envVars,omitempty"`
 	Network             *createNetwork    `json:"network,omitempty"`
 	VolumeMounts        []VolumeMount     `json:"volumeMounts,omitempty"`
+	Mounts              []Mount           `json:"mounts,omitempty"`
 	MCP                 map[string]any    `json:"mcp,omitempty"`
 }
 
@@ -184,7 +199,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 		TemplateID: p.Template, Timeout: lifetime, AllowInternetAccess: p.AllowInternetAccess,
 		AutoPause: p.AutoPause, AutoPauseMemory: p.AutoPauseMemory,
 		Metadata: p.Metadata, EnvVars: p.Envs, Network: p.network(), VolumeMounts: p.VolumeMounts,
-		MCP: p.MCP,
+		Mounts: p.Mounts, MCP: p.MCP,
 	}
 	if p.AutoResume != nil {
 		request.AutoResume = &autoResume{*p.AutoResume}
@@ -194,6 +209,11 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	if err := s.canAsk(ctx, p.Network); err != nil {
 		return nil, err
+	}
+	if len(p.Mounts) > 0 {
+		if err := s.client.checkFeature(ctx, "mounts", "CreateParams.Mounts: only a local cloud shows directories of its machine"); err != nil {
+			return nil, err
+		}
 	}
 	sandbox := &Sandbox{}
 	_, err = s.client.generations(func(prefix string) (answer, error) {

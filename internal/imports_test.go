@@ -32,7 +32,7 @@ var imports = map[string]string{
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
-	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/network internal/cloud/pyenv" +
+	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/mounts internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/requestlog internal/cloud/secrets",
 	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
@@ -108,7 +108,7 @@ var imports = map[string]string{
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/tlsdoor internal/cloud/volumes internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
@@ -116,7 +116,7 @@ var imports = map[string]string{
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
-	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/engine internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/engine internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
@@ -168,8 +168,9 @@ var imports = map[string]string{
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",
 	"internal/cloud/layers":                  "internal/cloud/store",
-	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/network internal/cloud/store",
+	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/mounts internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
+	"internal/cloud/mounts":                  "internal/clip internal/cloud/engine",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",

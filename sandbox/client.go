@@ -111,7 +111,7 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: c.volumes,
-		MCP: c.mcp,
+		Mounts: c.mounts, MCP: c.mcp,
 	}
 	c.timeout.apply(p)
 	return p

@@ -62,6 +62,7 @@ type sandboxConfig struct {
 	httpsPorts      []int
 	requestHost     string
 	volumes         []VolumeMount
+	mounts          []Mount
 	mcp             map[string]any // never changed
 	pipCredentials  bool
 	index           *PackageIndex

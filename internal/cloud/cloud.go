@@ -27,6 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
@@ -64,6 +65,8 @@ type Options struct {
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
 	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
+	Mounts       []mounts.Mount    // directories of the host that every sandbox has
+	AllowMounts  []mounts.Allowed  // below which clients may ask for others
 	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
@@ -83,6 +86,7 @@ type Cloud struct {
 	engines   *engines
 	store     *store.Store
 	volumes   *volumes.Registry
+	mounts    *mounts.Set
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
@@ -127,6 +131,10 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 			err = errors.Join(err, step())
 		}
 	}()
+	if c.mounts, err = mounts.Open(mounts.Options{All: o.Mounts, Allow: o.AllowMounts}); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
+	}
+	undo = append(undo, c.mounts.Close)
 	dir, err := newInstanceDir(o.Dir)
 	if err != nil {
 		return nil, err
@@ -180,7 +188,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	kept.Sweep()
 	c.builds = builds.New(builds.Options{
 		Store: c.store, Templates: all, Layers: kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, Logger: o.Logger,
-		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec) },
+		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec, nil) },
 		Engine: o.Engine, Target: c.buildTarget,
 		Limits: describe(o.Limits), Path: searchPath(c.python),
 	})
@@ -228,7 +236,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.telemetry.Close()
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,
 	// whatever modes it has, before the engine removes the directory of the instance.
-	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), os.RemoveAll(dir))
+	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https

@@ -34,7 +34,7 @@ import (
 // launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
-	r, err := c.open(ctx, spec)
+	r, err := c.open(ctx, spec, c.mounts.All())
 	if err != nil {
 		return nil, err
 	}
@@ -48,14 +48,15 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return r, nil
 }
 
-// open starts a sandbox and makes its ports reachable.
-func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, error) {
+// open starts a sandbox and makes its ports reachable. all are mounts that it has besides
+// what was asked for.
+func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Mount) (*reachable, error) {
 	by, err := c.engines.get(ctx, spec.Template.Engine)
 	if err != nil {
 		return nil, err
 	}
 	report := by.Report()
-	if err := checkSpec(report, spec); err != nil {
+	if err := checkSpec(report, spec, len(all) > 0); err != nil {
 		return nil, err
 	}
 	config, err := json.Marshal(c.config(spec, report))
@@ -69,6 +70,12 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks}
+	shown, closeAll, err := c.show(report, spec.Mounts)
+	defer closeAll()
+	if err != nil {
+		return nil, err
+	}
+	shown = append(shown, all...)
 	door, authority, err := c.newDoor(spec)
 	if err != nil {
 		return nil, err
@@ -82,7 +89,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		return nil, volumeError(err)
 	}
 	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared, Image: spec.Template.Image,
+		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})
@@ -93,6 +100,9 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec) (*reachable, erro
 		}
 		if errors.Is(err, engine.ErrNoAuthority) {
 			return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: network.rules: %v", err)}
+		}
+		if errors.Is(err, engine.ErrNoMounts) {
+			return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: mounts: %v", err)}
 		}
 		return nil, volumeError(err)
 	}

@@ -20,8 +20,9 @@ func check(by engine.Report, f engine.Feature, what string) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
 }
 
-// checkSpec refuses a sandbox that wants what its engine does not promise.
-func checkSpec(by engine.Report, spec lifecycle.Spec) error {
+// checkSpec refuses a sandbox that wants what its engine does not promise. mounted: it is to
+// have the mounts of every sandbox.
+func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 	pause := engine.SavedFiles
 	if spec.KeepMemory {
 		pause = engine.Pauses
@@ -35,6 +36,8 @@ func checkSpec(by engine.Report, spec lifecycle.Spec) error {
 		{len(spec.Layers) > 0 || spec.Files != "", engine.SavedFiles, "the files of the template or sandbox"},
 		{len(spec.Volumes) > 0, engine.Volumes, "volumeMounts"},
 		{spec.Headers, engine.HeaderRules, "network.rules"},
+		{len(spec.Mounts) > 0, engine.Mounts, "mounts"},
+		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},
 		{spec.AutoPause, pause, "autoPause"},
 	} {
 		if !one.wanted {

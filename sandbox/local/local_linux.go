@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
@@ -17,6 +18,17 @@ import (
 type linux struct{ *cloud.Cloud }
 
 func start(ctx context.Context, s settings) (service, error) {
+	var all []mounts.Mount
+	for _, m := range s.mounts {
+		all = append(all, mounts.Mount(m))
+	}
+	var allowed []mounts.Allowed
+	for _, dir := range s.allowed {
+		allowed = append(allowed, mounts.Allowed{Dir: dir})
+	}
+	for _, dir := range s.writable {
+		allowed = append(allowed, mounts.Allowed{Dir: dir, Writable: true})
+	}
 	c, err := cloud.Start(ctx, cloud.Options{
 		Address:      s.address,
 		Domain:       s.domain,
@@ -31,6 +43,8 @@ func start(ctx context.Context, s settings) (service, error) {
 		MaxSandboxes: s.maxSandboxes,
 		Limits:       s.limits,
 		VolumeSize:   s.volumeSize,
+		Mounts:       all,
+		AllowMounts:  allowed,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
 		ProxyNames:   s.proxyNames,
 		Images:       cloud.ImageSources{Mirrors: s.images.mirrors, Insecure: s.images.insecure, Dirs: s.images.dirs},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // Isolation is how strongly a sandbox is separated from the machine.
@@ -57,6 +58,9 @@ type settings struct {
 	key          api.Key
 	maxSandboxes int
 	volumeSize   int64
+	mounts       []sandbox.Mount
+	allowed      []string // directories that clients may ask for
+	writable     []string // and may have changed
 	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
@@ -136,6 +140,32 @@ func WithResources(r Resources) Option { return func(s *settings) { s.limits = e
 // that does not work. A volume keeps its size for ever. The default, 0, is no bound: what
 // is in volumes then fills the disk.
 func WithVolumeSize(bytes int64) Option { return func(s *settings) { s.volumeSize = bytes } }
+
+// WithMount shows a directory of this machine in every sandbox of the cloud, read-only
+// unless m.Writable; builds of templates do not see it. It is opened once, by [Start]:
+// later changes of its name do not matter. What belongs to its owner belongs to user
+// inside, and everything else to nobody. A writable one must not belong to root where
+// sandboxes have ids of their own. Sandboxes that cannot have it are refused: see
+// [Report].Promises. The option may be given several times.
+//
+// Code in a sandbox reads all that the owner could read there, and connects to sockets
+// that are there.
+func WithMount(m sandbox.Mount) Option {
+	return func(s *settings) { s.mounts = append(s.mounts, m) }
+}
+
+// WithAllowedMounts allows clients, with [sandbox.WithMount], to have these directories of
+// this machine and all below them shown in a sandbox, read-only. Links that lead out of
+// them are not followed. Without it the key of the cloud reaches none. The option may be
+// given several times.
+func WithAllowedMounts(dirs ...string) Option {
+	return func(s *settings) { s.allowed = append(s.allowed, dirs...) }
+}
+
+// WithWritableMounts is [WithAllowedMounts] for directories that sandboxes may change, too.
+func WithWritableMounts(dirs ...string) Option {
+	return func(s *settings) { s.writable = append(s.writable, dirs...) }
+}
 
 // WithoutPrivateNetworks denies private addresses, such as a company's package
 // mirror, to all sandboxes. By default those with internet reach them, unless

@@ -52,13 +52,17 @@ func TestPromises(t *testing.T) {
 		t.Run(engine.name, func(t *testing.T) {
 			t.Parallel()
 			state := filepath.Join(t.TempDir(), "state")
-			large := sandboxtest.New(t, append(engine.options, local.WithStateDir(state))...)
+			shown := filepath.Join(t.TempDir(), "shown")
+			if err := errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			large := sandboxtest.New(t, append(engine.options, local.WithStateDir(state), local.WithAllowedMounts(shown))...)
 			limits := local.Resources{Processes: 64, DiskBytes: 16 << 20, CPUs: 0.3}
 			report := large.Report()
 			if report.Promises[slices.IndexFunc(report.Promises, func(p local.Promise) bool { return p.Feature == "memory limit" })].Missing == "" {
 				limits.MemoryBytes = 256 << 20
 			}
-			w := &promised{large, sandboxtest.New(t, append(engine.options, local.WithResources(limits))...), state}
+			w := &promised{large, sandboxtest.New(t, append(engine.options, local.WithResources(limits))...), state, shown}
 			if len(report.Promises) != len(rows) {
 				t.Errorf("the README has %d features, and the report %d", len(rows), len(report.Promises))
 			}
@@ -102,13 +106,14 @@ type promised struct {
 	cloud *sandboxtest.Cloud
 	small *sandboxtest.Cloud // with small limits
 	state string
+	shown string // a directory that is allowed to be mounted
 }
 
 // errUntried means that what happens here shows nothing.
 var errUntried = errors.New("not tried")
 
 // refusedByName are the features that are asked for by a call; others are there or not.
-var refusedByName = []string{"pause with memory", "snapshots, forks and file pauses", "volumes", "header rules"}
+var refusedByName = []string{"pause with memory", "snapshots, forks and file pauses", "volumes", "header rules", "mounts of host directories"}
 
 func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 	switch has := p.Missing == ""; {
@@ -128,6 +133,7 @@ func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 		"shared layers":                    w.sharedLayers,
 		"volumes":                          w.volumes,
 		"header rules":                     w.headerRules,
+		"mounts of host directories":       w.mounts,
 	}[p.Feature]
 	if try == nil {
 		return
@@ -139,8 +145,10 @@ func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 	if happened != (p.Missing == "") || happened && err != nil {
 		t.Errorf("it happens: %v, error %v; the engine lacks it because of %q", happened, err, p.Missing)
 	}
-	if name := fmt.Sprintf("not supported by the %s engine: ", w.cloud.Report().Engine); !happened && slices.Contains(refusedByName, p.Feature) &&
-		(err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), p.Missing)) {
+	if happened || !slices.Contains(refusedByName, p.Feature) {
+		return
+	}
+	if name := fmt.Sprintf("not supported by the %s engine: ", w.cloud.Report().Engine); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), p.Missing) {
 		t.Errorf("it is refused with %v, want %q and %q", err, name, p.Missing)
 	}
 }
@@ -318,6 +326,15 @@ func (w *promised) headerRules(t *testing.T) (bool, error) {
 	}
 	defer sb.Close()
 	return output(t, sb, "user", `grep -c BEGIN /run/e2bctl/authority.pem`) == "1", nil
+}
+
+func (w *promised) mounts(t *testing.T) (bool, error) {
+	sb, err := sandbox.Create(t.Context(), append(w.cloud.Options(), sandbox.WithMount(sandbox.Mount{Dir: w.shown, Path: "/shown"}))...)
+	if err != nil {
+		return false, err
+	}
+	defer sb.Close()
+	return output(t, sb, "user", "cat /shown/file; touch /shown/new 2>/dev/null || echo ' refused'") == "of the host refused", nil
 }
 
 // missing returns why the engine lacks a feature; "" if it does not.

@@ -41,6 +41,7 @@ type createRequest struct {
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        []volumeMount      `json:"volumeMounts"`
+	Mounts              []hostMount        `json:"mounts"` // which the service does not know
 
 	egress *network.Rules // as validate parsed them
 }
@@ -80,7 +81,7 @@ func (s *Service) create(d dialect) handler {
 		request := lifecycle.Request{
 			Template: t, Lifetime: lifetime, Secure: q.Secure, Envs: envsOf(build, q.EnvVars), Metadata: q.Metadata,
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
-			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts,
+			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts, Mounts: hostMounts(q.Mounts),
 			Headers: q.Network != nil && len(q.Network.Rules) > 0,
 			MCP:     q.MCP != nil,
 		}
@@ -142,6 +143,9 @@ func (q *createRequest) validate() error {
 		return unsupported("iam")
 	}
 	if err := checkMounts(q.VolumeMounts); err != nil {
+		return err
+	}
+	if err := checkHostMounts(q.Mounts, q.VolumeMounts); err != nil {
 		return err
 	}
 	for name, value := range q.EnvVars {

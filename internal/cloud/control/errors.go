@@ -158,6 +158,9 @@ func failed(err error) *apiError {
 		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + bounded(err.Error())}
 	}
 	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
+		if e.Forbidden {
+			return &apiError{Code: http.StatusForbidden, Message: bounded(e.Reason)}
+		}
 		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
 	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {

@@ -138,19 +138,28 @@ func checkMounts(mounts []volumeMount) error {
 		return invalid("volumeMounts has %d volumes, and %d is the limit", len(mounts), maxVolumeMounts)
 	}
 	for i, m := range mounts {
-		switch {
-		case m.Name == "":
+		if m.Name == "" {
 			return invalid("volumeMounts has a volume without a name")
-		case !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || strings.ContainsRune(m.Path, 0) || len(m.Path) > 1024:
-			return invalid("volumeMounts has the path %q: it must be absolute, without . and .. and a / at the end", bounded(m.Path))
-		case m.Path == "/" || slices.ContainsFunc(notMounted, func(dir string) bool { return within(m.Path, dir) }):
-			return invalid("volumeMounts has the path %q, where no volume can be", bounded(m.Path))
+		}
+		if err := checkTarget("volumeMounts", m.Path); err != nil {
+			return err
 		}
 		for _, other := range mounts[:i] {
 			if within(m.Path, other.Path) || within(other.Path, m.Path) {
 				return invalid("volumeMounts has the paths %q and %q: they must be different, and none inside the other", bounded(other.Path), bounded(m.Path))
 			}
 		}
+	}
+	return nil
+}
+
+// checkTarget returns an error unless something can be mounted at a path of a sandbox.
+func checkTarget(field, target string) error {
+	switch {
+	case !path.IsAbs(target) || path.Clean(target) != target || strings.ContainsRune(target, 0) || len(target) > 1024:
+		return invalid("%s has the path %q: it must be absolute, without . and .. and a / at the end", field, bounded(target))
+	case target == "/" || slices.ContainsFunc(notMounted, func(dir string) bool { return within(target, dir) }):
+		return invalid("%s has the path %q, where nothing can be mounted", field, bounded(target))
 	}
 	return nil
 }

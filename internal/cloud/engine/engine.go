@@ -116,7 +116,8 @@ type SandboxOptions struct {
 	// error matches [ErrNoVolumes].
 	Volumes []Volume
 	// Mounts are directories of the host that the sandbox sees. [Sandbox].Save does not
-	// save what is in them.
+	// save what is in them. Where a sandbox cannot have them the error matches
+	// [ErrNoMounts].
 	Mounts []Mount
 }
 
@@ -128,11 +129,15 @@ type Image struct {
 	Reference, Digest string
 }
 
-// Mount is a directory of the host in a sandbox.
+// Mount is a directory of the host in a sandbox. What is in it belongs to the user of the
+// sandbox if it belongs to whom the directory belongs to, and else to nobody.
 type Mount struct {
 	Dir      string // of the host, absolute
 	Path     string // in the sandbox: absolute, and not the root
 	Writable bool
+	// File is the directory, which is shown also if Dir leads elsewhere by now, by an engine
+	// that can. nil: the one that Dir leads to. The caller closes it after NewSandbox.
+	File *os.File
 }
 
 // Volume is a directory of the host in a sandbox. Its files belong to the ids that

@@ -97,7 +97,10 @@ func (e *LaunchError) Unwrap() error { return e.Err }
 
 // RefusedError is returned by a launcher for a request that no sandbox can
 // satisfy. The client is shown Reason.
-type RefusedError struct{ Reason string }
+type RefusedError struct {
+	Reason    string
+	Forbidden bool // whoever started the cloud did not allow it
+}
 
 func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }
 
@@ -107,5 +110,5 @@ const MCPGateway = "mcp-gateway"
 
 // NoMCPGateway returns the error for a sandbox that is to have MCP servers, and cannot.
 func NoMCPGateway(why string) *RefusedError {
-	return &RefusedError{fmt.Sprintf("mcp: %s; it takes the program %[2]s, which this local cloud does not bring: build a template named %[2]s that has it", why, MCPGateway)}
+	return &RefusedError{Reason: fmt.Sprintf("mcp: %s; it takes the program %[2]s, which this local cloud does not bring: build a template named %[2]s that has it", why, MCPGateway)}
 }

@@ -183,7 +183,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 func (r *Registry) launch(ctx context.Context, rec *record) error {
 	spec, err := rec.spec(rec.base.Files)
 	if err != nil {
-		return &RefusedError{err.Error()}
+		return &RefusedError{Reason: err.Error()}
 	}
 	spec.MCP = rec.MCP // one that is resumed is as its programs left it
 	if err := r.enter(rec); err != nil {

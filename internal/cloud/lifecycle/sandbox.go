@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
@@ -42,6 +43,8 @@ type Request struct {
 	// its memory. AutoResume: requests resume it while its memory is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
+	// Mounts are directories of the host, as asked.
+	Mounts []mounts.Mount `json:",omitempty"`
 	// Headers: it can have rules for headers, which takes a certificate authority that it is
 	// started with.
 	Headers bool `json:",omitempty"`
@@ -132,6 +135,7 @@ type Spec struct {
 	Layers       []string          // directories of files that it shares, lowest first
 	Files        string            // directory of saved files that it begins with, above Layers; "": none
 	Volumes      []VolumeMount
+	Mounts       []mounts.Mount
 	Headers      bool // Egress may have headers, now or later
 	// AutoPause: it is to be paused later, with its memory if KeepMemory.
 	AutoPause, KeepMemory bool
@@ -194,7 +198,7 @@ func (rec *record) spec(files string) (Spec, error) {
 	}
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
-		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes,
+		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes, Mounts: sb.Mounts,
 		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory,
 	}
 	if sb.Network != nil {

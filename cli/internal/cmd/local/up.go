@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,6 +31,7 @@ type upOptions struct {
 	Resources  cmdutil.ResourceFlags
 	Images     imageFlags
 	VolumeSize cmdutil.Size
+	Mounts     allowedMounts
 }
 
 // flags returns the flags of limits as they are set, for another e2bctl.
@@ -37,6 +39,9 @@ func (o *upOptions) flags() []string {
 	flags := o.Resources.Arguments()
 	if o.VolumeSize > 0 {
 		flags = append(flags, "--volume-size", o.VolumeSize.String())
+	}
+	for _, m := range o.Mounts {
+		flags = append(flags, "--allow-mount", m.String())
 	}
 	return append(flags, o.Images.arguments()...)
 }
@@ -59,7 +64,9 @@ are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --engine says what runs its sandboxes unless their template does: room, the default,
 or docker. --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl
 doctor says whether this machine can enforce them. With --volume-size each new volume is a file
-system of that size, which takes root, loop devices and mkfs.ext4.
+system of that size, which takes root, loop devices and mkfs.ext4. Directories of this
+machine come into a sandbox only below one of --allow-mount, and only if the sandbox
+is created with them (e2bctl create --mount).
 
 Builds of templates fetch container images with the logins of your docker configuration.
 --registry-mirror maps the name of a registry to another address, so that a Dockerfile
@@ -99,6 +106,7 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
 	opts.Images.add(cmd)
+	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	return cmd
 }
@@ -125,7 +133,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, append(append(opts.Resources.Options(), opts.Images.options()...), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)))...)
 	if err != nil {
 		return localcloud.Conflict(err)

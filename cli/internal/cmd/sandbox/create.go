@@ -61,6 +61,7 @@ of the local cloud that this command starts; on a service the template decides.`
 	flags.VarP(&opts.Sandbox.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
 	flags.VarP(&opts.Sandbox.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	flags.Var(&opts.Sandbox.Volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
+	flags.Var(&opts.Sandbox.Mounts, "mount", "show a directory of this machine, which the local cloud must\nallow (local up --allow-mount), repeatable")
 	opts.Sandbox.addTimeoutFlags(cmd)
 	opts.Sandbox.Network.Add(cmd)
 	resources.Add(cmd)

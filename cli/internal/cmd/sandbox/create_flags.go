@@ -24,6 +24,7 @@ type createFlags struct {
 	AutoResume    bool
 
 	Volumes volumeMounts
+	Mounts  hostMounts
 }
 
 // volumeMounts is a flag value of the form NAME:PATH, repeatable.
@@ -90,6 +91,9 @@ func (c createFlags) options() []sandbox.Option {
 	}
 	if c.AutoResume {
 		options = append(options, sandbox.WithAutoResume())
+	}
+	for _, m := range c.Mounts {
+		options = append(options, sandbox.WithMount(m))
 	}
 	for _, v := range c.Volumes {
 		options = append(options, sandbox.WithVolume(v.Name, v.Path))

@@ -62,6 +62,9 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if len(o.Volumes) > 0 && r.level != engine.Full {
 		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
 	}
+	if len(o.Mounts) > 0 && r.level != engine.Full {
+		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoMounts, r.level)
+	}
 	if len(o.Authority) > 0 && r.level != engine.Full {
 		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoAuthority, r.level)
 	}
@@ -70,7 +73,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 			return nil, err
 		}
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Image: o.Image, Volumes: o.Volumes, Authority: o.Authority})
+	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Image: o.Image, Volumes: o.Volumes, Mounts: o.Mounts, Authority: o.Authority})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 		return nil, nil
 	}
 	replaced := o.Files != "" || len(o.Layers) > 0
-	if replaced && !r.ranged() || len(o.Volumes) > 0 && !replaced {
+	if replaced && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced {
 		return nil, nil
 	}
 	return r.takeWarm(ctx, limits)
@@ -406,6 +409,11 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 		return spec, mounts, err
 	}
 	mounts = append(mounts, more...)
+	shown, more, err := s.mountHost()
+	if err != nil {
+		return spec, mounts, err
+	}
+	spec.Volumes, mounts = append(spec.Volumes, shown...), append(mounts, more...)
 	if ranged && s.files == nil { // otherwise it has them already
 		devices, err := makeDevices()
 		if err != nil {

@@ -119,7 +119,8 @@ func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
 	if f := m.bySlot[slot]; f != nil {
 		return f, nil
 	}
-	f, err := newMapping(binary, spawn.IDBase+spawn.FirstID(slot)+protocol.UserID)
+	id := spawn.IDBase + spawn.FirstID(slot) + protocol.UserID
+	f, err := newMapping(binary, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -139,14 +140,13 @@ func (m *mappings) close() {
 	m.bySlot = nil
 }
 
-// newMapping makes a user namespace in which 0 is id. A namespace can only be made
+// newMapping makes a user namespace with these ids. A namespace can only be made
 // together with a process; that process is stopped by its tracer before its first
 // instruction, and killed.
-func newMapping(binary *os.File, id int) (_ *os.File, err error) {
+func newMapping(binary *os.File, users, groups []syscall.SysProcIDMap) (_ *os.File, err error) {
 	runtime.LockOSThread() // the tracer is a single thread
 	defer runtime.UnlockOSThread()
-	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL}
-	spawn.MapIDs(attr, false, 0, 0, id, id)
+	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL, UidMappings: users, GidMappings: groups}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err

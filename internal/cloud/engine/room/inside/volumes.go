@@ -26,16 +26,59 @@ func openVolumes(volumes []wire.Volume, mounts []*os.File) ([]*os.File, error) {
 			opened[i], mounts = mounts[0], mounts[1:]
 			continue
 		}
-		fd, err := unix.OpenTree(unix.AT_FDCWD, v.Dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
-		if err != nil {
-			return opened, fmt.Errorf("open the volume %s: %w", v.Dir, err)
+		var same *os.File
+		if v.Opened {
+			if len(mounts) == 0 {
+				return opened, fmt.Errorf("%w: the directory for %s is missing", wire.ErrProtocol, v.Path)
+			}
+			same, mounts = mounts[0], mounts[1:]
 		}
-		opened[i] = os.NewFile(uintptr(fd), v.Dir)
-		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: wire.VolumeAttributes}); err != nil {
-			return opened, fmt.Errorf("restrict the volume %s: %w", v.Dir, err)
+		var err error
+		if opened[i], err = openVolume(v, same); err != nil {
+			return opened, err
 		}
 	}
 	return opened, nil
+}
+
+// openVolume returns the mount of a volume, which must be the directory same unless that is
+// nil: that of another mount namespace cannot be cloned.
+func openVolume(v wire.Volume, same *os.File) (*os.File, error) {
+	if same != nil {
+		defer same.Close()
+	}
+	at, err := unix.Open(v.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory %s: %w", v.Dir, err)
+	}
+	defer wire.CloseFD(at)
+	if err := isSame(at, same); err != nil {
+		return nil, fmt.Errorf("open the directory %s: %w", v.Dir, err)
+	}
+	fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("clone the mount of %s: %w", v.Dir, err)
+	}
+	mount := os.NewFile(uintptr(fd), v.Dir)
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: v.Attributes()}); err != nil {
+		mount.Close()
+		return nil, fmt.Errorf("restrict the mount of %s: %w", v.Dir, err)
+	}
+	return mount, nil
+}
+
+func isSame(at int, as *os.File) error {
+	if as == nil {
+		return nil
+	}
+	var one, other unix.Stat_t
+	if err := errors.Join(unix.Fstat(at, &one), unix.Fstat(int(as.Fd()), &other)); err != nil {
+		return err
+	}
+	if one.Dev != other.Dev || one.Ino != other.Ino {
+		return errors.New("another directory took its place")
+	}
+	return nil
 }
 
 // mountVolumes attaches the volumes below root. What is there may be a sandbox's own

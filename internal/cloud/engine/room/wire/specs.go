@@ -83,6 +83,18 @@ type Volume struct {
 	// Dir is its path on the host; "": its mount was passed, after those of the layers.
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path"` // in the sandbox
+	// ReadOnly and Opened are of a directory that is no volume: nothing in it can be
+	// changed, and a descriptor of it was passed, which Dir has to lead to.
+	ReadOnly bool `json:"readOnly,omitempty"`
+	Opened   bool `json:"opened,omitempty"`
+}
+
+// Attributes returns those of its mount.
+func (v Volume) Attributes() uint64 {
+	if v.ReadOnly {
+		return VolumeAttributes | unix.MOUNT_ATTR_RDONLY
+	}
+	return VolumeAttributes
 }
 
 // Rlimit is a limit of every process: its number and its value.

@@ -1,0 +1,54 @@
+package local
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// allowedMounts is a flag value of the form DIR[:rw], repeatable.
+type allowedMounts []allowedMount
+
+type allowedMount struct {
+	dir      string // absolute: the process in the background has another current directory
+	writable bool
+}
+
+func (m allowedMount) String() string {
+	if m.writable {
+		return m.dir + ":rw"
+	}
+	return m.dir
+}
+
+func (*allowedMounts) Type() string { return "dir[:rw]" }
+
+func (m *allowedMounts) String() string { return "" }
+
+func (m *allowedMounts) Set(value string) error {
+	dir, writable := strings.CutSuffix(value, ":rw")
+	if dir == "" {
+		return errors.New("want a directory, such as ./data, and :rw behind it if sandboxes may change it")
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	*m = append(*m, allowedMount{dir, writable})
+	return nil
+}
+
+// options returns what starts a local cloud with them.
+func (m allowedMounts) options() []local.Option {
+	var all []local.Option
+	for _, one := range m {
+		allow := local.WithAllowedMounts
+		if one.writable {
+			allow = local.WithWritableMounts
+		}
+		all = append(all, allow(one.dir))
+	}
+	return all
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// ordinary is the host's id that owns what tests mount: that of this user, if it is not root.
+func ordinary() int {
+	if id := os.Geteuid(); id != 0 {
+		return id
+	}
+	return 12345
+}
+
+// newHostDir makes a directory with a file, which belong to an ordinary user.
+func newHostDir(t testing.TB, text string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "shown")
+	file := filepath.Join(dir, "file")
+	err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(file, []byte(text), 0o600))
+	if err == nil && os.Geteuid() == 0 {
+		err = errors.Join(os.Chown(dir, ordinary(), ordinary()), os.Chown(file, ordinary(), ordinary()))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// What the owner of a directory owns belongs to the user of each sandbox, which writes only
+// where it may, and nothing that it does there makes something of the host's root.
+func TestMounts(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	shown, own := newHostDir(t, "of the host"), newHostDir(t, "to be changed")
+	foreign := filepath.Join(shown, "foreign")
+	if err := os.WriteFile(foreign, []byte("secret"), 0o600); err != nil { // root's, if this is root
+		t.Fatal(err)
+	}
+	s := newSandbox(t, r, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: shown, Path: "/shown"}, {Dir: own, Path: "/home/user/own", Writable: true}}})
+	for _, user := range []string{"user", "root"} {
+		wantOutput(t, s, user, "cat /shown/file; echo x 2>/dev/null >/shown/new || echo refused; rm /shown/file 2>/dev/null || echo refused; touch /shown/file 2>/dev/null || echo refused",
+			"of the hostrefused\nrefused\nrefused")
+		wantOutput(t, s, user, "cd /home/user/own && echo "+user+" >made-by-"+user+" && cat made-by-"+user+" && echo changed >file && cat file", user+"\nchanged")
+	}
+	wantOutput(t, s, "user", "stat -c %u /shown /shown/file /home/user/own", strings.Join([]string{userOf(r), userOf(r), userOf(r)}, "\n"))
+	if r.ranged() {
+		wantOutput(t, s, "user", "stat -c %u /shown/foreign; cat /shown/foreign 2>/dev/null || echo refused", "65534\nrefused")
+		wantOutput(t, s, "root", "cat /shown/foreign 2>/dev/null || echo refused", "refused")
+	}
+	wantOutput(t, s, "root", "cp /usr/bin/id /home/user/own/setuid && chmod 4755 /home/user/own/setuid && grep -c ' /home/user/own .*nosuid,nodev' /proc/mounts; grep -c ' /shown [^ ]* ro,nosuid,nodev' /proc/mounts", "1\n1")
+	for _, try := range []string{
+		"mount -o remount,rw /shown", "mount -o remount,bind,rw /shown", "umount /shown", "mount --bind /shown /mnt", "mknod /home/user/own/null c 1 3",
+		"ln /shown/file /home/user/own/hard", "chown 0 /shown/file", "chmod 777 /shown",
+	} {
+		wantOutput(t, s, "root", "("+try+") >/dev/null 2>&1 || echo refused", "refused")
+	}
+	wantOutput(t, s, "root", "ls -d /shown/../.. && ls /home/user/own/..", "/shown/../..\nown")
+
+	entries, err := os.ReadDir(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		var stat unix.Stat_t
+		if err := unix.Lstat(filepath.Join(own, e.Name()), &stat); err != nil {
+			t.Fatal(err)
+		}
+		if stat.Uid == strangerID && stat.Gid == strangerID && r.ranged() {
+			continue // its root's
+		}
+		if want := uint32(ordinary()); stat.Uid != want || stat.Gid == 0 {
+			t.Errorf("%s belongs to %d:%d on the host, want %d or the stranger", e.Name(), stat.Uid, stat.Gid, want)
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(shown, "file")); string(text) != "of the host" {
+		t.Errorf("got %q and error %v, want that nothing has changed", text, err)
+	}
+}
+
+// A directory that was opened is shown wherever its name leads by the time of the start.
+func TestMountsAfterRename(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	for name, replace := range map[string]func(dir string) error{
+		"link":      func(dir string) error { return os.Symlink("/", dir) },
+		"directory": func(dir string) error { return os.Mkdir(dir, 0o777) },
+		"nothing":   func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := newHostDir(t, "the one that was meant")
+			opened, err := os.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer opened.Close()
+			if err := errors.Join(os.Rename(dir, dir+".moved"), replace(dir)); err != nil {
+				t.Fatal(err)
+			}
+			s := newSandbox(t, r, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: dir, Path: "/shown", File: opened}}})
+			wantOutput(t, s, "user", "cat /shown/file; ls /shown", "the one that was meantfile")
+		})
+	}
+	dir := newHostDir(t, "")
+	if err := errors.Join(os.Rename(dir, dir+".moved"), os.Symlink("/", dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "link", Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}}); err == nil {
+		t.Error("a link was followed that nothing was opened through")
+	}
+}
+
+// What is in a mount is not saved, and what a sandbox left at its path is not followed.
+func TestMountsSaved(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	mounts := []engine.Mount{{Dir: newHostDir(t, "secret-of-the-host"), Path: "/home/user/shown"}}
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "a", Mounts: mounts})
+	wantOutput(t, s, "user", "echo mine >/home/user/own", "")
+	saved := saveTo(t, s)
+	if text := string(readSavedFile(t, saved)); strings.Contains(text, "secret-of-the-host") || !strings.Contains(text, "mine") {
+		t.Error("what was saved has the file of the host, or does not have the sandbox's own")
+	}
+	again := newSandbox(t, r, engine.SandboxOptions{ID: "b", Files: saved, Mounts: mounts})
+	wantOutput(t, again, "user", "cat /home/user/own /home/user/shown/file", "mine\nsecret-of-the-host")
+	without := newSandbox(t, r, engine.SandboxOptions{ID: "c", Files: saved})
+	wantOutput(t, without, "root", "ls -A /home/user/shown && rmdir /home/user/shown && ln -s /etc /home/user/shown", "")
+	_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "d", Files: saveTo(t, without), Mounts: mounts})
+	if err == nil || !strings.Contains(err.Error(), "/home/user/shown is a link") {
+		t.Errorf("got error %v, want the link to be named", err)
+	}
+}
+
+func TestMountsRefused(t *testing.T) {
+	t.Parallel()
+	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
+		_, err := newRoomOn(t, level).NewSandbox(t.Context(), engine.SandboxOptions{ID: "a", Mounts: []engine.Mount{{Dir: t.TempDir(), Path: "/shown"}}})
+		if !errors.Is(err, engine.ErrNoMounts) {
+			t.Errorf("%s: got error %v, want %v", level, err, engine.ErrNoMounts)
+		}
+	}
+	full := newRoom(t)
+	file := filepath.Join(newHostDir(t, ""), "file")
+	for _, dir := range []string{file, filepath.Join(t.TempDir(), "gone")} {
+		if _, err := full.NewSandbox(t.Context(), engine.SandboxOptions{ID: "b", Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("got error %v, want one that names %s", err, dir)
+		}
+	}
+	if full.ranged() {
+		_, err := full.NewSandbox(t.Context(), engine.SandboxOptions{ID: "c", Mounts: []engine.Mount{{Dir: t.TempDir(), Path: "/shown", Writable: true}}})
+		if !errors.Is(err, engine.ErrNoMounts) || !strings.Contains(err.Error(), "belongs to root") {
+			t.Errorf("writable, of root: got error %v, want %v", err, engine.ErrNoMounts)
+		}
+	}
+}

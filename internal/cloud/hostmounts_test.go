@@ -1,0 +1,90 @@
+//go:build linux
+
+package cloud
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+)
+
+// Directories of the host come into a sandbox only where whoever started the cloud allowed
+// it, again when it is resumed.
+func TestHostMounts(t *testing.T) {
+	t.Parallel()
+	top, state := t.TempDir(), t.TempDir()
+	in, below, every := filepath.Join(top, "in"), filepath.Join(top, "in", "below"), filepath.Join(top, "every")
+	if err := errors.Join(os.MkdirAll(below, 0o755), os.Mkdir(every, 0o755), os.Symlink("/etc", filepath.Join(in, "out"))); err != nil {
+		t.Fatal(err)
+	}
+	allow := []mounts.Allowed{{Dir: in}}
+	e := newTwoEngines()
+	c := e.start(t, Options{State: state, AllowMounts: allow, Mounts: []mounts.Mount{{Dir: every, Path: "/every", Writable: true}}})
+	ask := func(template, dir, rest string) string {
+		return fmt.Sprintf(`{"templateID":%q,"autoPause":true,"mounts":[{"dir":%q,%s}]}`, template, dir, rest)
+	}
+	for _, tt := range []struct {
+		body   string
+		status int
+		want   string
+	}{
+		{ask("base", top, `"path":"/x"`), 403, top}, {ask("base", "/etc", `"path":"/x"`), 403, "/etc"}, {ask("base", in+"/out", `"path":"/x"`), 403, "/in/out"},
+		{ask("base", in+"/../every", `"path":"/x"`), 403, "clean absolute path"}, {ask("base", in, `"path":"/x","writable":true`), 403, "read-only"},
+		{ask("base", "in", `"path":"/x"`), 400, "must be absolute"}, {ask("base", in, `"path":"x"`), 400, "must be absolute"}, {ask("base", in, `"path":"/proc/x"`), 400, "nothing can be mounted"},
+		{ask("base-docker", below, `"path":"/x"`), 400, "not supported by the docker engine: mounts"},
+	} {
+		if status, text := do(t, c, "POST", "/v2/sandboxes", tt.body); status != tt.status || !strings.Contains(text, tt.want) {
+			t.Errorf("%s: got %d %s, want %d and %q", tt.body, status, text, tt.status, tt.want)
+		}
+	}
+	id := create(t, c, ask("base", below, `"path":"/x"`))
+	got := e.room.boxes[id].options.Mounts
+	if len(got) != 2 || got[0].Dir != below || got[0].Path != "/x" || got[0].Writable || got[1].Dir != every || got[1].Path != "/every" || !got[1].Writable {
+		t.Errorf("got %+v, want what was asked for and that of every sandbox", got)
+	}
+	if _, err := got[0].File.Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("got error %v, want the directory to be closed after the start", err)
+	}
+	create(t, c, ask("base-docker", in, `"path":"/x"`))
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	e = newTwoEngines()
+	c = e.start(t, Options{State: state})
+	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 403 || !strings.Contains(text, below) {
+		t.Errorf("resumed where nothing is allowed: got %d %s, want 403 and the name", status, text)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e = newTwoEngines()
+	e.room.lacks = engine.Everything()
+	c = e.start(t, Options{State: state, AllowMounts: allow})
+	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 201 || len(e.room.boxes[id].options.Mounts) != 1 {
+		t.Errorf("resumed: got %d %s, want the mount again", status, text)
+	}
+}
+
+func TestHostMountsOfAll(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	e.room.lacks = engine.Everything()
+	e.room.lacks.Lack("no ground", engine.Mounts)
+	c := e.start(t, Options{Mounts: []mounts.Mount{{Dir: t.TempDir(), Path: "/every"}}})
+	if status, text := do(t, c, "POST", "/v2/sandboxes", `{"templateID":"base"}`); status != 400 || !strings.Contains(text, "local.WithMount): no ground") {
+		t.Errorf("got %d %s, want 400 with the reason", status, text)
+	}
+	dir := t.TempDir()
+	for _, bad := range []mounts.Mount{{Dir: dir, Path: "x"}, {Dir: dir, Path: "/"}, {Dir: filepath.Join(dir, "gone"), Path: "/x"}} {
+		if _, err := start(t.Context(), Options{Dir: t.TempDir(), Mounts: []mounts.Mount{bad}}, map[engine.Name]opener{engine.Room: opens(e.room)}); err == nil || !strings.Contains(err.Error(), bad.Dir) {
+			t.Errorf("%+v: got error %v, want one that names it", bad, err)
+		}
+	}
+}

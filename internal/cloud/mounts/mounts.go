@@ -1,0 +1,185 @@
+// Package mounts decides which directories of the host sandboxes may see: those that whoever
+// started the cloud shows to all, and those that a client asks for below a directory that
+// was allowed. A client alone reaches none.
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// Mount is a directory of the host in a sandbox. The names of its fields are part of what is
+// stored of sandboxes.
+type Mount struct {
+	Dir      string // of the host, absolute
+	Path     string // in the sandbox
+	Writable bool   `json:",omitempty"`
+}
+
+// Allowed is a directory that clients may ask for, with all below it.
+type Allowed struct {
+	Dir      string
+	Writable bool // they may ask for it to be writable
+}
+
+// Options configure [Open].
+type Options struct {
+	All   []Mount // every sandbox has them
+	Allow []Allowed
+}
+
+// Set holds directories open, so that they stay the same whatever becomes of their names. It
+// is safe for concurrent use.
+type Set struct {
+	all     []engine.Mount
+	allowed []root
+}
+
+// Found is a directory that may be shown.
+type Found struct {
+	engine.Mount      // with an open file
+	Below        bool // it is below what was allowed: whoever can write there can put something else in its place
+}
+
+// root is an allowed directory by both of its names: as given, and without links.
+type root struct {
+	Allowed
+	real string
+	dir  *os.Root
+}
+
+// DeniedError means that a directory was asked for that was not allowed. Its text is for the
+// client.
+type DeniedError struct{ text string }
+
+func (e *DeniedError) Error() string { return e.text }
+
+func denyf(format string, args ...any) error { return &DeniedError{fmt.Sprintf(format, args...)} }
+
+// Open opens the directories.
+func Open(o Options) (_ *Set, err error) {
+	s := &Set{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	for _, m := range o.All {
+		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || m.Path == "/" {
+			return s, fmt.Errorf("mounts: %s cannot be shown at %q: it must be a clean absolute path other than /", m.Dir, m.Path)
+		}
+		r, err := openRoot(Allowed{m.Dir, m.Writable})
+		if err != nil {
+			return s, err
+		}
+		file, err := r.open(".")
+		if err = errors.Join(err, r.dir.Close()); err != nil {
+			return s, fmt.Errorf("mounts: %w", err)
+		}
+		s.all = append(s.all, engine.Mount{Dir: r.real, Path: m.Path, Writable: m.Writable, File: file})
+	}
+	for _, a := range o.Allow {
+		r, err := openRoot(a)
+		if err != nil {
+			return s, err
+		}
+		s.allowed = append(s.allowed, r)
+	}
+	return s, nil
+}
+
+func openRoot(a Allowed) (root, error) {
+	r := root{Allowed: a}
+	var err error
+	if r.Dir, err = filepath.Abs(a.Dir); err == nil {
+		if r.real, err = filepath.EvalSymlinks(r.Dir); err == nil {
+			r.dir, err = os.OpenRoot(r.real)
+		}
+	}
+	if err != nil {
+		return root{}, fmt.Errorf("mounts: %w", err)
+	}
+	return r, nil
+}
+
+// open opens a directory below, or the root itself. No link that leads out is followed.
+func (r *root) open(name string) (*os.File, error) {
+	f, err := r.dir.OpenFile(name, os.O_RDONLY|directory, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a directory")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// All returns those that every sandbox has. Their files stay the set's.
+func (s *Set) All() []engine.Mount { return s.all }
+
+// Find opens a directory that a client asked for. The caller closes its file. What is not
+// allowed is a [*DeniedError].
+func (s *Set) Find(m Mount) (Found, error) {
+	name := clip.Text(m.Dir, maxMessage)
+	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
+		return Found{}, denyf("the directory %q is not a clean absolute path", name)
+	}
+	denied := denyf("the directory %q is in none that is allowed: the local cloud has to be started with --allow-mount DIR (local.WithAllowedMounts)", name)
+	for _, r := range s.allowed {
+		below, ok := r.below(m.Dir)
+		if !ok {
+			continue
+		}
+		if m.Writable && !r.Writable {
+			denied = denyf("the directory %q may be shown read-only: the local cloud was started without --allow-mount %s:rw (local.WithWritableMounts)", name, r.Dir)
+			continue
+		}
+		f, err := r.open(below)
+		if err != nil {
+			return Found{}, denyf("the directory %q cannot be opened below %s, which is allowed: %v", name, r.Dir, err)
+		}
+		return Found{engine.Mount{Dir: filepath.Join(r.real, below), Path: m.Path, Writable: m.Writable, File: f}, below != "."}, nil
+	}
+	return Found{}, denied
+}
+
+// maxMessage bounds what a message repeats of what was asked for.
+const maxMessage = 120
+
+// below returns the path of a directory from the root on.
+func (r *root) below(dir string) (string, bool) {
+	for _, top := range []string{r.Dir, r.real} {
+		if dir == top {
+			return ".", true
+		}
+		if rest, ok := strings.CutPrefix(dir, strings.TrimSuffix(top, "/")+"/"); ok {
+			return rest, true
+		}
+	}
+	return "", false
+}
+
+// Close closes all directories.
+func (s *Set) Close() error {
+	var err error
+	for _, m := range s.all {
+		err = errors.Join(err, m.File.Close())
+	}
+	for _, r := range s.allowed {
+		err = errors.Join(err, r.dir.Close())
+	}
+	return err
+}

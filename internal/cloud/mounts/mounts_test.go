@@ -1,0 +1,132 @@
+//go:build unix
+
+package mounts
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// tree makes a directory with what is inside and outside of what is allowed.
+func tree(t *testing.T) string {
+	t.Helper()
+	top := t.TempDir()
+	in := filepath.Join(top, "in")
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(in, "a", "b"), 0o755), os.Mkdir(filepath.Join(top, "inside-not"), 0o755), os.Mkdir(filepath.Join(top, "out"), 0o755),
+		os.WriteFile(filepath.Join(in, "a", "name"), []byte("a"), 0o600), os.WriteFile(filepath.Join(top, "out", "name"), []byte("out"), 0o600),
+		os.Symlink(in, filepath.Join(top, "link")), os.Symlink("../out", filepath.Join(in, "climbs")), os.Symlink("/", filepath.Join(in, "root")),
+		os.Symlink("a", filepath.Join(in, "stays")), os.Symlink("../../out", filepath.Join(in, "a", "deep")), syscall.Mkfifo(filepath.Join(in, "pipe"), 0o600),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+func open(t *testing.T, o Options) *Set {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// nameIn returns what the file "name" in an open directory says.
+func nameIn(t *testing.T, dir *os.File) string {
+	t.Helper()
+	fd, err := syscall.Openat(int(dir.Fd()), "name", syscall.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "name")
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestFind(t *testing.T) {
+	t.Parallel()
+	top := tree(t)
+	s := open(t, Options{Allow: []Allowed{{Dir: filepath.Join(top, "link")}, {Dir: filepath.Join(top, "inside-not"), Writable: true}, {Dir: filepath.Join(top, "in", "a"), Writable: true}}})
+	for _, tt := range []struct {
+		dir      string
+		writable bool
+		below    bool
+		denied   string // "": it is not
+	}{
+		{dir: "in"}, {dir: "link"}, {dir: "in/a", below: true}, {dir: "link/a/b", below: true}, {dir: "in/stays", below: true}, {dir: "inside-not", writable: true},
+		{dir: "in/a", writable: true}, {dir: "in/a/b", writable: true, below: true},
+		{dir: "in", writable: true, denied: "read-only"},
+		{dir: "out", denied: "none that is allowed"}, {dir: "", denied: "none that is allowed"}, {dir: "inside", denied: "none that is allowed"},
+		{dir: "in/climbs", denied: "cannot be opened"}, {dir: "in/root/etc", denied: "cannot be opened"}, {dir: "in/a/deep", denied: "cannot be opened"},
+		{dir: "in/a/name", denied: "cannot be opened"}, {dir: "in/pipe", denied: "cannot be opened"}, {dir: "in/gone", denied: "cannot be opened"},
+	} {
+		got, err := s.Find(Mount{Dir: filepath.Join(top, tt.dir), Path: "/x", Writable: tt.writable})
+		denied, is := errors.AsType[*DeniedError](err)
+		switch {
+		case tt.denied == "" && err != nil:
+			t.Errorf("%s: got error %v", tt.dir, err)
+		case tt.denied == "":
+			if got.Below != tt.below || got.Writable != tt.writable || got.Path != "/x" {
+				t.Errorf("%s: got %+v, want below %v", tt.dir, got, tt.below)
+			}
+			got.File.Close()
+		case !is || !strings.Contains(denied.Error(), tt.denied) || !strings.Contains(denied.Error(), tt.dir):
+			t.Errorf("%s: got error %v, want a *DeniedError with %q", tt.dir, err, tt.denied)
+		}
+	}
+	for _, dir := range []string{"relative", filepath.Join(top, "in") + "/../out", filepath.Join(top, "in") + "/", "", "/../" + top} {
+		if _, err := s.Find(Mount{Dir: dir, Path: "/x"}); err == nil || !strings.Contains(err.Error(), "clean absolute path") {
+			t.Errorf("%q: got error %v, want it denied", dir, err)
+		}
+	}
+}
+
+// What was opened stays the same, whatever takes its name.
+func TestRenamed(t *testing.T) {
+	t.Parallel()
+	top := tree(t)
+	in := filepath.Join(top, "in")
+	s := open(t, Options{All: []Mount{{Dir: filepath.Join(in, "a"), Path: "/a"}}, Allow: []Allowed{{Dir: in}}})
+	if err := errors.Join(os.Rename(in, in+".moved"), os.Symlink("out", in)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Find(Mount{Dir: filepath.Join(in, "a"), Path: "/x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer got.File.Close()
+	for _, f := range []*os.File{got.File, s.All()[0].File} {
+		if text := nameIn(t, f); text != "a" {
+			t.Errorf("got %q, want the directory that was there at the start", text)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	top := tree(t)
+	for _, dir := range []string{filepath.Join(top, "gone"), filepath.Join(top, "in", "a", "name")} {
+		if _, err := Open(Options{Allow: []Allowed{{Dir: dir}}}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("got error %v, want one that names %s", err, dir)
+		}
+		if _, err := Open(Options{All: []Mount{{Dir: top, Path: "/x"}, {Dir: dir, Path: "/y"}}}); err == nil || !strings.Contains(err.Error(), dir) {
+			t.Errorf("got error %v, want one that names %s", err, dir)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !unix
+
+package mounts
+
+const directory = 0

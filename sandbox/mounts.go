@@ -1,0 +1,29 @@
+package sandbox
+
+import (
+	"errors"
+	"path"
+	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// Mount is a directory of the machine of a local cloud in a sandbox.
+type Mount = api.Mount
+
+// WithMount shows a directory of the machine of a local cloud in the sandbox, read-only
+// unless m.Writable. Whoever started the cloud must have allowed it
+// (local.WithAllowedMounts, e2bctl local up --allow-mount): the error is
+// [api.ErrForbidden] for others, and [errors.ErrUnsupported] on every other service. What
+// is in it is part of no pause and no snapshot. The option may be given several times.
+func WithMount(m Mount) Option {
+	return func(c *config) error {
+		if !filepath.IsAbs(m.Dir) || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || m.Path == "/" {
+			return errors.New("sandbox: WithMount(" + clip.Line(m.Dir, maxVolumeName) + ", " + clip.Line(m.Path, maxVolumeName) + "): want an absolute directory of the machine, and one of the sandbox other than /")
+		}
+		mounts := make([]Mount, 0, len(c.mounts)+1)
+		c.mounts = append(append(mounts, c.mounts...), m)
+		return nil
+	}
+}
