@@ -24,6 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
@@ -70,6 +71,7 @@ type Options struct {
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
 	ProxyNames   bool              // see network.Dialer
+	Images       ImageSources      // where container images come from
 	Roots        *x509.CertPool    // that hosts with header rules are verified with; nil: those of the machine
 	Logger       *slog.Logger      // nil: no log
 }
@@ -88,6 +90,7 @@ type Cloud struct {
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
+	images    *image.Puller
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -171,9 +174,12 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	if err := c.volumes.CheckSize(ctx); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	undo = nil
 	c.address = listener.Addr()
 	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
+	if c.images, err = c.openImages(kept); err != nil {
+		return nil, err
+	}
+	undo = nil
 	cache := builds.OpenCache(c.store, kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
@@ -181,7 +187,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	})
 	kept.Sweep()
 	c.builds = builds.New(builds.Options{
-		Store: c.store, Templates: all, Layers: kept, Cache: cache, Cap: o.Space, Logger: o.Logger,
+		Store: c.store, Templates: all, Layers: kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, Logger: o.Logger,
 		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec, nil) },
 		Engine: o.Engine, Target: c.buildTarget,
 		Limits: describe(o.Limits), Path: searchPath(c.python),
@@ -224,6 +230,7 @@ func (c *Cloud) shutDown(dir string) error {
 	err := c.server.Close()
 	c.serving.Wait()
 	c.builds.Close()
+	c.images.Close()
 	err = errors.Join(err, c.sandboxes.Close())
 	c.handlers.wait()
 	c.telemetry.Close()

@@ -157,8 +157,11 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	switch {
 	case report.Engine != engine.Room:
 		t.Machine = string(report.Engine)
+		t.Fetches = report.Promises[engine.Images] == ""
 	case report.Isolation != engine.Full:
 		t.Refusal = "its sandboxes have no root directory of their own, which isolation full gives them"
+	default:
+		t.Images, t.Unpack = c.images, e.UnpackTar
 	}
 	return t, nil
 }

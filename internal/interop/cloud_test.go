@@ -18,7 +18,7 @@ import (
 // that it prints.
 func localUp(t *testing.T) []string {
 	t.Helper()
-	server := up(t, e2bctl(t), t.TempDir())
+	server := up(t, e2bctl(t), t.TempDir(), "--registry-mirror", "docker.io="+mirror(t))
 	t.Cleanup(func() { server.down(t) })
 	return server.env
 }
@@ -45,12 +45,12 @@ type server struct {
 	stderr  *strings.Builder
 }
 
-// up starts "e2bctl local up", as a user does, with what it keeps in a directory. The
+// up starts "e2bctl local up", as a user does, with what it keeps in a directory, and flags. The
 // record of the cloud is in a directory of its own, so it does not interfere with a
 // cloud that this user runs.
-func up(t *testing.T, program, state string) *server {
+func up(t *testing.T, program, state string, flags ...string) *server {
 	t.Helper()
-	s := &server{command: exec.Command(program, "local", "up", "-o", "json", "--port", "0"), stderr: &strings.Builder{}}
+	s := &server{command: exec.Command(program, append([]string{"local", "up", "-o", "json", "--port", "0"}, flags...)...), stderr: &strings.Builder{}}
 	s.command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir(), "XDG_STATE_HOME="+state)
 	s.command.Stderr = s.stderr
 	stdout, err := s.command.StdoutPipe()

@@ -64,6 +64,7 @@ type settings struct {
 	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
+	images       images
 	logger       *slog.Logger
 }
 

@@ -21,5 +21,11 @@
 // the SDKs asked for it. What is copied is uploaded once, too.
 //
 // On a local cloud the images e2bdev/base and e2bdev/code-interpreter are what its
-// sandboxes are by default, whatever their tag; other images are refused.
+// sandboxes are by default, whatever their tag; other images come from their registries.
+//
+// [FromDockerfile] also takes several stages, with COPY --from of a stage or of an image. E2B's
+// services know no stages. A stage that begins with another one is sent as the steps of
+// both, which any service can do. What COPY --from needs is sent beside the steps as stages
+// of their own, to a local cloud only: others are asked for nothing, and the error is
+// [errors.ErrUnsupported].
 package template

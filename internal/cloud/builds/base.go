@@ -1,40 +1,24 @@
 package builds
 
 import (
+	"archive/tar"
+	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Images fetches container images.
+// Images fetches container images, as [image.Puller] does.
 type Images interface {
-	// Pull returns an image, whose layers the caller holds. progress is told what is going
-	// on, in lines.
-	Pull(ctx context.Context, reference string, login *Login, progress func(line string)) (Image, error)
-}
-
-// Login is how to log in where an image is; nil: as this machine's user does.
-type Login struct{ Username, Password string }
-
-// Image is a container image that was fetched.
-type Image struct {
-	Digest string   // of its manifest
-	Layers []string // ids, lowest first
-	Config ImageConfig
-}
-
-// ImageConfig is what an image says about the processes in it.
-type ImageConfig struct {
-	Env             []string // NAME=value
-	User, Workdir   string
-	Entrypoint, Cmd []string
+	Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error)
 }
 
 // base begins with what the build is from.
@@ -94,18 +78,65 @@ func (r *run) image(ctx context.Context, from Spec) error {
 	if r.target, err = r.Builder.target(ctx, name); err != nil {
 		return err
 	}
-	var image Image
-	if reference != scratch {
-		if err := r.CheckImage(reference); err != nil {
+	pulled, err := r.pull(ctx, reference, from.Auth)
+	if err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	r.state = templates.Content{
+		Layers: pulled.Layers, Engine: name, Image: &engine.Image{Reference: reference, Digest: pulled.Digest},
+		Envs: r.envsOf(pulled.Config), User: pulled.Config.User, Workdir: pulled.Config.Workdir,
+	}
+	if r.state.User != "" && r.state.Workdir == "" {
+		r.state.Workdir = "/"
+	}
+	r.key = key("base", "image", cmp.Or(pulled.Digest, reference), r.target.Machine)
+	if err := checkSize(r.state.Envs); err != nil {
+		return fmt.Errorf("the image '%s': %w", clip.Text(reference, maxRepeated), err)
+	}
+	r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("[base] FROM %s %s [%s]", clip.Text(reference, maxRepeated), pulled.Digest, r.key))
+	if words := slices.Concat(pulled.Config.Entrypoint, pulled.Config.Cmd); len(words) > 0 && r.step == stepBase && r.spec.Start == "" {
+		r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("the image's own command is run in no sandbox unless it is the start command: %s", clip.Text(strings.Join(words, " "), maxRepeated)))
+	}
+	return nil
+}
+
+// pull fetches an image, unless the engine does that.
+func (r *run) pull(ctx context.Context, reference string, auth *image.Auth) (image.Image, error) {
+	switch {
+	case r.target.Fetches:
+		if auth != nil {
+			return image.Image{}, fmt.Errorf("not supported by the engine: fromImageRegistry: it fetches the image '%s' as its own user does", clip.Text(reference, maxRepeated))
+		}
+		return image.Image{}, nil
+	case r.target.Images == nil:
+		return image.Image{}, &ImageError{reference}
+	case reference == scratch:
+		return r.empty(ctx)
+	}
+	say := func(line string) { r.job.log.output(slog.LevelInfo, r.step, line) }
+	pulled, err := r.target.Images.Pull(ctx, reference, auth, say)
+	if err != nil {
+		err = fmt.Errorf("pulling the image '%s': %w", clip.Text(reference, maxRepeated), err)
+	}
+	return pulled, err
+}
+
+// empty returns an image of one layer with nothing in it.
+func (r *run) empty(ctx context.Context) (image.Image, error) {
+	id, err := r.options.Layers.Make(func(dir string) error {
+		var nothing bytes.Buffer
+		if err := tar.NewWriter(&nothing).Close(); err != nil {
 			return err
 		}
-		say := func(line string) { r.job.log.output(slog.LevelInfo, r.step, line) }
-		if image, err = r.options.Images.Pull(ctx, reference, from.Login, say); err != nil {
-			return cmp.Or(context.Cause(ctx), fmt.Errorf("pulling the image '%s': %w", clip.Text(reference, maxRepeated), err))
-		}
-	}
+		return r.target.Unpack(ctx, nil, &nothing, dir)
+	})
+	return image.Image{Layers: []string{id}}, err
+}
+
+// envsOf returns the variables of an image that processes can have.
+func (r *run) envsOf(config image.Config) map[string]string {
 	envs := map[string]string{}
-	for _, line := range image.Config.Env {
+	for _, line := range config.Env {
 		name, value, _ := strings.Cut(line, "=")
 		if !variableName().MatchString(name) || strings.Contains(value, "\x00") {
 			r.job.log.add(slog.LevelWarn, r.step, fmt.Sprintf("the image's variable %q is left out: no process can have it", clip.Text(name, maxRepeated)))
@@ -113,29 +144,18 @@ func (r *run) image(ctx context.Context, from Spec) error {
 		}
 		envs[name] = value
 	}
-	r.state = templates.Content{
-		Layers: image.Layers, Engine: name, Image: &engine.Image{Reference: reference, Digest: image.Digest},
-		Envs: envs, User: image.Config.User, Workdir: image.Config.Workdir,
-	}
-	if r.state.User != "" && r.state.Workdir == "" {
-		r.state.Workdir = "/"
-	}
-	r.key = key("base", "image", image.Digest, r.target.Machine)
-	if err := checkSize(envs); err != nil {
-		return fmt.Errorf("the image '%s': %w", clip.Text(reference, maxRepeated), err)
-	}
-	r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("[base] FROM %s %s [%s]", clip.Text(reference, maxRepeated), image.Digest, r.key))
-	if words := append(image.Config.Entrypoint, image.Config.Cmd...); len(words) > 0 && r.step == stepBase && r.spec.Start == "" {
-		r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("the image's own command is run in no sandbox unless it is the start command: %s", clip.Text(strings.Join(words, " "), maxRepeated)))
-	}
-	return nil
+	return envs
 }
 
-// CheckImage returns an [*ImageError] if an image is no built-in template, and there are no
-// others.
-func (b *Builder) CheckImage(image string) error {
-	if _, ok := builtIn(image); ok || b.options.Images != nil {
+// CheckImage returns an [*ImageError] if a build that was requested cannot begin with an
+// image.
+func (b *Builder) CheckImage(ctx context.Context, build templates.Build, reference string) error {
+	if _, ok := builtIn(reference); ok {
 		return nil
 	}
-	return &ImageError{image, cmp.Or(b.options.NoImages, errors.New("it has no images"))}
+	t, err := b.target(ctx, cmp.Or(build.Engine, b.options.Engine))
+	if err == nil && t.Images == nil && !t.Fetches {
+		err = &ImageError{reference}
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
@@ -79,10 +80,6 @@ type Options struct {
 	// Launch starts a sandbox that is the builder's alone. Its template's commands are not
 	// run.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
-	// Images fetches images. If it is nil builds begin with built-in templates only, for
-	// the reason NoImages.
-	Images   Images
-	NoImages error
 	// Engine runs builds that neither ask for an engine nor are from a template of one.
 	Engine engine.Name
 	// Target returns what builds with an engine depend on; nil: on nothing. An error says
@@ -101,6 +98,11 @@ type Target struct {
 	Machine string
 	OneID   bool   // sandboxes have only one user id
 	Refusal string // why nothing can be built; "": it can
+	// Images fetches images, and Unpack makes a layer of a tar above others, as that of
+	// [engine.Engine] does. nil: builds begin with built-in templates only.
+	Images  Images
+	Unpack  func(ctx context.Context, below []string, tar io.Reader, dir string) error
+	Fetches bool // the engine fetches images itself
 }
 
 // Builder builds templates. It is safe for concurrent use. Close it before what it uses.

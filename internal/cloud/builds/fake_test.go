@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -284,19 +285,19 @@ func (s *server) kept(t *testing.T) int {
 
 // fakeImages are images by their references.
 type fakeImages struct {
-	all    map[string]Image
+	all    map[string]image.Image
 	layers *layers.Set
-	logins []*Login
+	logins []*image.Auth
 }
 
-func (f *fakeImages) Pull(ctx context.Context, reference string, login *Login, progress func(string)) (Image, error) {
-	f.logins = append(f.logins, login)
-	image, ok := f.all[reference]
+func (f *fakeImages) Pull(ctx context.Context, reference string, auth *image.Auth, progress func(string)) (image.Image, error) {
+	f.logins = append(f.logins, auth)
+	found, ok := f.all[reference]
 	if !ok {
-		return Image{}, errors.New("there is no such image")
+		return image.Image{}, errors.New("there is no such image")
 	}
 	progress("pulling " + reference)
 	id, err := f.layers.Add(ctx, func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), nil, 0o600) })
-	image.Layers = []string{id}
-	return image, err
+	found.Layers = []string{id}
+	return found, err
 }

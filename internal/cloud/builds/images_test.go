@@ -1,22 +1,24 @@
 package builds
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // withImages serves a builder that has these images.
-func (w *world) withImages(t *testing.T, all map[string]Image) (*server, *fakeImages) {
+func (w *world) withImages(t *testing.T, all map[string]image.Image) (*server, *fakeImages) {
 	t.Helper()
 	images := &fakeImages{all: all}
 	s := w.serve(t, t.TempDir(), func(o *Options) {
 		images.layers = o.Layers
-		o.Images = images
+		o.Target = func(context.Context, engine.Name) (Target, error) { return Target{Images: images}, nil }
 	})
 	return s, images
 }
@@ -44,9 +46,9 @@ func (s *server) built(t *testing.T, name string, spec Spec) (templates.Build, s
 func TestFromImage(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	python := Image{Digest: "sha256:1", Config: ImageConfig{Env: []string{"PATH=/opt/bin:/bin", "A=1=2", "bad name=x"}, User: "app", Workdir: "/srv", Entrypoint: []string{"python3"}}}
-	s, images := w.withImages(t, map[string]Image{"python:3": python, "plain": {Digest: "sha256:2"}})
-	spec := Spec{FromImage: "python:3", Login: &Login{"me", "word"}, Steps: []Step{{Type: "RUN", Args: []string{"print one"}}, {Type: "ENV", Args: []string{"P", "$PATH:/x"}}}}
+	python := image.Image{Digest: "sha256:1", Config: image.Config{Env: []string{"PATH=/opt/bin:/bin", "A=1=2", "bad name=x"}, User: "app", Workdir: "/srv", Entrypoint: []string{"python3"}}}
+	s, images := w.withImages(t, map[string]image.Image{"python:3": python, "plain": {Digest: "sha256:2"}})
+	spec := Spec{FromImage: "python:3", Auth: &image.Auth{Username: "me", Password: "word"}, Steps: []Step{{Type: "RUN", Args: []string{"print one"}}, {Type: "ENV", Args: []string{"P", "$PATH:/x"}}}}
 	build, log := s.built(t, "job", spec)
 	want := templates.Content{
 		Layers: build.Layers, Image: &engine.Image{Reference: "python:3", Digest: "sha256:1"},
@@ -60,7 +62,7 @@ func TestFromImage(t *testing.T) {
 			t.Errorf("the log has no %q:\n%s", want, log)
 		}
 	}
-	if strings.Contains(log, "word") || *images.logins[0] != (Login{"me", "word"}) {
+	if strings.Contains(log, "word") || *images.logins[0] != (image.Auth{Username: "me", Password: "word"}) {
 		t.Errorf("got the login %+v, want it in the call and not in the log:\n%s", images.logins[0], log)
 	}
 	if _, again := s.built(t, "job", spec); strings.Count(again, "CACHED [builder") != 2 {
@@ -78,9 +80,6 @@ func TestFromImage(t *testing.T) {
 	if plain, _ := s.built(t, "plain", Spec{FromImage: "plain"}); plain.User != "" || plain.Workdir != "" {
 		t.Errorf("got %+v, want the defaults of E2B", plain.Content)
 	}
-	if empty, _ := s.built(t, "empty", Spec{FromImage: "scratch"}); len(empty.Layers) != 0 || empty.Image == nil {
-		t.Errorf("got %+v, want an image without layers", empty.Content)
-	}
 	id := s.request(t, "missing")
 	if err := s.Start(id.template, id.build, Spec{FromImage: "gone"}); err != nil {
 		t.Fatal(err)
@@ -89,7 +88,7 @@ func TestFromImage(t *testing.T) {
 	if status.Failure == nil || status.Failure.Step != "base" || status.Failure.Message != "pulling the image 'gone': there is no such image" {
 		t.Errorf("got %+v, want that it is not there", status.Failure)
 	}
-	for _, name := range []string{"job", "child", "plain", "empty"} {
+	for _, name := range []string{"job", "child", "plain"} {
 		if err := s.all.Delete(templates.ParseReference(name), func(string) bool { return false }); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +105,7 @@ func TestFromImage(t *testing.T) {
 func TestStages(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	s, images := w.withImages(t, map[string]Image{"go": {Digest: "sha256:1"}, "small": {Digest: "sha256:2"}})
+	s, images := w.withImages(t, map[string]image.Image{"go": {Digest: "sha256:1"}, "small": {Digest: "sha256:2"}})
 	copied := Step{Type: "COPY", Args: []string{"$A/app", "/bin/", "", "0755"}, FromStage: "build"}
 	spec := Spec{
 		FromImage: "small", Ready: "print ready",
@@ -134,7 +133,7 @@ func TestStages(t *testing.T) {
 		t.Errorf("got %q, want what two stages begin with once", w.ran)
 	}
 	w.ran, spec.Force = nil, false
-	images.all["go"] = Image{Digest: "sha256:9"}
+	images.all["go"] = image.Image{Digest: "sha256:9"}
 	if _, log := s.built(t, "job", spec); strings.Count(log, "CACHED") != 2 || len(w.ran) != 4 {
 		t.Errorf("got %q, want everything that depends on the changed image:\n%s", w.ran, log)
 	}

@@ -2,6 +2,7 @@ package builds
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
@@ -33,21 +35,25 @@ func TestExpand(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	t.Parallel()
-	without := New(Options{NoImages: errors.New("it is small"), Store: newWorld().serve(t, t.TempDir()).store})
-	with := New(Options{Images: &fakeImages{}, Store: without.options.Store})
-	for image, want := range map[string]bool{
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		o.Engine = engine.Room
+		o.Target = func(_ context.Context, name engine.Name) (Target, error) {
+			return Target{Fetches: name == engine.Docker}, nil
+		}
+	})
+	for reference, want := range map[string]bool{
 		"e2bdev/base": true, "e2bdev/base:latest": true, "e2bdev/code-interpreter:v1": true, "docker.io/e2bdev/base": true, "e2bdev/base@sha256:00": true,
 		"": false, "base": false, "python:3": false, "e2bdev/basement": false, "localhost:5000/e2bdev/base": false, "e2bdev/base/x": false,
 	} {
-		err := without.CheckImage(image)
+		err := s.CheckImage(t.Context(), templates.Build{}, reference)
 		if (err == nil) != want {
-			t.Errorf("%q: got %v, want %v", image, err, want)
+			t.Errorf("%q: got %v, want %v", reference, err, want)
 		}
-		if err != nil && !strings.Contains(err.Error(), "the image '"+image+"': it is small") {
-			t.Errorf("got %q, want the image and the reason in it", err)
+		if err != nil && !strings.Contains(err.Error(), "the image '"+reference+"'") {
+			t.Errorf("got %q, want the image in it", err)
 		}
-		if err := with.CheckImage(image); err != nil {
-			t.Errorf("%q where there are images: got %v", image, err)
+		if err := s.CheckImage(t.Context(), templates.Build{Content: templates.Content{Engine: engine.Docker}}, reference); err != nil {
+			t.Errorf("%q of an engine that fetches images: got %v", reference, err)
 		}
 	}
 }

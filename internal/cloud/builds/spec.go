@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 )
 
 // Spec says what to build.
 type Spec struct {
-	FromImage, FromTemplate string // exactly one
-	Login                   *Login // for FromImage; nil: as this machine's user does
-	Force                   bool   // run every step
+	FromImage, FromTemplate string      // exactly one
+	Auth                    *image.Auth // for FromImage; nil: as this machine's user does
+	Force                   bool        // run every step
 	Stages                  []Stage
 	Steps                   []Step
 	Start, Ready            string // "": as the template it is from
@@ -83,18 +84,12 @@ func (s *Spec) All() []Step {
 // images are the images that are built-in templates, whatever their tag is.
 var images = map[string]string{"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 
-// ImageError means that an image cannot be built from.
-type ImageError struct {
-	Image  string
-	Reason error
-}
+// ImageError means that a build cannot begin with images.
+type ImageError struct{ Image string }
 
 func (e *ImageError) Error() string {
-	return fmt.Sprintf("not supported by this local cloud: the image '%s': %v; e2bdev/base and e2bdev/code-interpreter are its built-in templates", clip.Text(e.Image, maxRepeated), e.Reason)
+	return fmt.Sprintf("not supported by this local cloud: the image '%s': its engine has none, only e2bdev/base and e2bdev/code-interpreter are, which are its built-in templates", clip.Text(e.Image, maxRepeated))
 }
-
-// Unwrap returns the reason.
-func (e *ImageError) Unwrap() error { return e.Reason }
 
 // maxRepeated bounds what a message repeats of what was asked for.
 const maxRepeated = 300

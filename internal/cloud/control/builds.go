@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -110,7 +111,7 @@ type registryRequest struct {
 	Password string `json:"password"`
 }
 
-func (q *registryRequest) login() (*builds.Login, error) {
+func (q *registryRequest) login() (*image.Auth, error) {
 	if q == nil {
 		return nil, nil
 	}
@@ -126,7 +127,7 @@ func (q *registryRequest) login() (*builds.Login, error) {
 	case q.Username == "" || q.Password == "":
 		return nil, invalid("fromImageRegistry must have a username and a password")
 	}
-	return &builds.Login{Username: q.Username, Password: q.Password}, nil
+	return &image.Auth{Username: q.Username, Password: q.Password}, nil
 }
 
 func (q *startRequest) spec() (spec builds.Spec, err error) {
@@ -134,7 +135,7 @@ func (q *startRequest) spec() (spec builds.Spec, err error) {
 	if (q.FromImage == "") == (q.FromTemplate == "") {
 		return spec, invalid("exactly one of fromImage and fromTemplate must be given, and not be empty")
 	}
-	if spec.Login, err = q.FromImageRegistry.login(); err != nil {
+	if spec.Auth, err = q.FromImageRegistry.login(); err != nil {
 		return spec, err
 	}
 	if spec.Steps, err = steps("steps", q.Steps); err != nil {
@@ -187,7 +188,8 @@ func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.PathValue("build")
 	if q.FromImage != "" {
-		if err := s.builds.CheckImage(q.FromImage); err != nil {
+		build, _ := t.Build(id)
+		if err := s.builds.CheckImage(r.Context(), build, q.FromImage); err != nil {
 			return s.builds.Refuse(t.ID, id, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,7 @@ type upOptions struct {
 	Background bool
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
+	Images     imageFlags
 	VolumeSize cmdutil.Size
 	Mounts     allowedMounts
 }
@@ -41,7 +43,7 @@ func (o *upOptions) flags() []string {
 	for _, m := range o.Mounts {
 		flags = append(flags, "--allow-mount", m.String())
 	}
-	return flags
+	return append(flags, o.Images.arguments()...)
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -66,8 +68,12 @@ system of that size, which takes root, loop devices and mkfs.ext4. Directories o
 machine come into a sandbox only below one of --allow-mount, and only if the sandbox
 is created with them (e2bctl create --mount).
 
+Builds of templates fetch container images with the logins of your docker configuration.
+--registry-mirror maps the name of a registry to another address, so that a Dockerfile
+needs no change. --image-dir lets them read docker-archive:FILE and oci:DIR there, too.
+
 With --background it is left running; where one runs already, its variables are
-printed, and its --idle stays as it is. With a limit, that is a conflict.`,
+printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
@@ -83,6 +89,9 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 					return err
 				}
 			}
+			if err := opts.Images.absolute(); err != nil {
+				return err
+			}
 			if opts.Background {
 				return upBackground(cmd.Context(), opts)
 			}
@@ -96,6 +105,7 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
+	opts.Images.add(cmd)
 	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
 	return cmd
@@ -123,7 +133,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, append(append(opts.Resources.Options(), opts.Mounts.options()...), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)))...)
 	if err != nil {
 		return localcloud.Conflict(err)

@@ -184,3 +184,34 @@ test('the quickstart', async () => {
     await sandbox.kill()
   }
 })
+
+// The images are those of a mirror, and have nothing but a shell and their name.
+test('templates from images', async () => {
+  const images = {
+    'library/debian:stable': (t) => t.fromDebianImage(),
+    'library/ubuntu:latest': (t) => t.fromUbuntuImage(),
+    'library/python:3': (t) => t.fromPythonImage(),
+    'library/node:lts': (t) => t.fromNodeImage(),
+    'oven/bun:latest': (t) => t.fromBunImage(),
+    'library/python:3.10': (t) => t.fromImage('python:3.10'),
+    'library/alpine:3.24': (t) => t.fromAlpineImage?.(),
+    'library/fedora:44': (t) => t.fromFedoraImage?.(),
+    'library/archlinux:latest': (t) => t.fromArchImage?.(),
+  }
+  for (const [image, from] of Object.entries(images)) {
+    const begun = from(Template())
+    if (begun === undefined) continue // an older SDK
+    const name = unique('image')
+    await Template.build(begun.runCmd('cat /name > /tmp/said; echo $FROM >> /tmp/said'), name, { cpuCount: 1, memoryMB: 512 })
+    assert.equal(await prints(name, 'cat /tmp/said; id -u -n'), `${image}\n${image}\nuser\n`)
+  }
+})
+
+test('a template of a Dockerfile from an image', async () => {
+  await context({ 'main.sh': 'echo $GREETING from $(cat /name)\n' }, async (fileContextPath) => {
+    const name = unique('dockerfile')
+    const template = Template({ fileContextPath }).fromDockerfile('FROM python:3.10\nWORKDIR /app\nCOPY main.sh /app/\nENV GREETING=hello\nRUN sh main.sh > said\n')
+    await Template.build(template, name, { cpuCount: 1, memoryMB: 512 })
+    assert.equal(await prints(name, 'cat /app/said'), 'hello from library/python:3.10\n')
+  })
+})

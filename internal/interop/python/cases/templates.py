@@ -215,3 +215,34 @@ async def the_quickstart(_):
         on_build_logs=lambda log_entry: str(log_entry),
     )
     same(await prints(alias, "echo $HELLO"), "Hello, World!\n")
+
+
+@case
+async def templates_from_images(_):
+    # The images are those of a mirror, and have nothing but a shell and their name.
+    images = {
+        "library/debian:stable": lambda t: t.from_debian_image(),
+        "library/ubuntu:latest": lambda t: t.from_ubuntu_image(),
+        "library/python:3": lambda t: t.from_python_image(),
+        "library/node:lts": lambda t: t.from_node_image(),
+        "oven/bun:latest": lambda t: t.from_bun_image(),
+        "library/python:3.10": lambda t: t.from_image("python:3.10"),
+        "library/alpine:3.24": lambda t: hasattr(t, "from_alpine_image") and t.from_alpine_image(),
+        "library/fedora:44": lambda t: hasattr(t, "from_fedora_image") and t.from_fedora_image(),
+        "library/archlinux:latest": lambda t: hasattr(t, "from_arch_image") and t.from_arch_image(),
+    }
+    for image, begin in images.items():
+        begun = begin(Template())
+        if not begun:  # an older SDK
+            continue
+        name = unique("image")
+        await Template.build(begun.run_cmd("cat /name > /tmp/said; echo $FROM >> /tmp/said"), name)
+        same(await prints(name, "cat /tmp/said; id -u -n"), f"{image}\n{image}\nuser\n")
+
+
+@case
+async def a_template_of_a_dockerfile_from_an_image(_):
+    name = unique("dockerfile")
+    text = "FROM python:3.10\nWORKDIR /app\nENV GREETING=hello\nRUN echo $GREETING from $(cat /name) > said\n"
+    await Template.build(Template().from_dockerfile(text), name)
+    same(await prints(name, "cat /app/said"), "hello from library/python:3.10\n")

@@ -14,6 +14,7 @@ def refused(what):
 
 
 @case
-async def building_templates_from_other_images(_):
-    with refused("the image 'debian:stable'"):
-        await Template.build(Template().from_debian_image(), "mine", cpu_count=1, memory_mb=512)
+async def building_templates_with_the_logins_of_other_services(_):
+    template = Template().from_aws_registry("one.two/image", access_key_id="id", secret_access_key="key", region="eu")
+    with refused("fromImageRegistry of type aws: use type registry"):
+        await Template.build(template, "mine", cpu_count=1, memory_mb=512)

@@ -1,0 +1,67 @@
+package local
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// imageFlags are the flags for where container images come from.
+type imageFlags struct {
+	mirrors  cmdutil.KeyValues
+	insecure []string
+	dirs     []string
+}
+
+// add adds the flags to cmd.
+func (i *imageFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(&i.mirrors, "registry-mirror", "fetch images of a registry from a URL in its place,\nsuch as docker.io=https://mirror.example, repeatable")
+	flags.StringArrayVar(&i.insecure, "insecure-registry", nil, "fetch images of the registry `HOST` even over plain HTTP or\nwithout a valid certificate, repeatable")
+	flags.StringArrayVar(&i.dirs, "image-dir", nil, "let builds read images from files in `DIR`, repeatable")
+}
+
+// absolute makes directories those that another process means, too.
+func (i *imageFlags) absolute() (err error) {
+	for at := range i.dirs {
+		if i.dirs[at], err = filepath.Abs(i.dirs[at]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// arguments returns the flags as they are set, for another e2bctl.
+func (i *imageFlags) arguments() []string {
+	var all []string
+	for _, host := range slices.Sorted(maps.Keys(i.mirrors)) {
+		all = append(all, "--registry-mirror", host+"="+i.mirrors[host])
+	}
+	for _, host := range i.insecure {
+		all = append(all, "--insecure-registry", host)
+	}
+	for _, dir := range i.dirs {
+		all = append(all, "--image-dir", dir)
+	}
+	return all
+}
+
+// options returns what starts a local cloud with the flags.
+func (i *imageFlags) options() []local.Option {
+	var all []local.Option
+	for host, url := range i.mirrors {
+		all = append(all, local.WithRegistryMirror(host, url))
+	}
+	for _, host := range i.insecure {
+		all = append(all, local.WithInsecureRegistry(host))
+	}
+	for _, dir := range i.dirs {
+		all = append(all, local.WithImageDir(dir))
+	}
+	return all
+}
