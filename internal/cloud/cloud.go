@@ -60,6 +60,7 @@ type Options struct {
 	Python       *pyenv.Env        // what kernels run; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
 	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
+	Warm         int               // sandboxes that are kept ready for the next create
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
@@ -141,10 +142,14 @@ func start(ctx context.Context, o Options, open func(context.Context, room.Optio
 		return nil, err
 	}
 	undo = append(undo, listener.Close)
-	c.engine, err = open(ctx, room.Options{
+	roomOptions := room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &o.Limits, Logger: c.logger("engine"),
-	})
+		Dir:    dir, Binary: o.Binary, Isolation: o.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
+	}
+	if o.Warm != 0 {
+		roomOptions.Warm, roomOptions.WarmCount = &o.Limits, o.Warm
+	}
+	c.engine, err = open(ctx, roomOptions)
 	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}

@@ -116,6 +116,23 @@ print(json.dumps({
 }))
 `
 
+// describeKernel returns what the kernel finds out about itself, and checks whether it was
+// forked.
+func describeKernel(t *testing.T, sb *sandbox.Sandbox, want string) (found map[string]any) {
+	t.Helper()
+	execution, err := sb.RunCode(t.Context(), self, nil)
+	if err == nil {
+		err = json.Unmarshal([]byte(execution.Stdout), &found)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, sb, forked); got != want {
+		t.Errorf("forked is %s, want %s", got, want)
+	}
+	return found
+}
+
 // TestForkedKernel compares a forked kernel with one that was started.
 func TestForkedKernel(t *testing.T) {
 	t.Parallel()
@@ -123,20 +140,7 @@ func TestForkedKernel(t *testing.T) {
 	t.Cleanup(func() { signal.Reset(unix.SIGHUP, unix.SIGQUIT) })
 	cloud := warmCloud(t)
 	warm, cold := cloud.Create(t), cloud.Create(t, sandbox.WithEnvs(startsCold))
-	describe := func(sb *sandbox.Sandbox, want string) (found map[string]any) {
-		execution, err := sb.RunCode(t.Context(), self, nil)
-		if err == nil {
-			err = json.Unmarshal([]byte(execution.Stdout), &found)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := evaluate(t, sb, forked); got != want {
-			t.Errorf("forked is %s, want %s", got, want)
-		}
-		return found
-	}
-	if diff := cmp.Diff(describe(cold, "False"), describe(warm, "True")); diff != "" {
+	if diff := cmp.Diff(describeKernel(t, cold, "False"), describeKernel(t, warm, "True")); diff != "" {
 		t.Errorf("a forked kernel differs (-started +forked):\n%s", diff)
 	}
 
@@ -172,6 +176,44 @@ lines = [open("/proc/self/cgroup").read()]
 lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "user", "uts")]
 "".join(lines) + os.uname().nodename + "\n" + str(os.getuid()) + "\n"`); strings.ReplaceAll(strings.Trim(got, "'"), `\n`, "\n") != result.Stdout {
 		t.Errorf("a forked kernel is in\n%s\na command is in\n%s", got, result.Stdout)
+	}
+}
+
+// TestForkedAhead compares a kernel that was forked before its sandbox was anybody's with
+// one that was started in a sandbox of a cloud that makes none ahead.
+func TestForkedAhead(t *testing.T) {
+	t.Parallel()
+	warmCloud(t) // skips where there are none
+	envs := sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo"})
+	var warm *sandbox.Sandbox
+	ahead := sandboxtest.New(t, local.WithWarm(2))
+	awaitWarm(t, ahead)
+	eventually(t, "a sandbox that has a kernel before code is run", func() bool {
+		warm = ahead.Create(t, envs)
+		if strings.Contains(run(t, warm, "ps ax"), "--zygote") {
+			return true
+		}
+		if err := warm.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return false
+	})
+	before := strings.Fields(run(t, warm, "pgrep -f -- '[-]-zygote'"))
+	none := sandboxtest.New(t, local.WithWarm(0))
+	without := none.Create(t, sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo", "PYTHON_E2BCTL_TEST": "1"}))
+	if got := run(t, without, "ps ax"); strings.Contains(got, "--zygote") {
+		t.Errorf("got a kernel before code is run:\n%s", got)
+	}
+	if diff := cmp.Diff(describeKernel(t, without, "False"), describeKernel(t, warm, "True")); diff != "" {
+		t.Errorf("a kernel that was forked ahead differs (-started +forked):\n%s", diff)
+	}
+	if got := evaluate(t, warm, "__import__('os').getpid()"); !slices.Equal(before, []string{got}) {
+		t.Errorf("got code run by process %s, want it run by the one that waited, %q", got, before)
+	}
+	const live = `import os, socket, time
+[os.environ["MINE"], time.tzname[0], socket.gethostname() == os.environ["E2B_SANDBOX_ID"], os.getcwd()]`
+	if got := evaluate(t, warm, live); got != "['1', 'JST', True, '/home/user']" {
+		t.Errorf("got %s", got)
 	}
 }
 

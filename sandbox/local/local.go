@@ -65,7 +65,7 @@ type Report struct {
 // less than [Full], Start succeeds and logs a warning that says what to do; without any
 // Python, running code fails with an error that says so.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
-	var s settings
+	s := settings{warm: DefaultWarm}
 	for _, o := range opts {
 		o(&s)
 	}

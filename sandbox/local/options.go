@@ -42,6 +42,7 @@ type settings struct {
 	state        string
 	key          api.Key
 	maxSandboxes int
+	warm         int
 	volumeSize   int64
 	limits       engine.Limits
 	denyPrivate  bool
@@ -90,6 +91,16 @@ func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 // WithMaxSandboxes sets how many sandboxes may exist at once; 0 means the
 // default, 100. Creating more fails with [api.ErrRateLimited].
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
+
+// DefaultWarm is how many sandboxes a cloud keeps ready; see [WithWarm].
+const DefaultWarm = 1
+
+// WithWarm sets how many sandboxes are kept ready ahead of their use, at most 64; 0 keeps
+// none. The default is [DefaultWarm]. With one, [sandbox.Client.Create] takes some
+// milliseconds, and the first code of a sandbox finds its Python process forked. Each
+// takes the memory of an idle sandbox and 1 to 2 MB for that process, which waits in the
+// sandbox until it is used; the next one is made after that. More than one helps where several sandboxes are created at once.
+func WithWarm(n int) Option { return func(s *settings) { s.warm = n } }
 
 // Resources bound what one sandbox may use; zero fields mean the defaults.
 type Resources struct {

@@ -29,6 +29,7 @@ type upOptions struct {
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
 	VolumeSize cmdutil.Size
+	Warm       uint8
 }
 
 // flags returns the flags of limits as they are set, for another e2bctl.
@@ -36,6 +37,9 @@ func (o *upOptions) flags() []string {
 	flags := o.Resources.Arguments()
 	if o.VolumeSize > 0 {
 		flags = append(flags, "--volume-size", o.VolumeSize.String())
+	}
+	if o.Warm != local.DefaultWarm {
+		flags = append(flags, "--warm", strconv.Itoa(int(o.Warm)))
 	}
 	return flags
 }
@@ -59,8 +63,11 @@ are paused, unless it is killed. e2bctl local prune removes what is kept. With
 whether this machine can enforce them. With --volume-size each new volume is a file
 system of that size, which takes root, loop devices and mkfs.ext4.
 
+--warm keeps that many sandboxes, each with its Python process, ready for the next
+creates. Each takes the memory of an idle sandbox, and 1 to 2 MB for that process.
+
 With --background it is left running; where one runs already, its variables are
-printed, and its --idle stays as it is. With a limit, that is a conflict.`,
+printed, and its --idle stays as it is. With a limit or another --warm, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
@@ -90,6 +97,7 @@ printed, and its --idle stays as it is. With a limit, that is a conflict.`,
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	opts.Resources.Add(cmd)
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
+	cmd.Flags().Uint8Var(&opts.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
 	return cmd
 }
 
@@ -117,7 +125,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	}
 	cloud, err := local.Start(ctx, local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithResources(opts.Resources.Limits()),
-		local.WithVolumeSize(int64(opts.VolumeSize)))
+		local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))
 	if err != nil {
 		return localcloud.Conflict(err)
 	}

@@ -24,6 +24,11 @@
 // the machine has nothing to load, and until the zygote is warm, kernels start
 // cold.
 //
+// A warm sandbox has its first kernel before it is anybody's: the kernel waits for its
+// variables, directory and standard files, which envd sends it at its first use. If no
+// code is run, or only with variables that need a cold kernel, it waits for as long as
+// the sandbox lives. It is ended if the file system of the warm sandbox is replaced.
+//
 // On a machine that refuses namespaces envd starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's
 // processes. The room is then a process of the host that ends processes that

@@ -20,6 +20,7 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 		err = fmt.Errorf("limit: %w", err)
 	}
 	if err == nil && (o.Files != "" || len(o.Layers) > 0) {
+		s.endForked() // it would still have been forked into the file system that is replaced
 		err = s.refit(ctx)
 	}
 	if err != nil {

@@ -11,13 +11,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
+// maxWarm bounds the warm sandboxes of one room.
+const maxWarm = 64
+
 // warmPool makes sandboxes ahead of their use, one at a time.
 // Namespaces, mounts and two starts of a program are most of the time that a
 // sandbox takes to start, and none of it depends on whose sandbox it will be.
+// The same holds for the fork of its first kernel.
 type warmPool struct {
 	limits  engine.Limits
-	ready   chan *Sandbox                // holds the warm sandbox; closed when there will be no next one
-	used    chan struct{}                // another one is wanted
+	ready   chan *Sandbox                // holds the warm sandboxes; closed when there will be no next one
+	used    chan struct{}                // one for each that is wanted
 	first   chan struct{}                // closed when the first one is ready, or will never be
 	waiting atomic.Bool                  // a caller waits for the one that is being made
 	making  atomic.Pointer[cgroup.Group] // group of the last one that was begun
@@ -25,36 +29,58 @@ type warmPool struct {
 	keeping sync.WaitGroup
 }
 
-// keepWarm keeps a warm sandbox ready until the room ends. If one cannot be made no
+// keepWarm keeps count warm sandboxes ready until the room ends. If one cannot be made no
 // more are tried: sandboxes then start without a warm sandbox, and report what is
 // wrong if it still is.
-func (r *Room) keepWarm(ctx context.Context, limits engine.Limits) {
+func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.warm.limits, r.warm.cancel = limits, cancel
-	r.warm.ready, r.warm.used, r.warm.first = make(chan *Sandbox, 1), make(chan struct{}, 1), make(chan struct{})
+	r.warm.ready, r.warm.used, r.warm.first = make(chan *Sandbox, count), make(chan struct{}, count), make(chan struct{})
+	for range count {
+		r.warm.used <- struct{}{}
+	}
 	tried := sync.OnceFunc(func() { close(r.warm.first) })
 	r.warm.keeping.Go(func() {
 		defer close(r.warm.ready)
 		defer tried()
 		for {
+			select {
+			case <-r.warm.used:
+			case <-r.zygote.warmed:
+				r.forkForReady(ctx)
+				continue
+			case <-ctx.Done():
+				return
+			}
 			s, err := r.prepare(ctx, limits, forPool)
 			if err != nil {
 				r.options.Logger.DebugContext(ctx, "no warm sandbox could be made", "error", err)
 				return
 			}
+			if !r.warm.waiting.Load() { // the fork would slow down the start that waits
+				s.forkAhead(ctx)
+			}
 			r.warm.ready <- s
 			tried()
-			select {
-			case <-r.warm.used:
-			case <-ctx.Done():
-				return
-			}
 		}
 	})
 }
 
-// takeWarm returns the warm sandbox if it has these limits, else nil. If the warm
-// sandbox is taken, one caller waits for the next, which is already being made and
+// forkForReady forks a kernel for each warm sandbox that was made while there was no zygote.
+func (r *Room) forkForReady(ctx context.Context) {
+	for range len(r.warm.ready) {
+		select {
+		case s := <-r.warm.ready:
+			s.forkAhead(ctx)
+			r.warm.ready <- s
+		default: // somebody was faster
+			return
+		}
+	}
+}
+
+// takeWarm returns a warm sandbox if they have these limits, else nil. If all warm
+// sandboxes are taken, one caller waits for the next, which is already being made and
 // so is ready sooner than one begun now. The caller calls started when it has
 // started what it took: only then is another warm sandbox made, which would
 // otherwise slow it down.

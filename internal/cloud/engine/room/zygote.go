@@ -48,8 +48,16 @@ type zygote struct {
 	control *wire.Conn         // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
+	warmed  chan struct{}      // told when a zygote has become warm
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
+}
+
+// isWarm reports whether there is a zygote now.
+func (z *zygote) isWarm() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.control != nil
 }
 
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
@@ -126,6 +134,10 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	}
 	r.options.Logger.DebugContext(ctx, "the zygote is warm")
 	r.zygote.set(conn)
+	select {
+	case r.zygote.warmed <- struct{}{}:
+	default: // it was told, and has not looked yet
+	}
 	defer r.zygote.set(nil)
 	defer context.AfterFunc(ctx, conn.Close)()
 	_, _, err = conn.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
@@ -204,9 +216,12 @@ func (z *zygote) end() {
 // giveKernel answers envd's request for a kernel with one end of its socket.
 // The request has no parameters, and nothing is received with it.
 func (s *Sandbox) giveKernel(id uint64) error {
-	kernel, err := s.orderKernel()
-	if err != nil {
-		return s.refuse(id, err)
+	kernel := s.takeForked()
+	if kernel == nil {
+		var err error
+		if kernel, err = s.orderKernel(); err != nil {
+			return s.refuse(id, err)
+		}
 	}
 	// If envd does not read the answer, only envd is harmed.
 	_ = s.envd.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)

@@ -27,12 +27,6 @@ func zygoteOf(env *pyenv.Env) *guest.Config {
 	return c
 }
 
-func (z *zygote) isWarm() bool {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.control != nil
-}
-
 // warmRoom returns a room whose zygote is warm.
 func warmRoom(t *testing.T) *Room {
 	t.Helper()
