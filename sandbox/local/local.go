@@ -69,6 +69,9 @@ func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	for _, o := range opts {
 		o(&s)
 	}
+	if s.warm < 0 || s.warm > MaxWarm {
+		return nil, fmt.Errorf("local: start: %d sandboxes cannot be kept ready: WithWarm takes 0 to %d", s.warm, MaxWarm)
+	}
 	service, err := start(ctx, s)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ whether this machine can enforce them. With --volume-size each new volume is a f
 system of that size, which takes root, loop devices and mkfs.ext4.
 
 --warm keeps that many sandboxes, each with its Python process, ready for the next
-creates. Each takes the memory of an idle sandbox, and 1 to 2 MB for that process.
+creates, at most 64. Each takes about 9 MB of memory.
 
 With --background it is left running; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit or another --warm, that is a conflict.`,
@@ -77,6 +77,9 @@ printed, and its --idle stays as it is. With a limit or another --warm, that is 
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.Ephemeral && opts.State != "" {
 				return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
+			}
+			if opts.Warm > local.MaxWarm {
+				return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", opts.Warm, local.MaxWarm)
 			}
 			if opts.State != "" { // the process in the background has another current directory
 				if opts.State, err = filepath.Abs(opts.State); err != nil {

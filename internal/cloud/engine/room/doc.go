@@ -25,9 +25,10 @@
 // cold.
 //
 // A warm sandbox has its first kernel before it is anybody's: the kernel waits for its
-// variables, directory and standard files, which envd sends it at its first use. If no
-// code is run, or only with variables that need a cold kernel, it waits for as long as
-// the sandbox lives. It is ended if the file system of the warm sandbox is replaced.
+// variables, directory and standard files, which envd sends it at its first use. If it is
+// not used within a minute of the sandbox's use it is ended, as it is if the file system
+// of the warm sandbox is replaced. While somebody waits for a sandbox, or if no code was
+// run in the last one, none is forked until nobody asks for anything.
 //
 // On a machine that refuses namespaces envd starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's

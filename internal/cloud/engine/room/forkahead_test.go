@@ -3,11 +3,11 @@
 package room
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 // forkingRoom returns a room with count warm sandboxes, a kernel ordered for each.
@@ -18,7 +18,7 @@ func forkingRoom(t *testing.T, count int) *Room {
 		t.Fatal(err)
 	}
 	if env.Level == pyenv.Plain {
-		t.Skip(env.Note)
+		pinned.Skip(t, "%s", env.Note)
 	}
 	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env), Warm: &engine.Limits{}, WarmCount: count})
 	t.Cleanup(func() {
@@ -109,12 +109,75 @@ func TestForkAheadRefit(t *testing.T) {
 	}
 }
 
-func TestWarmCount(t *testing.T) {
+// TestForkAheadUnused: a kernel that is not used is ended after a while, and the next one
+// is forked when it is asked for.
+func TestForkAheadUnused(t *testing.T) {
 	t.Parallel()
-	for _, count := range []int{-1, maxWarm + 1} {
-		_, err := Start(t.Context(), Options{Warm: &engine.Limits{}, WarmCount: count})
-		if err == nil || !strings.Contains(err.Error(), "0 to 64 are allowed") {
-			t.Errorf("%d: got %v, want what is allowed", count, err)
-		}
+	s := newSandbox(t, forkingRoom(t, 1), engine.SandboxOptions{ID: "unused"})
+	awaitKernels(t, s, "1")
+	s.endForked() // a minute has passed
+	awaitKernels(t, s, "0")
+	if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
+		t.Errorf("got %+v, want a kernel", got)
 	}
+}
+
+// TestForkAheadFrozen: the kernel is frozen with its sandbox, counts as one of its
+// processes, and is there afterwards.
+func TestForkAheadFrozen(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, forkingRoom(t, 1), engine.SandboxOptions{ID: "frozen"})
+	awaitKernels(t, s, "1")
+	if pids, known, err := s.group.Processes(); known && (err != nil || len(pids) < 2) {
+		t.Errorf("got processes %v, %v in its group, want envd and the kernel", pids, err)
+	}
+	if err := s.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Thaw(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitKernels(t, s, "1")
+	if hungUp(s.forked) {
+		t.Error("the kernel is gone")
+	}
+	if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
+		t.Errorf("got %+v, want a kernel", got)
+	}
+}
+
+// TestForkAheadZygoteDies: kernels that wait outlive the zygote.
+func TestForkAheadZygoteDies(t *testing.T) {
+	t.Parallel()
+	r := forkingRoom(t, 1)
+	s := <-r.warm.ready
+	until(t, "the kernel is among its processes", func() bool { return s.pause.forgetJoined(0) == 0 })
+	r.warm.ready <- s
+	r.zygote.end() // and none comes after it
+	until(t, "the zygote is gone", func() bool { return !r.zygote.isWarm() })
+	s = newSandbox(t, r, engine.SandboxOptions{ID: "outlives"})
+	awaitKernels(t, s, "1")
+	if got := call(t, s, "/kernels?n=2", testRequest{}); got.Status != 1 {
+		t.Errorf("got %+v, want the one kernel that waited", got)
+	}
+}
+
+// TestForkAheadAfterCommands: while nobody runs code, and somebody asks for sandboxes, none
+// is forked.
+func TestForkAheadAfterCommands(t *testing.T) {
+	t.Parallel()
+	r := forkingRoom(t, 1)
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "code"})
+	call(t, s, "/kernels?n=1", testRequest{})
+	if !r.warm.codeRuns.Load() {
+		t.Error("code was run, and nobody knows")
+	}
+	s = newSandbox(t, r, engine.SandboxOptions{ID: "commands"})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if r.warm.codeRuns.Load() {
+		t.Error("only commands were run, and the next sandbox gets a kernel at once")
+	}
+	until(t, "there is one nevertheless when nobody asks", func() bool { return forkedAhead(r) == 1 })
 }

@@ -53,9 +53,6 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		if err := o.Warm.WithDefaults().Check(); err != nil {
 			return nil, fmt.Errorf("room: start: %w", err)
 		}
-		if o.WarmCount < 0 || o.WarmCount > maxWarm {
-			return nil, fmt.Errorf("room: start: %d warm sandboxes: 0 to %d are allowed", o.WarmCount, maxWarm)
-		}
 	}
 	r := &Room{
 		options:   o,

@@ -6,13 +6,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
-
-// maxWarm bounds the warm sandboxes of one room.
-const maxWarm = 64
 
 // warmPool makes sandboxes ahead of their use, one at a time.
 // Namespaces, mounts and two starts of a program are most of the time that a
@@ -20,13 +18,15 @@ const maxWarm = 64
 // The same holds for the fork of its first kernel.
 type warmPool struct {
 	limits  engine.Limits
-	ready   chan *Sandbox                // holds the warm sandboxes; closed when there will be no next one
-	used    chan struct{}                // one for each that is wanted
-	first   chan struct{}                // closed when the first one is ready, or will never be
-	waiting atomic.Bool                  // a caller waits for the one that is being made
-	making  atomic.Pointer[cgroup.Group] // group of the last one that was begun
-	cancel  context.CancelFunc           // nil without warm sandboxes
-	keeping sync.WaitGroup
+	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no next one
+	used    chan struct{} // one for each that is wanted
+	first   chan struct{} // closed when the first one is ready, or will never be
+	waiting atomic.Bool   // a caller waits for the one that is being made
+	// codeRuns says that code was run in the sandbox that last asked for a kernel, or ended.
+	codeRuns atomic.Bool
+	making   atomic.Pointer[cgroup.Group] // group of the last one that was begun
+	cancel   context.CancelFunc           // nil without warm sandboxes
+	keeping  sync.WaitGroup
 }
 
 // keepWarm keeps count warm sandboxes ready until the room ends. If one cannot be made no
@@ -36,17 +36,23 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.warm.limits, r.warm.cancel = limits, cancel
 	r.warm.ready, r.warm.used, r.warm.first = make(chan *Sandbox, count), make(chan struct{}, count), make(chan struct{})
-	for range count {
-		r.warm.used <- struct{}{}
-	}
+	r.warm.used <- struct{}{}
 	tried := sync.OnceFunc(func() { close(r.warm.first) })
 	r.warm.keeping.Go(func() {
 		defer close(r.warm.ready)
 		defer tried()
+		more := count - 1                  // are not made before the first one may have been used
+		var grow, lacking <-chan time.Time // for these, and for kernels of warm sandboxes that have none
 		for {
 			select {
 			case <-r.warm.used:
+			case <-grow:
+				more, grow = more-1, nil
 			case <-r.zygote.warmed:
+				lacking = time.After(calm)
+				continue
+			case <-lacking:
+				lacking = nil
 				r.forkForReady(ctx)
 				continue
 			case <-ctx.Done():
@@ -57,26 +63,18 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 				r.options.Logger.DebugContext(ctx, "no warm sandbox could be made", "error", err)
 				return
 			}
-			if !r.warm.waiting.Load() { // the fork would slow down the start that waits
+			if r.warm.waiting.Load() || !r.warm.codeRuns.Load() { // the fork would slow down what somebody waits for
+				lacking = time.After(calm)
+			} else {
 				s.forkAhead(ctx)
 			}
 			r.warm.ready <- s
 			tried()
+			if more > 0 && grow == nil {
+				grow = time.After(calm)
+			}
 		}
 	})
-}
-
-// forkForReady forks a kernel for each warm sandbox that was made while there was no zygote.
-func (r *Room) forkForReady(ctx context.Context) {
-	for range len(r.warm.ready) {
-		select {
-		case s := <-r.warm.ready:
-			s.forkAhead(ctx)
-			r.warm.ready <- s
-		default: // somebody was faster
-			return
-		}
-	}
 }
 
 // takeWarm returns a warm sandbox if they have these limits, else nil. If all warm

@@ -30,6 +30,8 @@ const (
 	// orders are waiting for as well. After an order has waited too long, the next
 	// ones wait only shortPatience.
 	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
+	// aheadPatience bounds how long an order waits that nobody waits for.
+	aheadPatience = 5 * time.Millisecond
 	// A zygote that dies is replaced after a pause, which grows with every death in
 	// a row.
 	minZygotePause = 100 * time.Millisecond
@@ -179,9 +181,9 @@ func (z *zygote) set(conn *wire.Conn) {
 	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
-// fork orders a kernel. Whether it was made shows at the other end of its socket:
-// if it was not, the socket is closed.
-func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
+// fork orders a kernel, which is needed now or ahead of its use. Whether it was made shows
+// at the other end of its socket: if it was not, the socket is closed.
+func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.control == nil {
@@ -191,7 +193,13 @@ func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
 	if z.late {
 		patience = shortPatience
 	}
+	if ahead {
+		patience = aheadPatience
+	}
 	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
+	if ahead && errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("order a kernel: %w", err) // it was not patient enough to judge the zygote
+	}
 	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {
 		z.taken = time.Now()
@@ -219,7 +227,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 	kernel := s.takeForked()
 	if kernel == nil {
 		var err error
-		if kernel, err = s.orderKernel(); err != nil {
+		if kernel, err = s.orderKernel(false); err != nil {
 			return s.refuse(id, err)
 		}
 	}
@@ -229,7 +237,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 	return nil
 }
 
-func (s *Sandbox) orderKernel() (_ *os.File, err error) {
+func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 	if !s.kernels.take(time.Now()) {
 		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}
@@ -260,7 +268,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
-	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(order, append(files, joined)...) })
+	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(ahead, order, append(files, joined)...) })
 }
 
 // owner returns the user of the room that made the sandbox's user namespace.
