@@ -290,6 +290,21 @@ func TestForkedAheadPaused(t *testing.T) {
 	}
 }
 
+// TestForkedAheadTrusts: a kernel that waited sees the authority that its sandbox got later.
+func TestForkedAheadTrusts(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("sandboxes of this user that trust an authority are made when they are asked for")
+	}
+	sb, pid := createAhead(t, aheadCloud(t), sandbox.WithNetwork(sandbox.Network{Headers: map[string]map[string]string{"example.com": {"X-A": "b"}}}))
+	ranBy(t, sb, pid)
+	const trusted = `import os, ssl
+[os.environ["SSL_CERT_FILE"], len(ssl.create_default_context(cafile="/run/e2bctl/authority.pem").get_ca_certs())]`
+	if got := evaluate(t, sb, trusted); got != "['/run/e2bctl/certificates.pem', 1]" {
+		t.Errorf("got %s", got)
+	}
+}
+
 // TestForkedAheadSnapshot: a sandbox of a snapshot runs code in its files.
 func TestForkedAheadSnapshot(t *testing.T) {
 	t.Parallel()
