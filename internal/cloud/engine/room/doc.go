@@ -98,7 +98,8 @@
 // mount. Links to the files of several layers make one of them, without copies.
 //
 // While a sandbox is warm, a process in it can still replace its file system, the mounter:
-// it builds another one on the same tmpfs and makes that the root of all processes. It has
+// it builds another one on the same tmpfs and makes that the root of all processes. Or it
+// mounts what makes programs trust the sandbox's authority. It has
 // all capabilities in the sandbox, and has ended before the sandbox is anybody's. A
 // sandbox with a single id has none, because what it could mount is only reachable from
 // the host's root.
