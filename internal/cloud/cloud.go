@@ -64,6 +64,7 @@ type Options struct {
 	Python       *pyenv.Env        // what kernels run; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
 	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
+	Warm         int               // sandboxes that are kept ready for the next create
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Mounts       []mounts.Mount    // directories of the host that every sandbox has
 	AllowMounts  []mounts.Allowed  // below which clients may ask for others

@@ -48,10 +48,14 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 }
 
 func (c *Cloud) roomOptions(dir string) room.Options {
-	return room.Options{
+	o := room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Warm: &c.options.Limits, Logger: c.logger("engine"),
+		Dir:    dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
 	}
+	if c.options.Warm != 0 {
+		o.Warm, o.WarmCount = &c.options.Limits, c.options.Warm
+	}
+	return o
 }
 
 func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {

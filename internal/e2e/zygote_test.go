@@ -116,6 +116,23 @@ print(json.dumps({
 }))
 `
 
+// describeKernel returns what the kernel finds out about itself, and checks whether it was
+// forked.
+func describeKernel(t *testing.T, sb *sandbox.Sandbox, want string) (found map[string]any) {
+	t.Helper()
+	execution, err := sb.RunCode(t.Context(), self, nil)
+	if err == nil {
+		err = json.Unmarshal([]byte(execution.Stdout), &found)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, sb, forked); got != want {
+		t.Errorf("forked is %s, want %s", got, want)
+	}
+	return found
+}
+
 // TestForkedKernel compares a forked kernel with one that was started.
 func TestForkedKernel(t *testing.T) {
 	t.Parallel()
@@ -123,20 +140,7 @@ func TestForkedKernel(t *testing.T) {
 	t.Cleanup(func() { signal.Reset(unix.SIGHUP, unix.SIGQUIT) })
 	cloud := warmCloud(t)
 	warm, cold := cloud.Create(t), cloud.Create(t, sandbox.WithEnvs(startsCold))
-	describe := func(sb *sandbox.Sandbox, want string) (found map[string]any) {
-		execution, err := sb.RunCode(t.Context(), self, nil)
-		if err == nil {
-			err = json.Unmarshal([]byte(execution.Stdout), &found)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := evaluate(t, sb, forked); got != want {
-			t.Errorf("forked is %s, want %s", got, want)
-		}
-		return found
-	}
-	if diff := cmp.Diff(describe(cold, "False"), describe(warm, "True")); diff != "" {
+	if diff := cmp.Diff(describeKernel(t, cold, "False"), describeKernel(t, warm, "True")); diff != "" {
 		t.Errorf("a forked kernel differs (-started +forked):\n%s", diff)
 	}
 
@@ -161,7 +165,13 @@ display(np.arange(3)); pd.DataFrame({"a": [1, 2]})`
 		t.Errorf("a forked kernel shows (-started +forked):\n%s", diff)
 	}
 
-	// It is in the same namespaces and cgroup as the sandbox's commands.
+	samePlaces(t, warm)
+}
+
+// samePlaces checks that the kernel is in the same namespaces and cgroup as the sandbox's
+// commands.
+func samePlaces(t *testing.T, warm *sandbox.Sandbox) {
+	t.Helper()
 	const places = "cat /proc/self/cgroup; for n in cgroup ipc mnt net pid pid_for_children user uts; do readlink /proc/self/ns/$n; done; hostname; id -u"
 	result, err := warm.Commands.Run(t.Context(), places, &sandbox.CommandParams{User: "root"})
 	if err != nil {
@@ -175,18 +185,159 @@ lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "m
 	}
 }
 
+// aheadCloud returns a cloud that forks the first kernels of its sandboxes ahead.
+func aheadCloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
+	t.Helper()
+	warmCloud(t) // skips where there are none
+	cloud := sandboxtest.New(t, options...)
+	awaitWarm(t, cloud)
+	return cloud
+}
+
+// createAhead returns a sandbox with a kernel that waits, and the kernel's number.
+func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.Option) (sb *sandbox.Sandbox, pid string) {
+	t.Helper()
+	eventually(t, "a sandbox that has a kernel before code is run", func() bool {
+		sb = cloud.Create(t, options...)
+		pids := strings.Fields(run(t, sb, "pgrep -f -- '[-]-zygote' || true"))
+		if len(pids) == 1 {
+			pid = pids[0]
+			return true
+		}
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return false
+	})
+	return sb, pid
+}
+
+// ranBy checks which process runs code.
+func ranBy(t *testing.T, sb *sandbox.Sandbox, pid string) {
+	t.Helper()
+	if got := evaluate(t, sb, "__import__('os').getpid()"); got != pid {
+		t.Errorf("code is run by process %s, want it run by %s, which waited", got, pid)
+	}
+}
+
+// TestForkedAhead compares a kernel that was forked before its sandbox was anybody's with
+// one that was started in a sandbox of a cloud that makes none ahead.
+func TestForkedAhead(t *testing.T) {
+	t.Parallel()
+	warm, pid := createAhead(t, aheadCloud(t), sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo"}))
+	none := sandboxtest.New(t, local.WithWarm(0))
+	without := none.Create(t, sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo", "PYTHON_E2BCTL_TEST": "1"}))
+	if got := run(t, without, "ps ax"); strings.Contains(got, "--zygote") {
+		t.Errorf("got a kernel before code is run:\n%s", got)
+	}
+	if diff := cmp.Diff(describeKernel(t, without, "False"), describeKernel(t, warm, "True")); diff != "" {
+		t.Errorf("a kernel that was forked ahead differs (-started +forked):\n%s", diff)
+	}
+	ranBy(t, warm, pid)
+	const live = `import os, socket, time
+[os.environ["MINE"], time.tzname[0], socket.gethostname() == os.environ["E2B_SANDBOX_ID"], os.getcwd()]`
+	if got := evaluate(t, warm, live); got != "['1', 'JST', True, '/home/user']" {
+		t.Errorf("got %s", got)
+	}
+	samePlaces(t, warm)
+}
+
+// TestForkedAheadStartsCold: variables that act when Python starts get a process that was
+// started with them, even if another one waits.
+func TestForkedAheadStartsCold(t *testing.T) {
+	t.Parallel()
+	sb, pid := createAhead(t, aheadCloud(t), sandbox.WithEnvs(map[string]string{"PYTHONHASHSEED": "7"}))
+	want := strings.TrimSpace(run(t, sb, `PYTHONHASHSEED=7 python3 -c 'print(hash("a"))'`))
+	if got := evaluate(t, sb, `hash("a")`); got != want {
+		t.Errorf("got hash %s, want %s", got, want)
+	}
+	if got := evaluate(t, sb, "__import__('os').getpid()"); got == pid {
+		t.Errorf("code is run by process %s, which was forked before the variables were known", got)
+	}
+}
+
+// TestForkedAheadKilled: a kernel that is killed while it waits is replaced.
+func TestForkedAheadKilled(t *testing.T) {
+	t.Parallel()
+	sb, pid := createAhead(t, aheadCloud(t))
+	if _, err := sb.Commands.Run(t.Context(), "kill -9 "+pid, &sandbox.CommandParams{User: "root"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := evaluate(t, sb, "1 + 1"); got != "2" {
+		t.Errorf("got %s, want 2", got)
+	}
+}
+
+// TestForkedAheadPaused: a sandbox is paused and resumed with the kernel that waits, and
+// one whose files alone were kept gets another.
+func TestForkedAheadPaused(t *testing.T) {
+	t.Parallel()
+	cloud := aheadCloud(t)
+	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
+		sb, pid := createAhead(t, cloud, sandbox.WithEnvs(map[string]string{"MINE": "1"}))
+		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		if err := sb.Resume(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if mode == sandbox.PauseFull {
+			ranBy(t, sb, pid)
+		}
+		if got := evaluate(t, sb, "__import__('os').environ['MINE']"); got != "1" {
+			t.Errorf("%v: got %s, want 1", mode, got)
+		}
+	}
+}
+
+// TestForkedAheadTrusts: a kernel that waited sees the authority that its sandbox got later.
+func TestForkedAheadTrusts(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("sandboxes of this user that trust an authority are made when they are asked for")
+	}
+	sb, pid := createAhead(t, aheadCloud(t), sandbox.WithNetwork(sandbox.Network{Headers: map[string]map[string]string{"example.com": {"X-A": "b"}}}))
+	ranBy(t, sb, pid)
+	const trusted = `import os, ssl
+[os.environ["SSL_CERT_FILE"], len(ssl.create_default_context(cafile="/run/e2bctl/authority.pem").get_ca_certs())]`
+	if got := evaluate(t, sb, trusted); got != "['/run/e2bctl/certificates.pem', 1]" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestForkedAheadSnapshot: a sandbox of a snapshot runs code in its files.
+func TestForkedAheadSnapshot(t *testing.T) {
+	t.Parallel()
+	cloud := aheadCloud(t)
+	sb, pid := createAhead(t, cloud)
+	if err := sb.Files.Write(t.Context(), "/home/user/kept.py", []byte("x = 41\n"), nil); err != nil {
+		t.Fatal(err)
+	}
+	snapshot, err := sb.Snapshot(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ranBy(t, sb, pid)
+	child := cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
+	for _, of := range []*sandbox.Sandbox{sb, child} {
+		if got := evaluate(t, of, "__import__('kept').x + 1"); got != "42" {
+			t.Errorf("got %s, want 42", got)
+		}
+	}
+}
+
 // TestForkedKernelsDiffer checks that two kernels differ in what must not be
 // the same in both.
 func TestForkedKernelsDiffer(t *testing.T) {
 	t.Parallel()
-	cloud := warmCloud(t)
+	cloud := aheadCloud(t)
 	const code = `
 import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
 [numpy.random.rand(), numpy.random.default_rng().random(), random.random(), uuid.uuid1().hex, uuid.uuid4().hex, next(tempfile._get_candidate_names()),
  secrets.token_hex(), multiprocessing.current_process().authkey.hex(), float(pandas.Series(range(1000)).sample(1).iloc[0] + numpy.random.rand())]`
-	one, two := cloud.Create(t), cloud.Create(t)
 	var values [2][]string
-	for i, sb := range []*sandbox.Sandbox{one, two} {
+	for i := range values {
+		sb, _ := createAhead(t, cloud)
 		values[i] = strings.Split(strings.ReplaceAll(evaluate(t, sb, code), "\n", ""), ", ")
 		if got := evaluate(t, sb, forked); got != "True" {
 			t.Error("the kernel was not forked")

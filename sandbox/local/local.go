@@ -76,9 +76,12 @@ type Promise struct {
 // less than [Full], Start succeeds and logs a warning that says what to do; without any
 // Python, running code fails with an error that says so.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
-	var s settings
+	s := settings{warm: DefaultWarm}
 	for _, o := range opts {
 		o(&s)
+	}
+	if s.warm < 0 || s.warm > MaxWarm {
+		return nil, fmt.Errorf("local: start: %d sandboxes cannot be kept ready: WithWarm takes 0 to %d", s.warm, MaxWarm)
 	}
 	service, err := start(ctx, s)
 	if err != nil {

@@ -41,6 +41,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
+		Warm:         s.warm,
 		Limits:       s.limits,
 		VolumeSize:   s.volumeSize,
 		Mounts:       all,

@@ -226,6 +226,19 @@ func TestTwoClouds(t *testing.T) {
 	}
 }
 
+func TestWarmCount(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int{-1, local.MaxWarm + 1} {
+		cloud, err := local.Start(t.Context(), local.WithWarm(count))
+		if err == nil || !strings.Contains(err.Error(), "WithWarm takes 0 to 64") {
+			t.Errorf("%d: got %v, %v, want what is allowed", count, cloud, err)
+		}
+	}
+	for _, count := range []int{0, 3} {
+		sandboxtest.New(t, local.WithWarm(count)).Create(t)
+	}
+}
+
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)

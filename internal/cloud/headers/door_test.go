@@ -313,7 +313,8 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// A secret that changes while a connection is open is another one in the next request.
+// A secret that changes while a connection is open is another one in the next request, and
+// one that is deleted is in none.
 func TestChangedSecret(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization")) })
@@ -326,6 +327,15 @@ func TestChangedSecret(t *testing.T) {
 			t.Errorf("got %s, want Bearer %s", text, value)
 		}
 	}
+	h.mu.Lock()
+	delete(h.secrets, "key")
+	h.mu.Unlock()
+	if status, text := get(t, client, "https://api.test/"); status != 502 || !strings.Contains(text, "no such secret") {
+		t.Errorf("deleted: got %d %s, want 502 that says there is no such secret", status, text)
+	}
+	h.mu.Lock()
+	h.secrets["key"] = "two"
+	h.mu.Unlock()
 	if len(h.reached) != 1 {
 		t.Errorf("got %d connections to the host, want 1", len(h.reached))
 	}

@@ -32,6 +32,7 @@ type upOptions struct {
 	Images     imageFlags
 	VolumeSize cmdutil.Size
 	Mounts     allowedMounts
+	Warm       uint8
 }
 
 // flags returns the flags of limits as they are set, for another e2bctl.
@@ -42,6 +43,9 @@ func (o *upOptions) flags() []string {
 	}
 	for _, m := range o.Mounts {
 		flags = append(flags, "--allow-mount", m.String())
+	}
+	if o.Warm != local.DefaultWarm {
+		flags = append(flags, "--warm", strconv.Itoa(int(o.Warm)))
 	}
 	return append(flags, o.Images.arguments()...)
 }
@@ -72,6 +76,9 @@ Builds of templates fetch container images with the logins of your docker config
 --registry-mirror maps the name of a registry to another address, so that a Dockerfile
 needs no change. --image-dir lets them read docker-archive:FILE and oci:DIR there, too.
 
+--warm keeps that many sandboxes, each with its Python process, ready for the next
+creates, at most 64. Each takes about 9 MB of memory.
+
 With --background it is left running; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.`,
 		Example: `  e2bctl local up
@@ -83,6 +90,9 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if opts.Ephemeral && opts.State != "" {
 				return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
+			}
+			if opts.Warm > local.MaxWarm {
+				return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", opts.Warm, local.MaxWarm)
 			}
 			if opts.State != "" { // the process in the background has another current directory
 				if opts.State, err = filepath.Abs(opts.State); err != nil {
@@ -108,6 +118,7 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 	opts.Images.add(cmd)
 	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
+	cmd.Flags().Uint8Var(&opts.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
 	return cmd
 }
 
@@ -134,7 +145,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		}
 	}
 	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
-		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)))...)
+		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
 		return localcloud.Conflict(err)
 	}

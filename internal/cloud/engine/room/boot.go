@@ -82,11 +82,8 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 
 // warmFor returns the warm sandbox if it can become what o describes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
-	if len(o.Authority) > 0 { // shown by the first stage
-		return nil, nil
-	}
-	replaced := o.Files != "" || len(o.Layers) > 0
-	if replaced && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced {
+	replaced, shown := o.Files != "" || len(o.Layers) > 0, len(o.Authority) > 0
+	if (replaced || shown) && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced || replaced && shown {
 		return nil, nil
 	}
 	return r.takeWarm(ctx, limits)
@@ -164,6 +161,8 @@ func (s *Sandbox) open(ctx context.Context) error {
 	}
 	var life context.Context
 	life, s.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	unused := time.AfterFunc(unusedTime, s.endForked)
+	context.AfterFunc(life, func() { unused.Stop() })
 	s.startEgress(life, s.options.Egress)
 	s.flows.Go(s.serve)
 	return nil

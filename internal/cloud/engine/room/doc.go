@@ -24,6 +24,12 @@
 // the machine has nothing to load, and until the zygote is warm, kernels start
 // cold.
 //
+// A warm sandbox has its first kernel before it is anybody's: the kernel waits for its
+// variables, directory and standard files, which envd sends it at its first use. If it is
+// not used within a minute of the sandbox's use it is ended, as it is if the file system
+// of the warm sandbox is replaced. While somebody waits for a sandbox, or if no code was
+// run in the last one, none is forked until nobody asks for anything.
+//
 // On a machine that refuses namespaces envd starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's
 // processes. The room is then a process of the host that ends processes that
@@ -107,7 +113,8 @@
 // and any of the sandbox's code runs.
 //
 // While a sandbox is warm, a process in it can still replace its file system, the mounter:
-// it builds another one on the same tmpfs and makes that the root of all processes. It has
+// it builds another one on the same tmpfs and makes that the root of all processes. Or it
+// mounts what makes programs trust the sandbox's authority. It has
 // all capabilities in the sandbox, and has ended before the sandbox is anybody's. A
 // sandbox with a single id has none, because what it could mount is only reachable from
 // the host's root.

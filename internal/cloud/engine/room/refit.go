@@ -19,8 +19,13 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 	if err != nil {
 		err = fmt.Errorf("limit: %w", err)
 	}
-	if err == nil && (o.Files != "" || len(o.Layers) > 0) {
+	switch {
+	case err != nil:
+	case o.Files != "" || len(o.Layers) > 0:
+		s.endForked() // it would still have been forked into the file system that is replaced
 		err = s.refit(ctx)
+	case len(o.Authority) > 0:
+		err = s.showAuthority(ctx)
 	}
 	if err != nil {
 		return s.abandon(err)
@@ -65,6 +70,20 @@ func (s *Sandbox) refit(ctx context.Context) error {
 	}
 	s.files.Close()
 	s.files = files[0]
+	return nil
+}
+
+// showAuthority makes programs of the warm sandbox trust its authority, as those do of one
+// that has it from the start.
+func (s *Sandbox) showAuthority(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	defer cancel()
+	if err := s.mounter.Handshake(ctx, wire.RoleMounter, wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees}); err != nil {
+		return s.explain(ctx, "hand over the authority", err)
+	}
+	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {
+		return s.explain(ctx, "show the authority", err)
+	}
 	return nil
 }
 

@@ -50,10 +50,11 @@ type Options struct {
 	// Processes is how many processes and threads all sandboxes together may have;
 	// 0 means half of what the machine has, or of what the server's user may have.
 	Processes int64
-	// Warm are the limits of one more sandbox that is kept ready in the background
-	// for the next [Room.NewSandbox] with these limits; nil keeps none. It uses the
-	// memory of an idle envd.
-	Warm *engine.Limits
+	// Warm are the limits of sandboxes that are kept ready in the background for the
+	// next [Room.NewSandbox] with these limits, WarmCount at a time, 0 for one; nil keeps
+	// none. Each uses the memory of an idle envd, and of its first kernel if Zygote is set.
+	Warm      *engine.Limits
+	WarmCount int
 	// Zygote is the configuration of the process that kernels are forked from: its
 	// Python and System. The process is made in the background, and only with Full
 	// isolation; nil makes none.

@@ -65,6 +65,8 @@ type Sandbox struct {
 	hold     func(bool)          // cuts it off while the sandbox is frozen; nil if it never had any
 	refusing atomic.Bool         // connections were refused, and that was logged
 	kernels  allowance           // how many kernels may be forked for it
+	forked   *os.File            // socket of a kernel that waits for its first use; nil without one; guarded by mu
+	ranCode  bool                // it has asked for a kernel
 	ttys     terminals           // that were opened for it
 	flows    sync.WaitGroup
 	pause    pause
@@ -198,6 +200,8 @@ func (s *Sandbox) end() error {
 	}
 	s.exit.close()
 	s.flows.Wait()
+	s.noteCode()
+	s.endForked()
 	s.pause.end()
 	s.pause.turn <- struct{}{} // for good: whoever has it finds out that all has ended
 	for _, f := range []*os.File{s.pidfd, s.files} {

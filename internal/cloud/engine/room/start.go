@@ -49,6 +49,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		}
 	}
 	if o.Warm != nil {
+		o.WarmCount = cmp.Or(o.WarmCount, 1)
 		if err := o.Warm.WithDefaults().Check(); err != nil {
 			return nil, fmt.Errorf("room: start: %w", err)
 		}
@@ -59,6 +60,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		sandboxes: make(map[uint64]*Sandbox),
 		boots:     make(chan struct{}, 4*runtime.NumCPU()),
 	}
+	r.zygote.warmed = make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)
 	if err := r.flows.fill(); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)
@@ -67,7 +69,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		return nil, errors.Join(err, r.close())
 	}
 	if o.Warm != nil {
-		r.keepWarm(ctx, o.Warm.WithDefaults())
+		r.keepWarm(ctx, o.Warm.WithDefaults(), o.WarmCount)
 	}
 	r.keepZygote(ctx)
 	return r, nil

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
@@ -14,47 +15,70 @@ import (
 // warmPool makes sandboxes ahead of their use, one at a time.
 // Namespaces, mounts and two starts of a program are most of the time that a
 // sandbox takes to start, and none of it depends on whose sandbox it will be.
+// The same holds for the fork of its first kernel.
 type warmPool struct {
 	limits  engine.Limits
-	ready   chan *Sandbox                // holds the warm sandbox; closed when there will be no next one
-	used    chan struct{}                // another one is wanted
-	first   chan struct{}                // closed when the first one is ready, or will never be
-	waiting atomic.Bool                  // a caller waits for the one that is being made
-	making  atomic.Pointer[cgroup.Group] // group of the last one that was begun
-	cancel  context.CancelFunc           // nil without warm sandboxes
-	keeping sync.WaitGroup
+	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no next one
+	used    chan struct{} // one for each that is wanted
+	first   chan struct{} // closed when the first one is ready, or will never be
+	waiting atomic.Bool   // a caller waits for the one that is being made
+	// codeRuns says that code was run in the sandbox that last asked for a kernel, or ended.
+	codeRuns atomic.Bool
+	making   atomic.Pointer[cgroup.Group] // group of the last one that was begun
+	cancel   context.CancelFunc           // nil without warm sandboxes
+	keeping  sync.WaitGroup
 }
 
-// keepWarm keeps a warm sandbox ready until the room ends. If one cannot be made no
+// keepWarm keeps count warm sandboxes ready until the room ends. If one cannot be made no
 // more are tried: sandboxes then start without a warm sandbox, and report what is
 // wrong if it still is.
-func (r *Room) keepWarm(ctx context.Context, limits engine.Limits) {
+func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.warm.limits, r.warm.cancel = limits, cancel
-	r.warm.ready, r.warm.used, r.warm.first = make(chan *Sandbox, 1), make(chan struct{}, 1), make(chan struct{})
+	r.warm.ready, r.warm.used, r.warm.first = make(chan *Sandbox, count), make(chan struct{}, count), make(chan struct{})
+	r.warm.used <- struct{}{}
 	tried := sync.OnceFunc(func() { close(r.warm.first) })
 	r.warm.keeping.Go(func() {
 		defer close(r.warm.ready)
 		defer tried()
+		more := count - 1                  // are not made before the first one may have been used
+		var grow, lacking <-chan time.Time // for these, and for kernels of warm sandboxes that have none
 		for {
+			select {
+			case <-r.warm.used:
+			case <-grow:
+				more, grow = more-1, nil
+			case <-r.zygote.warmed:
+				lacking = time.After(calm)
+				continue
+			case <-lacking:
+				lacking = nil
+				r.forkForReady(ctx)
+				continue
+			case <-ctx.Done():
+				return
+			}
 			s, err := r.prepare(ctx, limits, forPool)
 			if err != nil {
 				r.options.Logger.DebugContext(ctx, "no warm sandbox could be made", "error", err)
 				return
 			}
+			if r.warm.waiting.Load() || !r.warm.codeRuns.Load() { // the fork would slow down what somebody waits for
+				lacking = time.After(calm)
+			} else {
+				s.forkAhead(ctx)
+			}
 			r.warm.ready <- s
 			tried()
-			select {
-			case <-r.warm.used:
-			case <-ctx.Done():
-				return
+			if more > 0 && grow == nil {
+				grow = time.After(calm)
 			}
 		}
 	})
 }
 
-// takeWarm returns the warm sandbox if it has these limits, else nil. If the warm
-// sandbox is taken, one caller waits for the next, which is already being made and
+// takeWarm returns a warm sandbox if they have these limits, else nil. If all warm
+// sandboxes are taken, one caller waits for the next, which is already being made and
 // so is ready sooner than one begun now. The caller calls started when it has
 // started what it took: only then is another warm sandbox made, which would
 // otherwise slow it down.

@@ -30,6 +30,8 @@ const (
 	// orders are waiting for as well. After an order has waited too long, the next
 	// ones wait only shortPatience.
 	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
+	// aheadPatience bounds how long an order waits that nobody waits for.
+	aheadPatience = 5 * time.Millisecond
 	// A zygote that dies is replaced after a pause, which grows with every death in
 	// a row.
 	minZygotePause = 100 * time.Millisecond
@@ -48,8 +50,16 @@ type zygote struct {
 	control *wire.Conn         // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
+	warmed  chan struct{}      // told when a zygote has become warm
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
+}
+
+// isWarm reports whether there is a zygote now.
+func (z *zygote) isWarm() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.control != nil
 }
 
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
@@ -126,6 +136,10 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	}
 	r.options.Logger.DebugContext(ctx, "the zygote is warm")
 	r.zygote.set(conn)
+	select {
+	case r.zygote.warmed <- struct{}{}:
+	default: // it was told, and has not looked yet
+	}
 	defer r.zygote.set(nil)
 	defer context.AfterFunc(ctx, conn.Close)()
 	_, _, err = conn.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
@@ -167,9 +181,9 @@ func (z *zygote) set(conn *wire.Conn) {
 	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
-// fork orders a kernel. Whether it was made shows at the other end of its socket:
-// if it was not, the socket is closed.
-func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
+// fork orders a kernel, which is needed now or ahead of its use. Whether it was made shows
+// at the other end of its socket: if it was not, the socket is closed.
+func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.control == nil {
@@ -179,7 +193,13 @@ func (z *zygote) fork(order wire.KernelOrder, files ...*os.File) error {
 	if z.late {
 		patience = shortPatience
 	}
+	if ahead {
+		patience = aheadPatience
+	}
 	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
+	if ahead && errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("order a kernel: %w", err) // it was not patient enough to judge the zygote
+	}
 	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {
 		z.taken = time.Now()
@@ -204,9 +224,12 @@ func (z *zygote) end() {
 // giveKernel answers envd's request for a kernel with one end of its socket.
 // The request has no parameters, and nothing is received with it.
 func (s *Sandbox) giveKernel(id uint64) error {
-	kernel, err := s.orderKernel()
-	if err != nil {
-		return s.refuse(id, err)
+	kernel := s.takeForked()
+	if kernel == nil {
+		var err error
+		if kernel, err = s.orderKernel(false); err != nil {
+			return s.refuse(id, err)
+		}
 	}
 	// If envd does not read the answer, only envd is harmed.
 	_ = s.envd.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
@@ -214,7 +237,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 	return nil
 }
 
-func (s *Sandbox) orderKernel() (_ *os.File, err error) {
+func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 	if s.options.Image != nil {
 		return nil, errNoZygote // this machine's Python is not in the image
 	}
@@ -248,7 +271,7 @@ func (s *Sandbox) orderKernel() (_ *os.File, err error) {
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
 	}
-	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(order, append(files, joined)...) })
+	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(ahead, order, append(files, joined)...) })
 }
 
 // owner returns the user of the room that made the sandbox's user namespace.

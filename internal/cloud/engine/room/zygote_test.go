@@ -27,12 +27,6 @@ func zygoteOf(env *pyenv.Env) *guest.Config {
 	return c
 }
 
-func (z *zygote) isWarm() bool {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	return z.control != nil
-}
-
 // warmRoom returns a room whose zygote is warm.
 func warmRoom(t *testing.T) *Room {
 	t.Helper()
@@ -114,25 +108,28 @@ func TestZygoteThatTakesNothing(t *testing.T) {
 	z.set(conn)
 	order := wire.KernelOrder{Filter: strings.Repeat("0", 16<<10)}
 	for err == nil {
-		err = z.fork(order)
+		err = z.fork(false, order)
+	}
+	if err := z.fork(true, order); !errors.Is(err, os.ErrDeadlineExceeded) || !z.isWarm() {
+		t.Errorf("ahead of its use: %v, warm: %v", err, z.isWarm())
 	}
 	for range 10 { // these orders do not have to wait as long
 		if !errors.Is(err, os.ErrDeadlineExceeded) || !z.late || !z.isWarm() {
 			t.Fatalf("%v, late: %v, warm: %v", err, z.late, z.isWarm())
 		}
-		err = z.fork(order)
+		err = z.fork(false, order)
 	}
 	if _, _, err := unix.Recvfrom(int(peer.Fd()), make([]byte, 64<<10), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.fork(order); err != nil || z.late {
+	if err := z.fork(false, order); err != nil || z.late {
 		t.Errorf("it takes orders again: %v, late: %v", err, z.late)
 	}
 	z.taken = time.Now().Add(-2 * warmTimeout)
-	if err := z.fork(order); !errors.Is(err, os.ErrDeadlineExceeded) || z.isWarm() {
+	if err := z.fork(false, order); !errors.Is(err, os.ErrDeadlineExceeded) || z.isWarm() {
 		t.Errorf("it takes nothing for good: %v", err)
 	}
-	if err := z.fork(order); !errors.Is(err, errNoZygote) {
+	if err := z.fork(false, order); !errors.Is(err, errNoZygote) {
 		t.Errorf("after that: %v", err)
 	}
 }

@@ -30,8 +30,8 @@ func startMounter(fd3 *os.File) error {
 }
 
 // runMounter replaces the file system of the sandbox, of which mounts[0] is what it writes:
-// another one is built beside it, on the same tmpfs, so that both share the disk limit. None
-// of the sandbox's code has run yet.
+// another one is built beside it, on the same tmpfs, so that both share the disk limit.
+// Without mounts it only shows an authority. None of the sandbox's code has run yet.
 func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := restrictEnvd(); err != nil {
 		return err
@@ -40,10 +40,16 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
+	unix.Umask(0) // modes are used as written
+	if len(mounts) == 0 && len(spec.Authority) > 0 {
+		if err := showAuthority(spec.Authority, spec.Trees); err != nil {
+			return fmt.Errorf("show the certificate authority: %w", err)
+		}
+		return c.Send(wire.Message{Kind: wire.KindReady})
+	}
 	if len(mounts) == 0 {
 		return fmt.Errorf("%w: no files to replace", wire.ErrProtocol)
 	}
-	unix.Umask(0) // modes are used as written
 	b, err := rebuild(&spec, mounts[0], mounts[1:])
 	if err == nil {
 		err = enter()

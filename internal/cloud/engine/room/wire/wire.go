@@ -56,7 +56,7 @@ const (
 	RoleZygote  Role = "zygote"
 	RoleSaver   Role = "saver"
 	RoleLayers  Role = "layers"
-	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox as the first file
+	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox as the first file, or only an authority
 	RoleEnterer Role = "enterer" // gets an EnterSpec
 )
 

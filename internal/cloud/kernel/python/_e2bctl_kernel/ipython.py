@@ -223,18 +223,12 @@ class Engine:
 
     def warm(self):
         """Does what cells do, so that everything for it is loaded and made, and leaves no trace."""
-        shell, cells = self._shell, ["1+1", "print(1)"]
+        cells = ["1+1", "print(1)"]
         if "numpy" in sys.modules:
             cells.append("import numpy; numpy.ones(2)")
         if "pandas" in sys.modules:
             cells.append("import pandas; pandas.DataFrame({'a': [1.5]})")
-        names, hidden = dict(shell.user_ns), dict(shell.user_ns_hidden)
-        self.kernel.rehearse(self, ['[{"a": ""}]'] + cells * ROUNDS)
-        shell.displayhook.flush()
-        shell.last_execution_result = None
-        for kept, namespace in (names, shell.user_ns), (hidden, shell.user_ns_hidden):
-            namespace.clear()
-            namespace.update(kept)
+        self.rehearse(['[{"a": ""}]'] + cells * ROUNDS)
         if "matplotlib" in sys.modules:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure
@@ -245,6 +239,17 @@ class Engine:
             figure.add_subplot().plot([1, 2])
             charts.extract(figure)
             FigureCanvasAgg(figure).print_png(io.BytesIO())
+
+    def rehearse(self, cells):
+        """Runs cells, and leaves no trace."""
+        shell = self._shell
+        names, hidden = dict(shell.user_ns), dict(shell.user_ns_hidden)
+        self.kernel.rehearse(self, cells)
+        shell.displayhook.flush()
+        shell.last_execution_result = None
+        for kept, namespace in (names, shell.user_ns), (hidden, shell.user_ns_hidden):
+            namespace.clear()
+            namespace.update(kept)
 
     def attach(self):
         """Repeats, in a forked process, what __init__ did outside the process."""

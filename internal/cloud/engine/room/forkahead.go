@@ -1,0 +1,90 @@
+//go:build linux
+
+package room
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// calm is how long nobody asks for a sandbox before the warm ones that have no kernel
+	// get one, if no code was run in the last sandbox; and how long the first warm sandbox
+	// is there before the second one is made.
+	calm = 20 * time.Millisecond
+	// unusedTime is how long a kernel that was forked ahead waits in a sandbox that is in
+	// use. It takes memory, and most likely the sandbox only runs commands.
+	unusedTime = time.Minute
+)
+
+// forkAhead orders a kernel for a warm sandbox, which waits in it for the first message
+// of envd: until then it is nobody's, and knows neither variables nor a directory.
+// Without one, the sandbox's first kernel is ordered when it is asked for.
+func (s *Sandbox) forkAhead(ctx context.Context) {
+	if s.forked != nil || !s.room.zygote.isWarm() {
+		return
+	}
+	kernel, err := s.orderKernel(true)
+	if err != nil {
+		s.room.options.Logger.DebugContext(ctx, "no kernel could be forked ahead", "error", err)
+		return
+	}
+	s.forked = kernel
+}
+
+// forkForReady forks a kernel for each warm sandbox that has none.
+func (r *Room) forkForReady(ctx context.Context) {
+	for range len(r.warm.ready) {
+		select {
+		case s := <-r.warm.ready:
+			s.forkAhead(ctx)
+			r.warm.ready <- s
+		default: // somebody was faster
+			return
+		}
+	}
+}
+
+// takeForked returns the socket of the kernel that was forked ahead, if it is still there.
+func (s *Sandbox) takeForked() *os.File {
+	s.ranCode = true
+	s.room.warm.codeRuns.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kernel := s.forked
+	s.forked = nil
+	if kernel != nil && hungUp(kernel) {
+		kernel.Close()
+		return nil
+	}
+	return kernel
+}
+
+// hungUp reports whether the kernel at the other end of the socket is gone.
+func hungUp(kernel *os.File) bool {
+	polled := []unix.PollFd{{Fd: int32(kernel.Fd()), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(polled, 0)
+	return n != 0 || err != nil
+}
+
+// endForked ends the kernel that was forked ahead: it sees that its socket is closed.
+func (s *Sandbox) endForked() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.forked != nil {
+		s.forked.Close()
+		s.forked = nil
+	}
+}
+
+// noteCode notes whether code was run in a sandbox that was used and has ended: if not,
+// what comes next is most likely a command again, and the fork of a kernel would slow it
+// down.
+func (s *Sandbox) noteCode() {
+	if s.endLife != nil && !s.ranCode {
+		s.room.warm.codeRuns.Store(false)
+	}
+}
