@@ -1,6 +1,7 @@
 package image
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,15 +129,15 @@ func TestFiles(t *testing.T) {
 		"docker-archive:" + at("both.tar"):                              "it has 2 images",
 		"docker-archive:" + at("one.tar:three"):                         `it has no image "three"`,
 		"oci:/etc":                                                      "may not be read from /",
-		"oci:" + at("both"):                                             "", // the first for this machine
+		"oci:" + at("both"):                                             "<nil>", // the first for this machine
 		"oci:" + at("both:three"):                                       `it has no tag "three"`,
 		"oci:" + at("damaged"):                                          "its digest is",
 		"oci:" + at("linked"):                                           "escapes from parent",
 		"oci:" + at("text"):                                             "not a directory",
 	} {
 		_, err := w.Pull(t.Context(), ref, nil, nil)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: got %v, want %q", ref, err, want)
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s: got %s, want %q", ref, got, want)
 		}
 	}
 	none := newWorld(t, nil)

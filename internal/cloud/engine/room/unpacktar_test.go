@@ -20,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 )
 
-// imageTar returns a layer of an image: each name with its content, those that end with a
-// slash are directories.
+// imageTar returns a layer of an image: each name with its content. Those that end with a
+// slash are directories, and with @ the content is the target of a hard link.
 func imageTar(t testing.TB, owner int, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -31,10 +31,13 @@ func imageTar(t testing.TB, owner int, files ...string) []byte {
 		if strings.HasSuffix(h.Name, "/") {
 			h.Typeflag, h.Mode = tar.TypeDir, 0o1777
 		}
+		if name, is := strings.CutSuffix(h.Name, "@"); is {
+			h.Name, h.Typeflag, h.Linkname, h.Size = name, tar.TypeLink, files[i+1], 0
+		}
 		if err := w.WriteHeader(&h); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := io.WriteString(w, files[i+1]); err != nil {
+		if _, err := io.WriteString(w, files[i+1][:h.Size]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -54,7 +57,7 @@ func TestUnpackTar(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := strings.NewReader("what is after the end is read, too")
-	if err := r.UnpackTar(t.Context(), []string{first}, io.MultiReader(bytes.NewReader(imageTar(t, 1<<20, "srv/.wh.removed", "", "srv/added", "3")), rest), second); err != nil {
+	if err := r.UnpackTar(t.Context(), []string{first}, io.MultiReader(bytes.NewReader(imageTar(t, 1<<20, "srv/.wh.removed", "", "srv/added", "3", "srv/linked@", "srv/kept")), rest), second); err != nil {
 		t.Fatal(err)
 	}
 	if rest.Len() > 0 {
@@ -63,7 +66,7 @@ func TestUnpackTar(t *testing.T) {
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "above", Layers: []string{first, second}})
 	result := sh(t, s, "cd /srv; stat -c '%n %a %u %g %Y' . *; cat kept added; wc -c < many")
 	got := result.Output
-	want := ". 1777 33 33 1000000000\nadded 755 65534 65534 1000000000\nkept 4755 33 33 1000000000\nmany 4755 33 33 1000000000\n13" + "5242880\n"
+	want := ". 1777 33 33 1000000000\nadded 755 65534 65534 1000000000\nkept 4755 33 33 1000000000\nlinked 4755 33 33 1000000000\nmany 4755 33 33 1000000000\n13" + "5242880\n"
 	if !r.ranged() {
 		want = strings.NewReplacer("33 33", "0 0", "755 65534 65534", "4755 0 0").Replace(want)
 	}

@@ -6,6 +6,7 @@ package imagetest
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (
 	t.Helper()
 	dir = t.TempDir()
 	t.Cleanup(func() { // what is in it may lock out its owner
-		if out, err := exec.Command("chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
