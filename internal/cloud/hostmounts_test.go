@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
@@ -45,8 +48,9 @@ func TestHostMounts(t *testing.T) {
 	}
 	id := create(t, c, ask("base", below, `"path":"/x"`))
 	got := e.room.boxes[id].options.Mounts
-	if len(got) != 2 || got[0].Dir != below || got[0].Path != "/x" || got[0].Writable || got[1].Dir != every || got[1].Path != "/every" || !got[1].Writable {
-		t.Errorf("got %+v, want what was asked for and that of every sandbox", got)
+	want := []engine.Mount{{Dir: below, Path: "/x"}, {Dir: every, Path: "/every", Writable: true}}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(engine.Mount{}, "File")); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
 	}
 	if _, err := got[0].File.Stat(); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("got error %v, want the directory to be closed after the start", err)
