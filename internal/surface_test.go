@@ -59,6 +59,7 @@ var withoutParams = map[string]string{
 	"api.KeyService.List":             "the API has no field",
 	"api.KeyService.Rename":           "the API has one field",
 	"api.TeamService.List":            "the API has no field",
+	"api.SandboxService.CheckAsk":     "the API has no field",
 	"api.SandboxService.Get":          "the API has no field",
 	"api.SandboxService.Kill":         "as Get",
 	"api.SandboxService.MetricsOf":    "the API has one field",

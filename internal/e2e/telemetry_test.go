@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -148,9 +147,8 @@ func TestFloodedLogs(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	noisy, quiet := cloud.Create(t), cloud.Create(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	flood := "for i in $(seq 40); do for j in $(seq 25); do curl -s -o /dev/null -H \"X-Access-Token: $T\" -H 'Content-Type: application/connect+json' --data-binary @/tmp/m http://127.0.0.1:49983/process.Process/Start & done; wait; done"
+	ctx := t.Context()
+	flood := "for i in $(seq 10); do curl -s -o /dev/null -H \"X-Access-Token: $T\" -H 'Content-Type: application/connect+json' --data-binary @/tmp/m 'http://127.0.0.1:49983/process.Process/Start?[1-100]' & done; wait"
 	token, err := client(t, cloud).API().Sandboxes.Get(ctx, noisy.ID())
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
 // dockerOptions are those of a cloud on the tests' own daemon.
@@ -62,5 +63,45 @@ func TestNoDocker(t *testing.T) {
 	_, err := local.Start(t.Context(), local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: "unix:///no/such.sock"}))
 	if err == nil || !strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "unix:///no/such.sock") {
 		t.Errorf("got %v, want what was tried and what to install", err)
+	}
+}
+
+// TestDockerSnapshot checks that a snapshot of a container makes containers, also in a cloud
+// whose rooms share the files of theirs.
+func TestDockerSnapshot(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{}), local.WithEngine(local.EngineRoom))...)
+	for template, want := range map[string]string{"base-docker": "mine yes", "base": "mine"} {
+		sb := cloud.Create(t, sandbox.WithTemplate(template))
+		run(t, sb, "echo mine >~/file")
+		for range 2 { // the second one of what the first one made
+			snapshot, err := sb.Snapshot(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sb = cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
+			if got := run(t, sb, "echo $(cat ~/file) $FROM_IMAGE"); got != want {
+				t.Errorf("a snapshot of %s: got %q, want %q", template, got, want)
+			}
+		}
+	}
+}
+
+// TestDockerBuild builds a template in containers, step by step.
+func TestDockerBuild(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, dockerOptions(t, local.DockerParams{})...)
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"})
+	built, err := template.Build(t.Context(), client.API(), "made", d, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone"); got != "one built yes\ngone" {
+		t.Errorf("got %q, want what was built", got)
 	}
 }

@@ -93,8 +93,8 @@ func surveySpace(ctx context.Context, dir string) (space Space, err error) {
 	return space, nil
 }
 
-// EmptyCache removes cached steps of builds and their archives from a state directory
-// that no process uses, and the layers that nothing else needs.
+// EmptyCache removes cached steps of builds, their archives and container images from a
+// state directory that no process uses, and the layers that nothing else needs.
 func EmptyCache(ctx context.Context, dir string) (err error) {
 	s, err := openState(ctx, dir)
 	if err != nil {
@@ -129,8 +129,8 @@ func (r Record) Space(ctx context.Context) (space Space, err error) {
 	return space, r.ask(ctx, http.MethodGet, "/local/space", &space)
 }
 
-// EmptyCache has the local cloud remove cached steps of builds and their archives, but
-// not those that a build just needs.
+// EmptyCache has the local cloud remove cached steps of builds, their archives and container
+// images, but not those that a build just needs.
 func (r Record) EmptyCache(ctx context.Context) error {
 	return r.ask(ctx, http.MethodDelete, "/local/space/cache", nil)
 }

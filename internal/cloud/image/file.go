@@ -70,7 +70,7 @@ func (p *Puller) findLayout(ctx context.Context, reference string) (_ *found, er
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	f.local, f.close = true, func() { root.Close() }
+	f.local, f.close = true, func() { _ = root.Close() }
 	return f, nil
 }
 
@@ -163,7 +163,7 @@ func (p *Puller) findArchive(_ context.Context, reference string) (*found, error
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	file, _, err := openFile(root, rest)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -297,7 +298,8 @@ func (w *world) files(t testing.TB, ids []string) (all []string) {
 		t.Fatal(err)
 	}
 	defer w.layers.Release(ids...)
-	to, err := os.MkdirTemp(w.dir, "seen-")
+	to := filepath.Join(w.dir, "seen-"+rand.Text()) // on the same file system, for links
+	err = os.Mkdir(to, 0o700)
 	if err == nil {
 		err = sharing{}.Merge(t.Context(), dirs, to)
 	}

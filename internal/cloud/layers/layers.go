@@ -25,6 +25,10 @@ import (
 // ErrGone is returned for a layer that does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
+// ErrCopied is the error of [Sharing].Unpack for saved files of which sandboxes begin with
+// copies, although others share directories.
+var ErrCopied = errors.New("layers: sandboxes begin with copies of these files")
+
 // ErrNotShared is returned where a layer can only be one that sandboxes share.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
@@ -101,12 +105,16 @@ func Open(o Options) *Set {
 // Add makes a layer of the files that save saves to an empty directory. The caller holds
 // it. After an error nothing of it is left.
 func (s *Set) Add(ctx context.Context, save func(dir string) error) (id string, err error) {
-	return s.add(func(dir string) error {
-		err := save(dir)
-		if sharing := s.sharing(); sharing != nil && err == nil {
-			err = sharing.Unpack(ctx, dir)
+	return s.add(func(dir string) (shared bool, err error) {
+		sharing := s.sharing()
+		if err := save(dir); err != nil || sharing == nil {
+			return false, err
 		}
-		return err
+		err = sharing.Unpack(ctx, dir)
+		if errors.Is(err, ErrCopied) {
+			return false, nil
+		}
+		return true, err
 	})
 }
 
@@ -116,20 +124,21 @@ func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	if s.sharing() == nil {
 		return "", ErrNotShared
 	}
-	return s.add(fill)
+	return s.add(func(dir string) (bool, error) { return true, fill(dir) })
 }
 
-func (s *Set) add(fill func(dir string) error) (id string, err error) {
-	shared := s.sharing() != nil
-	value, err := json.Marshal(record{time.Now().UTC(), shared})
-	if err != nil {
-		return "", err
-	}
+// add makes a layer of a directory that fill fills, which says whether it is to be shared.
+func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, err error) {
 	dir, err := s.options.Store.NewDir()
 	if err != nil {
 		return "", err
 	}
-	if err := fill(dir); err != nil {
+	shared, err := fill(dir)
+	if err != nil {
+		return "", errors.Join(err, s.options.Store.Discard(dir))
+	}
+	value, err := json.Marshal(record{time.Now().UTC(), shared})
+	if err != nil {
 		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
 	id = strings.ToLower(rand.Text())
@@ -164,7 +173,7 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 	s.mu.Lock()
 	dirs = append(dirs, s.layers[top].dir)
 	s.mu.Unlock()
-	merged, err := s.add(func(dir string) error { return s.sharing().Merge(ctx, dirs, dir) })
+	merged, err := s.add(func(dir string) (bool, error) { return true, s.sharing().Merge(ctx, dirs, dir) })
 	if err != nil {
 		return nil, fmt.Errorf("layers: merge %d of them: %w", len(dirs), err)
 	}

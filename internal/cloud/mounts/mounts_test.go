@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // tree makes a directory with what is inside and outside of what is allowed.
@@ -46,7 +48,7 @@ func open(t *testing.T, o Options) *Set {
 // nameIn returns what the file "name" in an open directory says.
 func nameIn(t *testing.T, dir *os.File) string {
 	t.Helper()
-	fd, err := syscall.Openat(int(dir.Fd()), "name", syscall.O_RDONLY, 0)
+	fd, err := unix.Openat(int(dir.Fd()), "name", unix.O_RDONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

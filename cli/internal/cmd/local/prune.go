@@ -68,7 +68,7 @@ killed has left half done is removed, too.`,
 	flags.StringVar(&opts.State, "state-dir", "", "look into `DIR`; \"\": that of the local cloud that runs, or of the next")
 	flags.BoolVarP(&opts.All, "all", "a", false, "remove all of them")
 	flags.Var(&opts.OlderThan, "older-than", "only those that were paused longer ago")
-	flags.BoolVar(&opts.Cache, "cache", false, "remove cached steps of builds, and their archives")
+	flags.BoolVar(&opts.Cache, "cache", false, "remove cached steps of builds, their archives, and container images")
 	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
 	return cmd
 }

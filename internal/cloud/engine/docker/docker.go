@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -46,6 +47,7 @@ type Engine struct {
 	client   *client.Client
 	host     string // address of the daemon
 	info     system.Info
+	product  string // "Docker" or "Podman", and the version
 	program  *program
 	instance string // that the containers of this engine are labelled with
 	images   singleflight.Group
@@ -58,6 +60,7 @@ type Engine struct {
 	sandboxes map[*sandbox]struct{}
 	leftovers map[string]struct{} // containers that could not be removed
 	starting  sync.WaitGroup
+	watching  sync.WaitGroup
 	quota     bool   // the daemon limits what a container writes
 	noQuota   string // why it does not
 	copies    bool   // the program is copied into each container
@@ -99,12 +102,16 @@ func open(ctx context.Context, c *client.Client, host string, o Options) (*Engin
 	if info.Info.OSType != "" && info.Info.OSType != "linux" {
 		return nil, fmt.Errorf("%s runs %s containers: switch it to Linux containers", host, info.Info.OSType)
 	}
+	product := "Docker " + info.Info.ServerVersion
+	if version, err := c.ServerVersion(ctx, client.ServerVersionOptions{}); err == nil && len(version.Components) > 0 && strings.HasPrefix(version.Components[0].Name, "Podman") {
+		product = "Podman " + version.Version
+	}
 	p, err := openProgram(o.Binary, info.Info.Architecture)
 	if err != nil {
 		return nil, err
 	}
 	e := &Engine{
-		options: o, client: c, host: host, info: info.Info, program: p, instance: newInstance(),
+		options: o, client: c, host: host, info: info.Info, product: product, program: p, instance: newInstance(),
 		sandboxes: map[*sandbox]struct{}{}, leftovers: map[string]struct{}{}, done: make(chan struct{}),
 	}
 	e.quota, e.noQuota = hasQuota(info.Info)
@@ -167,6 +174,7 @@ func (e *Engine) shutDown() error {
 		closing.Go(func() { errs[i] = s.Close() })
 	}
 	closing.Wait()
+	e.watching.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	err := errors.Join(errors.Join(errs...), e.removeLeftovers(ctx), e.client.Close(), e.program.Close())

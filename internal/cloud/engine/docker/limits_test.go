@@ -4,6 +4,7 @@ package docker_test
 
 import (
 	"errors"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -92,7 +93,7 @@ func TestRefused(t *testing.T) {
 		want    error
 	}{
 		{engine.SandboxOptions{Layers: []string{"/x"}}, engine.ErrNoLayers},
-		{engine.SandboxOptions{Files: "/x"}, errors.ErrUnsupported},
+		{engine.SandboxOptions{Files: "/x"}, fs.ErrNotExist},
 		{engine.SandboxOptions{Volumes: []engine.Volume{{}}}, engine.ErrNoVolumes},
 		{engine.SandboxOptions{Authority: []byte("x")}, engine.ErrNoAuthority},
 		{engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 1}}, nil},

@@ -90,19 +90,36 @@ func (e *Engine) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// How often a removal is tried: it fails while the container ends by itself.
+const (
+	removeAttempts = 20
+	removePause    = 100 * time.Millisecond
+)
+
 // remove ends and removes a container, and returns when it is gone.
 func (e *Engine) remove(ctx context.Context, id string) error {
-	_, err := e.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
-	if errdefs.IsConflict(err) { // it is being removed
-		wait := e.client.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
-		select {
-		case <-wait.Result:
+	var err error
+	for range removeAttempts {
+		_, err = e.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+		switch {
+		case err == nil || errdefs.IsNotFound(err):
 			return nil
-		case err = <-wait.Error:
+		case errdefs.IsConflict(err): // it is being removed
+			if _, err = e.client.ContainerInspect(ctx, id, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
+				return nil
+			}
+			if err == nil {
+				err = errors.New("it is still there")
+			}
 		}
-	}
-	if err == nil || errdefs.IsNotFound(err) {
-		return nil
+		if client.IsErrConnectionFailed(err) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("remove the container %.12s: %w", id, context.Cause(ctx))
+		case <-time.After(removePause):
+		}
 	}
 	return fmt.Errorf("remove the container %.12s: %w", id, err)
 }

@@ -18,7 +18,7 @@ func (e *Engine) Report() engine.Report {
 		Pause:  "the daemon's pause, by a control group",
 		Egress: "proxy only: a container has no network of its own",
 	}
-	r.Notes = append(r.Notes, fmt.Sprintf("sandboxes are containers of %s at %s", e.name(), e.host))
+	r.Notes = append(r.Notes, fmt.Sprintf("sandboxes are containers of %s on %s at %s", e.product, e.info.OperatingSystem, e.host))
 	if !hasSecurity(e.info, "seccomp") {
 		r.Notes = append(r.Notes, "the daemon filters no system calls (seccomp)")
 	}
@@ -26,10 +26,6 @@ func (e *Engine) Report() engine.Report {
 		r.Egress = "none: network is off for every sandbox"
 	}
 	return r
-}
-
-func (e *Engine) name() string {
-	return strings.TrimSpace(strings.Join([]string{"Docker", e.info.ServerVersion, e.info.OperatingSystem}, " "))
 }
 
 // promises are what a container does, each with a reason where it does not.
@@ -43,7 +39,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.ProcessLimit: unless(e.info.PidsLimit, "the daemon has no control group for processes"),
 		engine.DiskLimit:    e.quotaReason(),
 		engine.Pauses:       "",
-		engine.SavedFiles:   "the files of a container cannot be saved",
+		engine.SavedFiles:   "",
 		engine.SharedLayers: "a container stands on its image only",
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",

@@ -29,6 +29,7 @@ type sandbox struct {
 	engine *Engine
 	id     string // of the sandbox
 	name   string // of the container
+	disk   int64  // bytes that it may write, if that is enforced
 	attach *attachment
 	tunnel *tunnel.Server
 	exit   <-chan int64 // its status
@@ -54,12 +55,12 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if err := e.removeLeftovers(ctx); err != nil {
 		return nil, err
 	}
-	image, err := e.image(ctx, o.Image)
+	base, err := e.base(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{engine: e, id: o.ID, turn: make(chan struct{}, 1), done: make(chan struct{})}
-	if s.name, err = e.create(ctx, image, o); err != nil {
+	s := &sandbox{engine: e, id: o.ID, disk: e.limits(o).DiskBytes, turn: make(chan struct{}, 1), done: make(chan struct{})}
+	if s.name, err = e.create(ctx, base.Image, o); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -67,7 +68,12 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 			err = errors.Join(err, s.discard())
 		}
 	}()
-	if err := s.start(ctx, o); err != nil {
+	if o.Files != "" {
+		if err := e.restore(ctx, s.name, o.Files); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.start(ctx, o, base.Removed); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
@@ -77,13 +83,24 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	e.mu.Lock()
 	e.sandboxes[s] = struct{}{}
 	e.mu.Unlock()
-	go func() {
+	e.watching.Go(func() {
 		<-s.tunnel.Done()
-		reason := s.causeOfDeath()
-		s.reason.CompareAndSwap(nil, &reason)
+		if s.reason.Load() == nil {
+			reason := s.causeOfDeath()
+			s.reason.CompareAndSwap(nil, &reason)
+		}
 		_ = s.close() // what is left is removed later
-	}()
+	})
 	return s, nil
+}
+
+// base is what the sandbox stands on: an image, and what is gone of it.
+func (e *Engine) base(ctx context.Context, o engine.SandboxOptions) (saved, error) {
+	if o.Files != "" {
+		return e.readSaved(ctx, o.Files)
+	}
+	image, err := e.image(ctx, o.Image)
+	return saved{Image: image}, err
 }
 
 // check refuses what a container cannot have.
@@ -94,8 +111,6 @@ func (e *Engine) check(o engine.SandboxOptions) error {
 	switch {
 	case len(o.Layers) > 0:
 		return fmt.Errorf("%w: a container stands on its image only", engine.ErrNoLayers)
-	case o.Files != "":
-		return fmt.Errorf("saved files are %w by the Docker engine", errors.ErrUnsupported)
 	case len(o.Volumes) > 0:
 		return fmt.Errorf("%w: the Docker engine has no volumes", engine.ErrNoVolumes)
 	case o.Authority != nil:
@@ -216,7 +231,7 @@ func (e *Engine) copyProgram(ctx context.Context, id string) error {
 }
 
 // start attaches to the container, starts it and waits for its envd.
-func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions) error {
+func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []string) error {
 	e := s.engine
 	attached, err := e.client.ContainerAttach(ctx, s.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -237,7 +252,7 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions) error {
 	if err != nil {
 		return err
 	}
-	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: config}, Egress: egress, Tell: o.Tell})
+	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: config, Removed: removed}, Egress: egress, Tell: o.Tell})
 	if err != nil {
 		if said := s.attach.said(); said != "" {
 			return fmt.Errorf("%w; it said: %s", err, said)
@@ -282,6 +297,8 @@ func (s *sandbox) causeOfDeath() error {
 			return fmt.Errorf("envd ended with status %d: %w", status, err)
 		}
 		return fmt.Errorf("envd ended with status %d", status)
+	case <-s.done: // by Close
+		return engine.ErrClosed
 	case <-time.After(exitPatience):
 	}
 	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmpErr(s.tunnel.Err(), io.EOF))
@@ -430,11 +447,6 @@ func gone(err error) error {
 		return fmt.Errorf("%w: %w", engine.ErrGone, err)
 	}
 	return err
-}
-
-// Save says that the files of a container cannot be saved.
-func (s *sandbox) Save(context.Context, string) error {
-	return fmt.Errorf("docker: save sandbox %s: saved files are %w by the Docker engine", s.id, errors.ErrUnsupported)
 }
 
 // Memory returns the bytes of memory in use that cannot be reclaimed.

@@ -193,7 +193,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	s.envd = envd
 	var mounter *os.File
-	if s.purpose == forPool && s.room.ranged() || s.options.Image != nil {
+	if s.purpose == forPool && s.room.ranged() || s.entersLate() {
 		if s.mounter, mounter, err = wire.Pair(wire.MaxEnvdMessage); err != nil {
 			fd3.Close()
 			s.gone()
@@ -268,7 +268,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err := s.envd.AwaitHello(ctx); err != nil {
 		return s.explain(ctx, "restrict", err)
 	}
-	if s.options.Image != nil {
+	if s.entersLate() {
 		return s.enterRoot(ctx)
 	}
 	return nil
@@ -363,7 +363,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 		return err
 	}
 	if mounter != nil {
-		mounts, spec.Mounter = append(mounts, mounter), true
+		mounts, spec.Mounter, spec.Late = append(mounts, mounter), true, s.entersLate()
 	}
 	if err := s.envd.Handshake(ctx, wire.RoleInit, spec, mounts...); err != nil {
 		return s.explain(ctx, "hand over the template", err)

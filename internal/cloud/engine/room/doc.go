@@ -91,6 +91,21 @@
 // sandbox has, which the mount of the layer's directory maps, and each sandbox gets such a
 // mount. Links to the files of several layers make one of them, without copies.
 //
+// The root of a sandbox of a container image is an overlay of its layers, with nothing of
+// the host: no tree, no Python, no kernel of the zygote. Every name in an image is foreign.
+// Where each sandbox has something of its own, in /dev, /proc, /sys, /etc/resolv.conf,
+// /etc/hosts and /etc/hostname, in the files of accounts and in homes, what the image has
+// is replaced, and no link of it is followed while the host can still be reached. /run is
+// the image's: packages make directories there for their programs. The accounts root and
+// user are added, above the image, if it does not have them. With a single id all files of
+// an image belong to root, who is user, and its other users cannot be used. An image never
+// falls to a weaker isolation: without namespaces it is refused.
+//
+// The program that this package re-executes may be linked to libraries, which an image
+// does not have. Then the second stage is executed at the root of the host, with no more
+// rights than it will have, and a mounter moves it into the image before it is told its role
+// and any of the sandbox's code runs.
+//
 // While a sandbox is warm, a process in it can still replace its file system, the mounter:
 // it builds another one on the same tmpfs and makes that the root of all processes. It has
 // all capabilities in the sandbox, and has ended before the sandbox is anybody's. A

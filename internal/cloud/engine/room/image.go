@@ -28,3 +28,7 @@ func (s *Sandbox) ofHost() (trees []string, links map[string]string) {
 	}
 	return s.room.trees, s.room.links
 }
+
+// entersLate reports whether the second stage is executed outside of the root of the
+// sandbox: it may need libraries to start, which an image does not have.
+func (s *Sandbox) entersLate() bool { return s.options.Image != nil && s.room.linked }

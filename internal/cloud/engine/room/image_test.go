@@ -5,6 +5,7 @@ package room
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -258,6 +259,32 @@ func TestImageLimits(t *testing.T) {
 		if got.Status == 0 || !strings.Contains(got.Output, "I/O error") && !strings.Contains(got.Output, "No space left") {
 			t.Errorf("32 MiB in %s: got %+v, want no space for them", dir, got)
 		}
+	}
+}
+
+// TestImageOutside: a sandbox of an image has volumes, an egress path and an authority as
+// any other, whether it began as a warm one or not.
+func TestImageOutside(t *testing.T) {
+	t.Parallel()
+	r := newImageRoom(t)
+	layers := busyboxImage(t, r, func(root string) error {
+		certificates := filepath.Join(root, "etc", "ssl", "certs")
+		return errors.Join(os.MkdirAll(certificates, 0o755), os.WriteFile(filepath.Join(certificates, "ca-certificates.crt"), []byte("of the image\n"), 0o644))
+	})
+	volume := newVolume(t)
+	egress := origin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello from", r.Host) }))
+	for name, processes := range map[string]int{"warm": 0, "cold": 500} {
+		o := engine.SandboxOptions{ID: name, Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}, Volumes: []engine.Volume{{Dir: volume, Path: "/data/in"}}, Egress: egress}
+		s := newSandbox(t, r, o)
+		wantOutput(t, s, "user", "echo "+name+" > /data/in/"+name+" && cat /data/in/"+name, name)
+		if r.Report().Egress == engine.EgressTransparent {
+			wantOutput(t, s, "user", "wget -q -O - http://203.0.113.1/", "hello from 203.0.113.1")
+		}
+		freeze(t, s)
+		thaw(t, s)
+		wantOutput(t, s, "root", "cat /etc/ssl/certs/ca-certificates.crt", "of the image")
+		o.ID, o.Authority = "trusting", []byte("of the authority\n")
+		wantOutput(t, newSandbox(t, r, o), "user", "cat /etc/ssl/certs/ca-certificates.crt; cat /run/e2bctl/authority.pem; touch /run/e2bctl/x 2> /dev/null || echo no", "of the image\nof the authority\nof the authority\nno")
 	}
 }
 

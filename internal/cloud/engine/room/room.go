@@ -78,6 +78,7 @@ type Room struct {
 	processors    processors
 	roots         string // contains the directories of sandboxes without namespaces
 	binary        *os.File
+	linked        bool // binary needs libraries to start
 	groups        *cgroup.Groups
 	lock          *os.File
 	keeper        *spawn.Process

@@ -86,6 +86,7 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	if r.binary, err = openBinary(o.Binary, o.Dir); err != nil {
 		return fmt.Errorf("room: start: open envd: %w", err)
 	}
+	r.linked = isLinked(r.binary)
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
 	}

@@ -77,7 +77,11 @@ func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from 
 	}()
 	_, err = r.runLayers(ctx, dir, spec, read)
 	read.Close()
-	if failed := <-fed; failed != nil && !errors.Is(failed, unix.EPIPE) { // otherwise it was read as far as it was of use
+	failed := <-fed
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case failed != nil && !errors.Is(failed, unix.EPIPE): // otherwise it was read as far as it was of use
 		return failed
 	}
 	return err

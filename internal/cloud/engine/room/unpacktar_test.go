@@ -75,18 +75,18 @@ func TestUnpackTar(t *testing.T) {
 	}
 }
 
-// stalled is an archive that does not go on until its context ends.
+// stalled is an archive that does not go on until somebody ends it.
 type stalled struct {
 	start io.Reader
-	ctx   context.Context
+	ended <-chan struct{}
 }
 
 func (s stalled) Read(p []byte) (int, error) {
 	if n, err := s.start.Read(p); n > 0 || !errors.Is(err, io.EOF) {
 		return n, err
 	}
-	<-s.ctx.Done()
-	return 0, context.Cause(s.ctx)
+	<-s.ended
+	return 0, io.ErrUnexpectedEOF
 }
 
 // TestUnpackTarFails: what is foreign, a full disk, layers of something else and an end in
@@ -123,7 +123,7 @@ func TestUnpackTarFails(t *testing.T) {
 	ended := make(chan error, 1)
 	dir := layerDir(t)
 	go func() {
-		ended <- r.UnpackTar(ctx, nil, stalled{bytes.NewReader(good[:2<<20]), ctx}, dir)
+		ended <- r.UnpackTar(ctx, nil, stalled{bytes.NewReader(good[:2<<20]), ctx.Done()}, dir)
 	}()
 	cancel(stopped)
 	if err := <-ended; !errors.Is(err, stopped) {

@@ -19,6 +19,8 @@ type Hello struct {
 	ID      string          `json:"id"`     // of the sandbox
 	Config  json.RawMessage `json:"config"` // a [guest.Config]
 	Egress  bool            `json:"egress"` // connections out of it can be asked for
+	// Removed are files of its image that the sandbox must not have.
+	Removed []string `json:"removed,omitempty"`
 }
 
 // The kinds of a report.
@@ -54,7 +56,7 @@ type answer struct {
 
 // Sizes of messages.
 const (
-	maxHello   = guest.MaxConfig + 64<<10
+	maxHello   = guest.MaxConfig + 16<<20
 	maxReport  = 16 << 10
 	maxMessage = 4 << 10
 	maxText    = 2 << 10 // of an error

@@ -109,7 +109,7 @@ func addPython(ctx context.Context, t *tree) error {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && slices.Contains([]string{"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "dist-packages", "__pycache__"}, entry.Name()) {
+		if entry.IsDir() && slices.Contains([]string{"test", "idlelib", "tkinter", "ensurepip", "lib2to3", "site-packages", "dist-packages"}, entry.Name()) {
 			return fs.SkipDir
 		}
 		if !entry.Type().IsRegular() {

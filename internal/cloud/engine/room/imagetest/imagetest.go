@@ -6,6 +6,7 @@ package imagetest
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (
 	t.Helper()
 	dir = t.TempDir()
 	t.Cleanup(func() { // what is in it may lock out its owner
-		if out, err := exec.Command("chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -62,7 +63,7 @@ func busybox(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		pinned.Skip(t, "busybox-static is needed: %s is linked to libraries", path)
 	}
@@ -153,7 +154,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	w, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if err != nil {
 		return err

@@ -20,8 +20,8 @@ type built struct {
 	lost     []string        // trees that only the layers and saved files have
 }
 
-// build makes the file system of a sandbox and moves this process into it, unless it is
-// that of an image.
+// build makes the file system of a sandbox and moves this process into it, unless that is
+// done late.
 // Everything that can be written to is on one tmpfs, whose size is the disk limit:
 //
 //	root/     becomes /
@@ -66,7 +66,7 @@ func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
 		return nil, err
 	}
 	b, err := construct(spec, p, files)
-	if err != nil || spec.Image {
+	if err != nil || spec.Late {
 		return b, err
 	}
 	return b, finish(spec.Authority, spec.Trees)

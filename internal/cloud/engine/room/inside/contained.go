@@ -44,6 +44,11 @@ func runContained(ctx context.Context, serve func(context.Context, *Guest) error
 }
 
 func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Context, *Guest) error) error {
+	for _, path := range server.Hello.Removed {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove what the saved sandbox had removed: %w", err)
+		}
+	}
 	place, err := findPlace()
 	if err != nil {
 		return err

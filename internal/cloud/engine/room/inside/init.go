@@ -61,7 +61,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 			return fmt.Errorf("start the mounter: %w", err)
 		}
 	}
-	if spec.Image { // the mounter enters the root for both, and takes along who is at the old one
+	if spec.Late { // the mounter enters the root for both, and takes along who is at the old one
 		if err := os.Chdir("/"); err != nil {
 			return err
 		}

@@ -307,7 +307,7 @@ func statIn(dir *os.File, at string) (*unix.Stat_t, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	var stat unix.Stat_t
 	return &stat, unix.Fstat(fd, &stat)
 }

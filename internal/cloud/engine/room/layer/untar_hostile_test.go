@@ -292,7 +292,7 @@ func TestUntarOverlay(t *testing.T) {
 func TestUntarRandom(t *testing.T) {
 	t.Parallel()
 	in := closed(t)
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		layers, want := randomLayersAndModel(t, seed)
 		at := filepath.Join(in, fmt.Sprint(seed))
 		if err := os.Mkdir(at, 0o700); err != nil {
@@ -486,8 +486,8 @@ func check(t *testing.T, root string) {
 			return nil
 		}
 		var stat unix.Stat_t
-		if err := unix.Lstat(name, &stat); err != nil {
-			return nil // too long
+		if unix.Lstat(name, &stat) != nil { // its path is too long
+			return nil
 		}
 		switch kind := stat.Mode & unix.S_IFMT; {
 		case kind == unix.S_IFREG, kind == unix.S_IFDIR, kind == unix.S_IFLNK, kind == unix.S_IFIFO:

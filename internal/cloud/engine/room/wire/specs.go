@@ -45,15 +45,17 @@ type InitSpec struct {
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is a certificate, as PEM, that programs are to trust.
 	Authority []byte `json:"authority,omitempty"`
-	// Mounter: the last file of all is the control socket of a process to start: a mounter,
-	// which can replace the file system later, or with Image what enters the root.
+	// Mounter: the last file of all is the control socket of a mounter to start, which can
+	// replace the file system later.
 	Mounter bool `json:"mounter,omitempty"`
+	// Late: the same, but the mounter only enters the root, when the second stage has been
+	// executed.
+	Late bool `json:"late,omitempty"`
 	// Layers are what the sandbox stands on, lowest first. Their mounts follow those of
 	// Trees.
 	Layers []Layer `json:"layers,omitempty"`
 	// Image: the root is that of a container image, which Layers have, with nothing of the
-	// host. Unless a mounter makes it, the first stage does not enter it: what executes the
-	// second one may be libraries that the image does not have.
+	// host.
 	Image bool `json:"image,omitempty"`
 }
 

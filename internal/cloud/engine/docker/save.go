@@ -1,0 +1,184 @@
+package docker
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// What Save writes to its directory: an archive of what was written, and a description.
+const (
+	savedFiles = "container.tar"
+	savedBase  = "container.json"
+)
+
+// saved describes the saved files of a container.
+type saved struct {
+	Image   string   // id of the image that they stand on
+	Name    string   // of the image, for messages
+	Removed []string // paths of the image that are gone
+}
+
+// maxRemoved bounds the text of what is removed.
+const maxRemoved = 2 << 20
+
+// IsSaved reports whether Save of this engine filled the directory.
+func IsSaved(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, savedBase))
+	return err == nil
+}
+
+// Save copies what was written above the image. What is in volumes that the image declares is
+// not saved.
+func (s *sandbox) Save(ctx context.Context, dir string) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return fmt.Errorf("docker: save sandbox %s: %w", s.id, err)
+	}
+	defer func() { <-s.turn }()
+	if err := s.save(ctx, dir); err != nil {
+		return fmt.Errorf("docker: save sandbox %s: %w", s.id, gone(err))
+	}
+	return nil
+}
+
+func (s *sandbox) save(ctx context.Context, dir string) error {
+	c := s.engine.client
+	inspected, err := c.ContainerInspect(ctx, s.name, client.ContainerInspectOptions{})
+	if err != nil {
+		return err
+	}
+	base := saved{Image: inspected.Container.Image, Name: inspected.Container.Config.Image}
+	diff, err := c.ContainerDiff(ctx, s.name, client.ContainerDiffOptions{})
+	if err != nil {
+		return fmt.Errorf("ask what it wrote: %w", err)
+	}
+	written, text := map[string]bool{}, 0
+	for _, change := range diff.Changes {
+		switch {
+		case isOurs(change.Path):
+		case change.Kind == container.ChangeDelete:
+			base.Removed = append(base.Removed, change.Path)
+			text += len(change.Path)
+		default:
+			written[change.Path] = true
+		}
+	}
+	if text > maxRemoved {
+		return fmt.Errorf("it removed too many files of its image: their names have %d bytes, and %d is the limit", text, maxRemoved)
+	}
+	description, err := json.Marshal(base)
+	if err != nil {
+		return err
+	}
+	export, err := c.ContainerExport(ctx, s.name, client.ContainerExportOptions{})
+	if err != nil {
+		return fmt.Errorf("export its files: %w", err)
+	}
+	defer export.Close()
+	err = writeSynced(filepath.Join(dir, savedFiles), func(w io.Writer) error { return filter(w, export, written, s.disk) })
+	if err != nil {
+		return err
+	}
+	return writeSynced(filepath.Join(dir, savedBase), func(w io.Writer) error {
+		_, err := w.Write(description)
+		return err
+	})
+}
+
+// isOurs reports whether a path is of the engine and not of the sandbox.
+func isOurs(name string) bool {
+	for _, own := range []string{guest.Program, "/dev", "/proc", "/sys", "/run/e2b"} {
+		if name == own || strings.HasPrefix(name, own+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// filter copies the entries of an archive that were written, without devices and sockets.
+func filter(to io.Writer, from io.Reader, written map[string]bool, limit int64) error {
+	out, in := tar.NewWriter(to), tar.NewReader(from)
+	for {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return out.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("read its files: %w", err)
+		}
+		switch header.Typeflag {
+		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo:
+		default:
+			continue
+		}
+		if !written[path.Join("/", header.Name)] {
+			continue
+		}
+		if limit -= header.Size; limit < 0 {
+			return errors.New("it wrote more than its limit of disk, which nothing enforces here")
+		}
+		header.Format = tar.FormatPAX
+		if err := out.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := io.Copy(out, in); err != nil {
+			return err
+		}
+	}
+}
+
+// writeSynced writes a file and syncs it to the disk.
+func writeSynced(name string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Sync(), f.Close())
+}
+
+// readSaved returns the description of saved files whose image the daemon still has.
+func (e *Engine) readSaved(ctx context.Context, dir string) (saved, error) {
+	data, err := os.ReadFile(filepath.Join(dir, savedBase))
+	if err != nil {
+		return saved{}, fmt.Errorf("the saved files are not those of a container: %w", err)
+	}
+	var base saved
+	if err := json.Unmarshal(data, &base); err != nil {
+		return saved{}, fmt.Errorf("the saved files: %w", err)
+	}
+	if _, err := e.client.ImageInspect(ctx, base.Image); err != nil {
+		if errdefs.IsNotFound(err) {
+			err = fmt.Errorf("the daemon no longer has the image %s (%s) that the saved files stand on: load it again", base.Name, base.Image)
+		}
+		return saved{}, err
+	}
+	return base, nil
+}
+
+// restore puts saved files into a container that has not started. What is removed is removed
+// by its first process.
+func (e *Engine) restore(ctx context.Context, id, dir string) error {
+	f, err := os.Open(filepath.Join(dir, savedFiles))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = e.client.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: f, AllowOverwriteDirWithFile: true})
+	if err != nil {
+		return fmt.Errorf("put the saved files into a container: %w", err)
+	}
+	return nil
+}

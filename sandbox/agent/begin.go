@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/runhost"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// Begin starts a run: it installs the packages, sends the state, makes the tools
+// and final_answer callable, and holds the context until Close. ctx bounds the
+// call, not the run. The websocket transport is required.
+//
+// Code ends the run by calling final_answer(x), at any depth. The value is
+// recorded here, and nothing that the code catches or does afterwards changes it;
+// 2 seconds later the code is interrupted. Any other name may be that of a tool:
+// see [NewTool]. The code waits while a tool runs. Tools may be called from threads;
+// in coroutines, use await tool.aio(…). A tool's exceptions are of the class tool.Error.
+//
+// Errors are [ErrContextBusy], [sandbox.ErrPublicKernel], an [*sandbox.InstallError], a
+// [*GuardError], an error of package state that names the variable, or an error
+// of the transport; the context is then free again.
+func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
+	if p == nil {
+		p = &Params{}
+	}
+	if _, err := p.Guard.config(p.Packages); err != nil {
+		return nil, err
+	}
+	if err := checkNames(p); err != nil {
+		return nil, fmt.Errorf("agent: begin a run: %w", err)
+	}
+	redact, err := newRedactor(p.Redact)
+	if err != nil {
+		return nil, fmt.Errorf("agent: begin a run: %w", err)
+	}
+	host := runhost.Of(sb)
+	if len(p.Tools) > 0 {
+		if err := host.CheckPrivate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	installation, err := install(ctx, sb.Packages, p)
+	if err != nil {
+		return nil, redact.err(err)
+	}
+	id, err := host.ContextID(ctx, p.Context)
+	if err != nil {
+		return nil, err
+	}
+	all := host.Attached(func() any { return new(runs) }).(*runs)
+	r, err := all.begin(ctx, sandboxHost{sb, host}, id, *p)
+	if err != nil {
+		return nil, redact.err(err)
+	}
+	r.Installation = installation
+	r.log.begin()
+	return r, nil
+}
+
+// install installs the packages of a run. It returns nil if there are none.
+func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandbox.Installation, error) {
+	switch {
+	case p.Lock != nil:
+		return packages.InstallLock(ctx, p.Lock, &sandbox.InstallLockParams{Require: p.Packages})
+	case len(p.Packages) > 0:
+		return packages.Install(ctx, p.Packages, nil)
+	}
+	return nil, nil
+}
+
+// checkNames refuses names that collide.
+func checkNames(p *Params) error {
+	what := map[string]string{finalAnswer: "the function that gives the final answer"}
+	for _, t := range p.Tools {
+		if t.call == nil {
+			return errors.New("a Tool was not made by NewTool or NewManaged")
+		}
+		if other, taken := what[t.name]; taken {
+			return fmt.Errorf("the tool %q has the name of %s: rename one", t.name, other)
+		}
+		what[t.name] = fmt.Sprintf("the tool %q", t.name)
+	}
+	if p.State != nil {
+		for _, name := range p.State.Names() {
+			if other, taken := what[name]; taken {
+				return fmt.Errorf("the variable %q of the state has the name of %s: rename one", name, other)
+			}
+		}
+	}
+	return nil
+}
+
+func newRun(rs *runs, host runHost, c *runContext, p Params) (*Run, error) {
+	r := &Run{id: jupyter.NewID(), runs: rs, host: host, about: host.about(), context: c, params: p, calls: map[*inFlight]struct{}{}}
+	if p.Limits.RunTimeout > 0 {
+		r.deadline = time.Now().Add(p.Limits.RunTimeout)
+	}
+	var err error
+	if r.guard, err = p.Guard.config(p.Packages); err != nil {
+		return nil, err
+	}
+	if r.redact, err = newRedactor(p.Redact); err != nil {
+		return nil, err
+	}
+	r.bridge, r.log = newBridge(r, p.Tools), newRunLog(r)
+	r.ending = sync.OnceValue(r.close)
+	return r, nil
+}
