@@ -116,7 +116,7 @@ func (q *registryRequest) login() (*image.Auth, error) {
 		return nil, nil
 	}
 	instead := map[string]string{
-		"aws": "user AWS and the password that `aws ecr get-login-password` prints",
+		"aws": "user AWS and the password that aws ecr get-login-password prints",
 		"gcp": "user _json_key and the JSON text as password",
 	}
 	switch {

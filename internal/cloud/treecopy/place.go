@@ -5,6 +5,7 @@ package treecopy
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -86,8 +87,9 @@ func unpackable(err error) error {
 
 func unzipped(archive io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(archive, 64<<10)
-	if head, err := buffered.Peek(2); err != nil || head[0] != 0x1f || head[1] != 0x8b {
-		return buffered, nil // whatever is wrong, tar says it
+	head, _ := buffered.Peek(2) // whatever is wrong, tar says it
+	if !bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		return buffered, nil
 	}
 	return gzip.NewReader(buffered)
 }

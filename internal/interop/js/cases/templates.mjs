@@ -194,9 +194,9 @@ test('templates from images', async () => {
     'library/node:lts': (t) => t.fromNodeImage(),
     'oven/bun:latest': (t) => t.fromBunImage(),
     'library/python:3.10': (t) => t.fromImage('python:3.10'),
-    'library/alpine:3.24': (t) => t.fromAlpineImage?.(),
-    'library/fedora:44': (t) => t.fromFedoraImage?.(),
-    'library/archlinux:latest': (t) => t.fromArchImage?.(),
+    'library/alpine:3.24': (t) => t.fromAlpineImage && t.fromAlpineImage(),
+    'library/fedora:44': (t) => t.fromFedoraImage && t.fromFedoraImage(),
+    'library/archlinux:latest': (t) => t.fromArchImage && t.fromArchImage(),
   }
   for (const [image, from] of Object.entries(images)) {
     const begun = from(Template())
