@@ -44,7 +44,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",
 		engine.Mounts:       unless(isLocal(e.host), "the daemon may be on another machine: "+e.host),
-		engine.Images:       "",
+		engine.Images:       "templates do not choose the image of a container: the cloud names one for all (local.DockerParams)",
 	}
 	if e.options.NetworkDisabled {
 		p[engine.AllEgress] = "network is off for every sandbox"

@@ -223,7 +223,7 @@ func (e *Engine) copyProgram(ctx context.Context, id string) error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(e.program.archive(w)) }()
 	_, err := e.client.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
-	r.Close() // ends the archive if it was not read to its end
+	_ = r.Close() // ends the archive if it was not read to its end
 	if err != nil {
 		return fmt.Errorf("copy the program into a container: %w", err)
 	}
@@ -271,7 +271,8 @@ func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
 		select {
 		case end := <-wait.Result:
 			status <- end.StatusCode
-		case <-wait.Error:
+		case <-ctx.Done():
+		case <-wait.Error: // it cannot be found out
 		}
 	}()
 	return status
