@@ -290,7 +290,7 @@ func (w *promised) savedFiles(t *testing.T) (bool, error) {
 // sandboxes share, or a file of which each gets a copy.
 func (w *promised) sharedLayers(t *testing.T) (bool, error) {
 	if _, err := w.cloud.Create(t).Snapshot(t.Context(), nil); err != nil {
-		return false, nil // another promise
+		return false, err // another promise
 	}
 	shared, err := filepath.Glob(filepath.Join(w.state, "files", "*", "trees"))
 	return len(shared) > 0, err
