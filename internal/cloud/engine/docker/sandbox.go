@@ -272,8 +272,8 @@ func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
 		case end := <-wait.Result:
 			status <- end.StatusCode
 		case <-ctx.Done():
-		case err := <-wait.Error: // it cannot be found out
-			e.options.Logger.DebugContext(ctx, "how a container ended is not known", "container", name, "error", err)
+		case err := <-wait.Error:
+			e.options.Logger.DebugContext(ctx, "how a container ends cannot be found out", "container", name, "error", err)
 		}
 	}()
 	return status
