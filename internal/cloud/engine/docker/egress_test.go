@@ -123,6 +123,7 @@ while True:
     more = s.recv(4096)
     if not more: break
     data += more
+    if data.endswith(b"data"): s.sendall(b"got")
 print(data.decode().split()[1], "ended")
 '`)
 		ended <- out
@@ -130,6 +131,9 @@ print(data.decode().split()[1], "ended")
 	conn := <-accepted
 	defer conn.Close()
 	if _, err := conn.Write([]byte("data")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len("got"))); err != nil { // it is through
 		t.Fatal(err)
 	}
 	s.SetEgress(toServer{closed: true})

@@ -100,7 +100,7 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 		err = receive(conn, maxMessage, &a)
 	}
 	if errors.Is(err, io.EOF) {
-		a.Error, err = "too many connections are being made", nil
+		a.Error, err = "too many connections are being made, or the rules have just changed", nil
 	}
 	if err == nil && a.Error != "" {
 		err = &RefusedError{Reason: a.Error, denied: a.Denied}
