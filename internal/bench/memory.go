@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // resetPeak makes peak("self") start again from now.
@@ -118,7 +119,7 @@ func inAll() (sum int64, err error) {
 	}
 	for _, pid := range slices.Concat(all, []string{"self"}) {
 		_, share, err := usage(pid)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			continue // it has ended
 		}
 		if err != nil {

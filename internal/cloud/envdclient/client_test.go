@@ -75,7 +75,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("got %v, want it to be killed", err)
 	}
 	for want, command := range map[string]envdclient.Command{
-		"invalid username: 'nobody'": {Args: []string{"true"}, User: "nobody"}, "cwd '/no such' does not exist": {Args: []string{"true"}, Dir: "/no such"},
+		"invalid username: 'nosuch'": {Args: []string{"true"}, User: "nosuch"}, "cwd '/no such' does not exist": {Args: []string{"true"}, Dir: "/no such"},
 	} {
 		if err := client.Run(t.Context(), command); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
