@@ -254,8 +254,7 @@ async def the_client_of_jupyter_itself(gateway):
 
 
 the_client_of_jupyter_itself.kind = Gateway
-if not TLS:  # it reads and writes one connection in two threads, which Python's TLS sometimes answers with an end that nobody sent
-    case(the_client_of_jupyter_itself)
+case(the_client_of_jupyter_itself)
 
 
 @interprets
