@@ -20,14 +20,17 @@ type Question struct {
 
 // QuestionsParams selects questions. The zero value selects all.
 type QuestionsParams struct {
-	// After is the id of the latest question that is known already.
+	// After is the id of the latest question that the program has already. It tells
+	// the service that the questions up to this one have arrived.
 	After int64
 }
 
 // Questions returns the open questions about a sandbox whose network has
 // [Network].Ask, oldest first. If there are none it
-// waits for about 20 seconds, and may return none. A question that no program
-// fetches within 5 seconds, or that nobody answers within 30, is answered with no.
+// waits for about 20 seconds, and may return none. A question is answered with no
+// if within 5 seconds no program has answered it or asked for those after it, or
+// if nobody has answered it within 30: a program asks for the next questions
+// while it thinks about these.
 // The sandbox may be paused. It returns [ErrNotFound] if there is no such sandbox.
 func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]*Question, error) {
 	if p == nil {

@@ -12,7 +12,7 @@ import (
 // Bounds of questions.
 const (
 	// askTimeout is how long a program may take to answer, and takeTimeout how long it may
-	// take until one fetches the question at all.
+	// take until one has the question at all.
 	askTimeout  = 30 * time.Second
 	takeTimeout = 5 * time.Second
 	maxOpenAsks = 32
@@ -48,7 +48,7 @@ type Asks struct {
 // asked is a question that is open, or was answered.
 type asked struct {
 	Question
-	taken    bool          // by a program that will answer
+	taken    bool          // a program has it: it asked for the questions after this one
 	answered chan struct{} // closed when rule is known
 	rule     string        // that denies the host; "": it may be reached
 	timers   []*time.Timer
@@ -79,7 +79,7 @@ func (a *Asks) question(host string) (_ *asked, rule string) {
 	switch {
 	case len(a.hosts) >= maxAsks:
 		return nil, ruleManyAsked
-	case len(a.openLocked(0)) >= maxOpenAsks:
+	case len(a.openLocked()) >= maxOpenAsks:
 		return nil, ruleManyOpen
 	case a.hosts == nil:
 		a.hosts = map[string]*asked{}
@@ -98,7 +98,7 @@ func (a *Asks) question(host string) (_ *asked, rule string) {
 	return q, ""
 }
 
-// forget ends a question that no program has seen. It is asked anew the next time.
+// forget ends a question that no program has. It is asked anew the next time.
 func (a *Asks) forget(q *asked) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -132,11 +132,11 @@ func (q *asked) endLocked(rule string) bool {
 	return true
 }
 
-// openLocked returns the open questions that were asked after one, in order.
-func (a *Asks) openLocked(after int64) []*asked {
+// openLocked returns the open questions in order.
+func (a *Asks) openLocked() []*asked {
 	var open []*asked
 	for _, q := range a.hosts {
-		if q.timers != nil && q.ID > after {
+		if q.timers != nil {
 			open = append(open, q)
 		}
 	}
@@ -145,7 +145,8 @@ func (a *Asks) openLocked(after int64) []*asked {
 }
 
 // Open returns the open questions that were asked after the one with an id, for a program
-// that will answer them. If there are none it waits for one, or for the end of ctx.
+// that has those up to it and will answer them. If there are none it waits for one, or for
+// the end of ctx. What it returns may be lost on the way to a program that has just gone.
 func (a *Asks) Open(ctx context.Context, after int64) []Question {
 	for {
 		questions, asking := a.take(after)
@@ -164,9 +165,12 @@ func (a *Asks) take(after int64) ([]Question, <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var questions []Question
-	for _, q := range a.openLocked(after) {
-		q.taken = true
-		questions = append(questions, q.Question)
+	for _, q := range a.openLocked() {
+		if q.ID <= after {
+			q.taken = true
+		} else {
+			questions = append(questions, q.Question)
+		}
 	}
 	if a.asking == nil {
 		a.asking = make(chan struct{})

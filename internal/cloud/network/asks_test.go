@@ -186,8 +186,7 @@ func TestAskBeforeLookup(t *testing.T) {
 	})
 }
 
-// Without a program a question is answered at once, and asked again; one that a program has
-// seen is answered with no when its time is over, for good.
+// Without a program a question is answered soon, and asked again; one that a program has is answered with no when its time is over, for good.
 func TestAskWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,6 +198,11 @@ func TestAskWithoutAnswer(t *testing.T) {
 		}
 		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {
 			t.Errorf("without a program: got %q after %v, want %q after %v", rule, d, ruleNobody, takeTimeout)
+		}
+		go e.Asks.Open(t.Context(), 0) // of a program that is gone when the answer arrives
+		synctest.Wait()
+		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {
+			t.Errorf("with a program that went: got %q after %v, want %q after %v", rule, d, ruleNobody, takeTimeout)
 		}
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
