@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -19,6 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
 // What stops the processes of a sandbox.
@@ -355,6 +358,62 @@ func TestFreezeAndClose(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCloseWhileForking: a sandbox also ends that was frozen while a kernel was forked into
+// it. The process that forks is stopped with the sandbox, but it is not in the sandbox's
+// namespace, whose end waits until that process has taken note of its child's end.
+func TestCloseWhileForking(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("nsenter"); err != nil || os.Getuid() != 0 {
+		t.Skip("only root can enter the sandbox's namespace by nsenter")
+	}
+	r := newRoom(t)
+	for _, means := range []string{byGroup, bySignals} {
+		t.Run(means, func(t *testing.T) {
+			s := newSandbox(t, r, engine.SandboxOptions{})
+			switch {
+			case len(s.group.Dirs) == 0:
+				t.Skip("only a group lists the process")
+			case means == bySignals:
+				s.group = withoutFreezer(s.group)
+			case s.group.Freezer() == nil:
+				t.Skip(r.Report().Pause)
+			}
+			envd, err := pidOf(s.pidfd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var joins strings.Builder
+			for _, h := range s.group.Dirs {
+				fmt.Fprintf(&joins, "echo 0 >%s/cgroup.procs; ", h.Dir)
+			}
+			forking := exec.Command("sh", "-c", fmt.Sprintf("%sexec nsenter --pid --target %d sleep 1000", &joins, envd))
+			if err := forking.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = forking.Process.Kill()
+				_ = forking.Wait()
+			})
+			until(t, "a process in the namespace", func() bool {
+				children, err := orphan.ChildrenOf(forking.Process.Pid)
+				return err == nil && len(children) == 1 && forking.Process.Pid != children[0]
+			})
+			freeze(t, s)
+			ended := make(chan error, 1)
+			go func() { ended <- s.Close() }()
+			select {
+			case err := <-ended:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(20 * time.Second):
+				_ = forking.Process.Kill()
+				t.Errorf("the sandbox had not ended after 20 seconds; then: %v", <-ended)
+			}
+		})
+	}
 }
 
 // TestServerKilledFrozen: what is frozen does not outlive its server.

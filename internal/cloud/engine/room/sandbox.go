@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
@@ -150,6 +152,21 @@ func (r *Room) killProcess(s *Sandbox) {
 	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
+// killForks kills the processes in the sandbox's groups, of which those that fork kernels
+// are not in its namespace. If the sandbox is frozen, such a process may be stopped before
+// it has waited for its child in the namespace, which cannot end before that.
+func (s *Sandbox) killForks() {
+	pids, _, err := s.group.Processes()
+	if err != nil {
+		return // the group is gone, and with it its processes
+	}
+	for _, pid := range pids {
+		if pid > 0 {
+			_ = unix.Kill(pid, unix.SIGKILL) // it may have ended already
+		}
+	}
+}
+
 // Done returns a channel that is closed when the sandbox has ended and nothing of
 // it is left.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
@@ -191,6 +208,7 @@ func (s *Sandbox) end() error {
 		endLife()
 	}
 	s.room.killProcess(s)
+	s.killForks()
 	<-s.exited
 	if s.mounter != nil {
 		s.mounter.Close()
