@@ -176,16 +176,18 @@ var imports = map[string]string{
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol internal/shell",
-	"internal/cloud/requestlog": "",
-	"internal/cloud/secrets":    "internal/cloud/store",
-	"internal/cloud/shortage":   "",
-	"internal/cloud/store":      "",
-	"internal/cloud/templates":  "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
-	"internal/cloud/survey":     "",
-	"internal/cloud/treecopy":   "",
-	"internal/cloud/telemetry":  "internal/clip internal/cloud/engine",
-	"internal/cloud/tlsdoor":    "internal/cloud/connlimit",
-	"internal/cloud/volumes":    "internal/cloud/store internal/protocol",
+	"internal/cloud/requestlog":       "",
+	"internal/cloud/secrets":          "internal/cloud/store",
+	"internal/cloud/shortage":         "",
+	"internal/cloud/store":            "",
+	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
+	"internal/cloud/survey":           "",
+	"internal/cloud/treecopy":         "",
+	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",
+	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
+	"internal/cloud/volumes":          "internal/cloud/store internal/protocol",
+	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir",
+	"internal/cloud/wasmenv/wasmtest": "internal/cloud/wasmenv internal/pinned",
 }
 
 // TestImports holds the packages to the picture.

@@ -13,6 +13,15 @@ import (
 //go:embed start.py _e2bctl_kernel/*.py
 var driver embed.FS
 
+// Files returns the files of the driver's package, for a Python that does not run start.py.
+func Files() fs.FS {
+	files, err := fs.Sub(driver, "_e2bctl_kernel")
+	if err != nil {
+		panic(err) // the name is right
+	}
+	return files
+}
+
 // WriteDriver writes the driver's files below scratch, a directory for files of the
 // envd, and returns the path of the script to run. Existing files are replaced. The
 // zygote and the sandboxes that its kernels are for have the same scratch directory,

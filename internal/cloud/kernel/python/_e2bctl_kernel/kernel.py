@@ -26,10 +26,10 @@ class Kernel:
     An engine has execute(request) -> content of execute_reply, and
     answer(type, content) -> content of the reply to any other request."""
 
-    def __init__(self):
+    def __init__(self, wire=Wire, output=Output):
         self.interrupts = Interrupts()
-        self.wire = Wire(self.interrupts)
-        self.output = Output(self.wire, self.interrupts)
+        self.wire = wire(self.interrupts)
+        self.output = output(self.wire, self.interrupts)
         self.stamp = None  # only in a forked kernel: checks whether the kernel may be used
         self.allow_stdin = False
         self._requests = queue.SimpleQueue()
@@ -83,15 +83,21 @@ class Kernel:
             number = self._asked
             self.output.flush()
             self.wire.send("input_request", {"prompt": prompt, "password": password}, seq=number)
-            while True:
-                reply = self._inputs.get()
-                if reply["seq"] == number:  # otherwise it answers a question that was interrupted
-                    break
+            reply = self._answer_to(number)
         if reply.get("eof"):
             raise EOFError("the client that could answer is gone")
         if reply["value"] == "\x04":  # what a client sends for Ctrl-D
             raise EOFError
         return reply["value"]
+
+    def _answer_to(self, number):
+        while True:
+            reply = self._inputs.get()
+            if reply["seq"] == number:  # otherwise it answers a question that was interrupted
+                return reply
+
+    def _request(self):
+        return self._requests.get()
 
     def _read(self):
         try:
@@ -118,7 +124,7 @@ class Kernel:
         if not self._modules:
             self.keep_modules()
         while True:
-            request = self._requests.get()
+            request = self._request()
             if request["type"] == "check":
                 self.wire.send("checked", {"changed": self.stamp.changed()})
             else:

@@ -24,8 +24,9 @@ class Engine:
     name = "python"
     version = sys.version.partition(" ")[0]
 
-    def __init__(self, kernel):
+    def __init__(self, kernel, describe=None):
         self.kernel = kernel
+        self._describe = describe or _describe
         self._count = 0
         self._loop = None
         main = types.ModuleType("__main__")
@@ -44,7 +45,7 @@ class Engine:
             value = self._run(source)
             if value is not None and not silent:
                 self._globals["_"] = value
-                data, metadata = describe(value)
+                data, metadata = self._describe(value)
                 self.kernel.display("execute_result", data, metadata, execution_count=self._count)
         except BaseException as error:
             advise(error)
@@ -90,7 +91,7 @@ class Engine:
 
     def _expression(self, text):
         try:
-            data, metadata = describe(eval(text, self._globals))
+            data, metadata = self._describe(eval(text, self._globals))
             return {"status": "ok", "data": data, "metadata": metadata}
         except Exception as error:
             return dict(failure(error, traceback.format_exception_only(type(error), error)), status="error")
@@ -105,7 +106,7 @@ class Engine:
         return ["".join(traceback.format_exception(type(error), error, frames))]
 
 
-def describe(value):
+def _describe(value):
     """Returns a value's MIME bundle and its metadata."""
     method = getattr(value, "_repr_mimebundle_", None)
     if method is not None and not isinstance(value, type):

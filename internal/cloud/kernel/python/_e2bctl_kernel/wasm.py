@@ -1,0 +1,226 @@
+"""Starts a kernel in Pyodide: Python compiled to WebAssembly, in a worker of Deno.
+
+There are no threads, no processes and no descriptors here. What takes their place is
+bridge, an object of worker.mjs: it sends a line to the server, waits for the next one, and
+says when something is to happen while a cell runs. Both an interrupt and the time to send
+what was printed come as a signal, between two instructions of Python."""
+import asyncio
+import builtins
+import gc
+import getpass
+import json
+import os
+import platform
+import signal
+import sys
+import time
+
+from . import plain
+from .kernel import Kernel
+from .streams import Output, Stream
+from .wire import Wire
+
+# What the worker's main thread puts in place of an interrupt when it is time to flush.
+FLUSH = signal.SIGALRM
+
+
+class Bridged(Wire):
+    """Lines of JSON through the bridge."""
+
+    def connect(self, bridge):
+        self._bridge = bridge
+        self._socket = self
+
+    def sendall(self, data):
+        self._bridge.send(data.decode("ascii"))
+
+    def send(self, type, content, **fields):
+        if type == "reply":
+            self._bridge.finish()  # the server may send the next request from here on
+        super().send(type, content, **fields)
+
+    def sync(self):
+        pass  # nothing else writes to the client
+
+
+class Signalled(Output):
+    """Output that a signal flushes, for want of a thread."""
+
+    def __init__(self, wire, interrupts):
+        super().__init__(wire, interrupts)
+        self._flushing = False
+
+    def start(self):
+        signal.signal(FLUSH, self._due)
+
+    def schedule(self):
+        self.scheduled = True
+        self._wire._bridge.schedule()
+
+    def _due(self, signum, frame):
+        self.scheduled = False
+        self.flush()
+
+    def flush(self):
+        if self._flushing:
+            return  # a signal has come meanwhile: all texts are being sent
+        self._flushing = True
+        try:
+            while self.texts:
+                super().flush()
+        finally:
+            self._flushing = False
+
+
+class WasmKernel(Kernel):
+    """The kernel, for a Python with one thread."""
+
+    def __init__(self, bridge):
+        super().__init__(Bridged, Signalled)
+        self._bridge = bridge
+        self._waiting = []  # requests that came while a cell waited for an answer
+
+    def connect(self):
+        self.wire.connect(self._bridge)
+        self.output.start()
+        sys.stdout = sys.__stdout__ = Stream("stdout", 1, self.output, self.wire)
+        sys.stderr = sys.__stderr__ = Stream("stderr", 2, self.output, self.wire)
+        builtins.input = self.raw_input
+        getpass.getpass = self.getpass
+        time.sleep = self._sleep
+
+    def _sleep(self, seconds):
+        """Takes the place of time.sleep, which no interrupt would end."""
+        if seconds < 0:
+            raise ValueError("sleep length must be non-negative")
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._bridge.wait(left * 1000)
+
+    def _receive(self):
+        """Returns the next message. Meanwhile signals take effect."""
+        while (line := self._bridge.receive()) is None:
+            pass
+        return json.loads(line)
+
+    def _answer_to(self, number):
+        while True:
+            message = self._receive()
+            if message["type"] != "input_reply":
+                self._waiting.append(message)
+            elif message["seq"] == number:
+                return message
+
+    def _request(self):
+        while not self._waiting:
+            message = self._receive()
+            if message["type"] != "input_reply":  # to a question that was interrupted
+                return message
+        return self._waiting.pop(0)
+
+
+class Loop(asyncio.BaseEventLoop):
+    """An event loop for tasks and timers. Pyodide's own one would run only when no Python
+    does, and a kernel always runs."""
+
+    def __init__(self, bridge):
+        super().__init__()
+        self._bridge = bridge
+        self._selector = self
+
+    def select(self, timeout):
+        self._bridge.wait(-1 if timeout is None else timeout * 1000)
+        return ()
+
+    def _process_events(self, events):
+        pass
+
+    def _write_to_self(self):
+        pass
+
+    def get_debug(self):
+        return False
+
+
+# The methods by which values represent themselves beside _repr_mimebundle_: IPython's.
+METHODS = {
+    "_repr_html_": "text/html", "_repr_markdown_": "text/markdown", "_repr_svg_": "image/svg+xml", "_repr_png_": "image/png",
+    "_repr_jpeg_": "image/jpeg", "_repr_pdf_": "application/pdf", "_repr_latex_": "text/latex", "_repr_json_": "application/json",
+    "_repr_javascript_": "application/javascript",
+}
+
+
+def describe(value):
+    """Returns a value's MIME bundle and its metadata. A representation that fails is left
+    out, and stderr says so."""
+    data, metadata = {"text/plain": repr(value)}, {}
+    if isinstance(value, type):
+        return data, metadata
+    if isinstance(value, (dict, list)):
+        try:
+            json.dumps(value, allow_nan=False)
+            data["application/json"] = value
+        except (TypeError, ValueError, RecursionError):
+            pass
+    bundle, more = represent(value, "_repr_mimebundle_", include=None, exclude=None)
+    data.update(bundle or {})
+    metadata.update(more)
+    for method, mime in METHODS.items():
+        found, more = represent(value, method)
+        if found is not None:
+            data.setdefault(mime, found)
+            if more:
+                metadata.setdefault(mime, more)
+    return data, metadata
+
+
+def represent(value, method, **arguments):
+    """Returns what a method of a value returns, and its metadata; (None, {}) if there is none."""
+    call = getattr(value, method, None)
+    if call is None:
+        return None, {}
+    try:
+        found = call(**arguments)
+    except Exception as error:
+        print("%s of %s failed: %s: %s" % (method, type(value).__name__, type(error).__name__, error), file=sys.stderr)
+        return None, {}
+    return found if isinstance(found, tuple) and len(found) == 2 else (found, {})
+
+
+class Engine(plain.Engine):
+    """The engine for a Python without IPython, with the representations that IPython has."""
+
+    def __init__(self, kernel):
+        super().__init__(kernel, describe)
+        builtins.display = self._display
+
+    def _display(self, *values):
+        for value in values:
+            data, metadata = describe(value)
+            self.kernel.display("display_data", data, metadata, transient={})
+
+
+class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
+    def __init__(self, bridge):
+        super().__init__()
+        self._loop_factory = lambda: Loop(bridge)
+
+
+def main(bridge, environ, directory):
+    """Serves requests until the process ends."""
+    os.environ.clear()
+    os.environ.update(environ)
+    asyncio._set_running_loop(None)  # Pyodide's own
+    asyncio.run = asyncio.runners.run
+    asyncio.events._set_event_loop_policy(Policy(bridge))
+    kernel = WasmKernel(bridge)
+    kernel.connect()
+    engine = Engine(kernel)
+    sys.argv = [""]
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
+    kernel.emit("ready", {"python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": ""})
+    gc.freeze()
+    kernel.serve(engine)

@@ -1,0 +1,93 @@
+// The worker of a kernel: it runs Python, from the snapshot that setup made.
+import { parentPort, workerData } from "node:worker_threads";
+import { EVENTS, FILLED, FINISHED, happened } from "./channel.mjs";
+import { loadPyodide } from "./pyodide/pyodide.mjs";
+
+const here = (name) => new URL(name, import.meta.url).pathname;
+const { control, data, signals } = workerData;
+const { readFileSync, stdout } = { readFileSync: Deno.readFileSync, stdout: Deno.stdout };
+const post = parentPort.postMessage.bind(parentPort);
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+let parts = [];
+
+const bridge = {
+  // send writes a line to the server.
+  send(line) {
+    for (let rest = encoder.encode(line); rest.length > 0; ) rest = rest.subarray(stdout.writeSync(rest));
+  },
+  // receive returns a line of the server, or undefined when it is time to look at signals.
+  receive() {
+    for (;;) {
+      const events = Atomics.load(control, EVENTS);
+      if (Atomics.load(signals, 0) !== 0) return undefined;
+      const filled = Atomics.load(control, FILLED);
+      if (filled === 0) {
+        Atomics.wait(control, EVENTS, events);
+        continue;
+      }
+      const part = data.slice(0, filled);
+      Atomics.store(control, FILLED, 0);
+      Atomics.notify(control, FILLED);
+      parts.push(decoder.decode(part, { stream: true }));
+      if (part[part.length - 1] !== 10) continue;
+      const line = parts.join("");
+      parts = [];
+      return line;
+    }
+  },
+  // wait returns after some milliseconds, -1 for no end, or earlier, to look at signals.
+  wait(time) {
+    const events = Atomics.load(control, EVENTS);
+    if (Atomics.load(signals, 0) === 0) Atomics.wait(control, EVENTS, events, time < 0 ? Infinity : time);
+  },
+  // schedule asks for the signal that what was printed is to be sent.
+  schedule() {
+    post(null);
+  },
+  // finish says that a request has been served, and no signal is for it any longer.
+  finish() {
+    Atomics.add(control, FINISHED, 1);
+    Atomics.store(signals, 0, 0);
+  },
+};
+
+// of wraps operations on files: what Deno refuses is an error of Python as any other.
+function of(FS, operations) {
+  const EPERM = 63;
+  return Object.fromEntries(Object.entries(operations).map(([name, operation]) => [name, (...given) => {
+    try {
+      return operation(...given);
+    } catch (error) {
+      if (error instanceof FS.ErrnoError) throw error;
+      throw new FS.ErrnoError(EPERM);
+    }
+  }]));
+}
+
+// show makes directories of the sandbox visible to Python, where they are.
+function show(FS, places) {
+  const { NODEFS } = FS.filesystems;
+  NODEFS.node_ops = of(FS, NODEFS.node_ops);
+  NODEFS.stream_ops = of(FS, NODEFS.stream_ops);
+  for (const place of places) {
+    FS.mkdirTree(place);
+    FS.mount(NODEFS, { root: place }, place);
+  }
+}
+
+const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFileSync(here("./snapshot")) });
+python.setInterruptBuffer(signals);
+const start = JSON.parse(bridge.receive());
+show(python.FS, start.content.places);
+for (const [name, set] of [["stdout", "setStdout"], ["stderr", "setStderr"]]) {
+  // Only what does not go through sys.stdout and sys.stderr comes here.
+  const text = new TextDecoder();
+  const write = (bytes) => {
+    bridge.send(JSON.stringify({ type: "stream", content: { name, text: text.decode(bytes, { stream: true }) } }) + "\n");
+    return bytes.length;
+  };
+  python[set]({ write });
+}
+python.pyimport("_e2bctl_kernel.wasm").main(bridge, python.toPy(start.env), start.content.directory);

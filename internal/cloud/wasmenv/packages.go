@@ -1,0 +1,169 @@
+package wasmenv
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+//go:embed lock.json
+var lockFile []byte
+
+// npmPackage is a package of npm.
+type npmPackage struct {
+	Name      string `json:"name"`
+	Version   string `json:"version"`
+	System    string `json:"system"` // that it is for; "": all
+	Integrity string `json:"integrity"`
+}
+
+// archive is the name that `npm pack` gives the package's file.
+func (p npmPackage) archive() string {
+	return strings.ReplaceAll(strings.TrimPrefix(p.Name, "@"), "/", "-") + "-" + p.Version + ".tgz"
+}
+
+func (p npmPackage) String() string { return p.Name + "@" + p.Version }
+
+// wanted has the files that are unpacked: by name in a package, where they go.
+func wanted(p npmPackage) map[string]string {
+	if p.System != "" {
+		return map[string]string{"package/deno": denoName}
+	}
+	files := map[string]string{}
+	for _, name := range []string{"pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"} {
+		files["package/"+name] = path.Join(pyodideName, name)
+	}
+	return files
+}
+
+// packages returns those of a system.
+func packages(system string) ([]npmPackage, error) {
+	var all []npmPackage
+	if err := json.Unmarshal(lockFile, &all); err != nil {
+		return nil, fmt.Errorf("wasm: lock.json: %w", err)
+	}
+	var systems []string
+	for _, p := range all {
+		if p.System != "" {
+			systems = append(systems, p.System)
+		}
+	}
+	if !slices.Contains(systems, system) {
+		return nil, fmt.Errorf("wasm: sandboxes of WebAssembly are there for %s, and not for %s", strings.Join(systems, ", "), system)
+	}
+	return slices.DeleteFunc(all, func(p npmPackage) bool { return p.System != "" && p.System != system }), nil
+}
+
+// system is that of this program.
+func system() string { return runtime.GOOS + "/" + runtime.GOARCH }
+
+// fetch has npm put the packages' files into dir.
+func fetch(ctx context.Context, all []npmPackage, dir string) error {
+	arguments := []string{"pack", "--ignore-scripts", "--silent", "--pack-destination", dir}
+	for _, p := range all {
+		arguments = append(arguments, p.String())
+	}
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return fmt.Errorf("wasm: Deno and Pyodide come from npm, and there is none: install Node.js, or take %s from a machine that has it, where `npm pack %s` makes them, and name their directory with --from: %w",
+			names(all), strings.Join(arguments[len(arguments)-len(all):], " "), err)
+	}
+	cmd := exec.CommandContext(ctx, npm, arguments...)
+	cmd.Dir = dir // no project's configuration holds there
+	output, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("wasm: npm pack: %w: %s", err, clip.Text(strings.TrimSpace(string(output)), 2<<10))
+	}
+	return nil
+}
+
+func names(all []npmPackage) string {
+	var files []string
+	for _, p := range all {
+		files = append(files, p.archive())
+	}
+	return strings.Join(files, " and ")
+}
+
+// unpack unpacks the packages, whose files are in from, into dir.
+func unpack(all []npmPackage, from, dir string) error {
+	if err := os.Mkdir(filepath.Join(dir, pyodideName), 0o755); err != nil {
+		return fmt.Errorf("wasm: %w", err)
+	}
+	for _, p := range all {
+		if err := unpackOne(p, from, dir); err != nil {
+			return fmt.Errorf("wasm: %s of %s: %w", p.archive(), from, err)
+		}
+	}
+	return nil
+}
+
+func unpackOne(p npmPackage, from, dir string) error {
+	f, err := os.Open(filepath.Join(from, p.archive()))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	hash := sha512.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return err
+	}
+	if got := "sha512-" + base64.StdEncoding.EncodeToString(hash.Sum(nil)); got != p.Integrity {
+		return fmt.Errorf("it is not the file that is expected: its digest is %s, want %s", got, p.Integrity)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	unzipped, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	left := wanted(p)
+	for files := tar.NewReader(unzipped); len(left) > 0; {
+		header, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return fmt.Errorf("it lacks %v", left)
+		}
+		if err != nil {
+			return err
+		}
+		to, ours := left[header.Name]
+		if !ours || header.Typeflag != tar.TypeReg {
+			continue
+		}
+		delete(left, header.Name)
+		if err := write(filepath.Join(dir, filepath.FromSlash(to)), files); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write makes a file that everybody may execute: a sandbox's ids are others than this one's.
+func write(name string, from io.Reader) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, from)
+	return errors.Join(err, f.Close())
+}

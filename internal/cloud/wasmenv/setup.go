@@ -1,0 +1,113 @@
+package wasmenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
+)
+
+// making is how the directory of an unfinished setup begins. One that is older than abandoned
+// has no process left.
+const (
+	making    = "making-"
+	abandoned = 24 * time.Hour
+)
+
+// Setup prepares this machine, unless that has been done, and writes what it does to
+// progress. from is a directory with the files of the packages, as `npm pack` names them;
+// "" fetches them. Any number of processes may do so at once.
+func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
+	if progress == nil {
+		progress = io.Discard
+	}
+	env, err := Find()
+	if !errors.Is(err, ErrNotSetUp) {
+		return env, err
+	}
+	all, err := packages(system())
+	if err != nil {
+		return nil, err
+	}
+	dir, err := home()
+	if err != nil {
+		return nil, err
+	}
+	removeAbandoned(filepath.Dir(dir))
+	temporary, err := os.MkdirTemp(filepath.Dir(dir), making)
+	if err != nil {
+		return nil, fmt.Errorf("wasm: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temporary) }() // it is removed later, else
+	packed, made := filepath.Join(temporary, "packages"), filepath.Join(temporary, "made")
+	if err := errors.Join(os.Mkdir(packed, 0o700), os.Mkdir(made, 0o755)); err != nil {
+		return nil, fmt.Errorf("wasm: %w", err)
+	}
+	if from == "" {
+		fmt.Fprintf(progress, "fetching %v through npm\n", all)
+		if err := fetch(ctx, all, packed); err != nil {
+			return nil, err
+		}
+		from = packed
+	}
+	if err := unpack(all, from, made); err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(progress, "making a snapshot of Python")
+	if err := makeSnapshot(ctx, made, filepath.Join(temporary, "driver")); err != nil {
+		return nil, err
+	}
+	err = os.Rename(made, dir)
+	if env, found := Find(); found == nil { // another process may have been faster
+		return env, nil
+	}
+	return nil, fmt.Errorf("wasm: %w", err)
+}
+
+// makeSnapshot adds to a directory the programs and the snapshot. driver is a directory for
+// the driver's files, which are needed only now.
+func makeSnapshot(ctx context.Context, dir, driver string) error {
+	deno, err := fs.Sub(programs, "deno")
+	if err != nil {
+		return fmt.Errorf("wasm: %w", err)
+	}
+	if err := errors.Join(os.CopyFS(dir, deno), os.CopyFS(driver, python.Files())); err != nil {
+		return fmt.Errorf("wasm: %w", err)
+	}
+	snapshot := filepath.Join(dir, snapshotName)
+	arguments := append([]string{"run"}, sealed...)
+	arguments = append(arguments, "--allow-read="+dir+","+driver, "--allow-write="+snapshot, filepath.Join(dir, makerName), driver, snapshot)
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, denoName), arguments...)
+	cmd.Dir, cmd.Env = dir, Environ()
+	output, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		_, err = os.Stat(snapshot)
+	}
+	if err != nil {
+		return fmt.Errorf("wasm: make the snapshot of Python: %w: %s", err, clip.Text(strings.TrimSpace(string(output)), 2<<10))
+	}
+	return nil
+}
+
+// removeAbandoned removes what setups that were killed left. What cannot be removed only takes
+// up space.
+func removeAbandoned(cache string) {
+	left, _ := filepath.Glob(filepath.Join(cache, making+"*")) // the pattern is right
+	for _, dir := range left {
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > abandoned {
+			_ = os.RemoveAll(dir)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package wasmenv
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestSetupRefuses checks that nothing is taken but what lock.json has, that a machine without
+// npm is told what to do, and that what failed leaves nothing.
+func TestSetupRefuses(t *testing.T) {
+	all, err := packages(system())
+	if err != nil {
+		t.Skip(err)
+	}
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("PATH", t.TempDir())
+	if _, err := Find(); !errors.Is(err, ErrNotSetUp) {
+		t.Errorf("find: got %v, want %v", err, ErrNotSetUp)
+	}
+	_, err = Setup(t.Context(), io.Discard, "")
+	for _, want := range []string{"install Node.js", "--from", "npm pack " + all[0].String(), all[1].archive()} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("without npm: got %v, want %q in it", err, want)
+		}
+	}
+	from := t.TempDir()
+	if _, err := Setup(t.Context(), io.Discard, from); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), all[0].archive()) {
+		t.Errorf("an empty directory: got %v, want the name of what is not there", err)
+	}
+	if err := os.WriteFile(filepath.Join(from, all[0].archive()), []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Setup(t.Context(), io.Discard, from); err == nil || !strings.Contains(err.Error(), "want "+all[0].Integrity) {
+		t.Errorf("another file: got %v, want its digest and the right one", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(cache, "e2bctl", "wasm", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v, want nothing", left, err)
+	}
+}
+
+func TestPackages(t *testing.T) {
+	t.Parallel()
+	if _, err := packages("plan9/386"); err == nil || !strings.Contains(err.Error(), "linux/amd64") || !strings.Contains(err.Error(), "plan9/386") {
+		t.Errorf("got %v, want the systems that there are, and this one", err)
+	}
+	all, err := packages("linux/amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if !strings.HasPrefix(p.Integrity, "sha512-") || len(wanted(p)) == 0 {
+			t.Errorf("%v: got %+v with the files %v, want a digest and files", p, p, wanted(p))
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		memory uint64
+		want   string
+	}{
+		{0, "--v8-flags=--wasm-max-mem-pages=65536"},
+		{16 << 20, "--v8-flags=--wasm-max-mem-pages=1024"},
+		{512 << 20, "--v8-flags=--wasm-max-mem-pages=5120"},
+		{64 << 30, "--v8-flags=--wasm-max-mem-pages=65536"},
+	} {
+		command, err := Command("/env", []string{"/home/user", "/tmp"}, test.memory)
+		if got := strings.Join(command, " "); err != nil || !strings.Contains(got, test.want+" --allow-read=/env,/home/user,/tmp --allow-write=/home/user,/tmp /env/main.mjs") {
+			t.Errorf("%d bytes: got %s, %v, want %s", test.memory, got, err, test.want)
+		}
+	}
+	command, err := Command("/env", nil, 0)
+	if got := strings.Join(command, " "); err != nil || strings.Contains(got, "--allow-write") {
+		t.Errorf("no places: got %s, %v, want no permission to write", got, err)
+	}
+	for _, place := range []string{"/a,/b", "data", ""} {
+		if _, err := Command("/env", []string{place}, 0); err == nil {
+			t.Errorf("the place %q: got no error", place)
+		}
+	}
+}
