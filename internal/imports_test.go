@@ -33,7 +33,7 @@ var imports = map[string]string{
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/mounts internal/cloud/network internal/cloud/pyenv" +
-		" internal/cloud/requestlog internal/cloud/secrets",
+		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/wasmenv",
 	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
@@ -108,9 +108,9 @@ var imports = map[string]string{
 	"internal/shell":                            "",
 
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
+		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
-		" internal/cloud/tlsdoor internal/cloud/volumes internal/lazyregexp internal/privatedir" +
+		" internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
@@ -154,6 +154,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
 	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/wire",
+	"internal/cloud/engine/wasm":   "internal/cloud/engine internal/cloud/engine/guest internal/protocol",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol",
@@ -175,7 +176,7 @@ var imports = map[string]string{
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
-		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/protocol internal/shell",
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol internal/shell",
 	"internal/cloud/requestlog":       "",
 	"internal/cloud/secrets":          "internal/cloud/store",
 	"internal/cloud/shortage":         "",
@@ -186,8 +187,8 @@ var imports = map[string]string{
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
 	"internal/cloud/volumes":          "internal/cloud/store internal/protocol",
-	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir",
 	"internal/cloud/wasmenv/wasmtest": "internal/cloud/wasmenv internal/pinned",
+	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir",
 }
 
 // TestImports holds the packages to the picture.

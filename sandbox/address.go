@@ -16,6 +16,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -132,13 +133,19 @@ func (p portClient) routed(body []byte) error {
 	var problem struct {
 		SandboxID string `json:"sandboxId"`
 		Port      int    `json:"port"`
+		NoPorts   bool   `json:"noPorts"`
+		Message   string `json:"message"`
 	}
 	_ = json.Unmarshal(body, &problem) // what is not its JSON names no sandbox
 	if problem.SandboxID != p.sb.ID() {
 		return nil
 	}
 	if problem.Port != 0 {
-		return &portClosedError{problem.Port}
+		closed := &portClosedError{port: problem.Port}
+		if problem.NoPorts {
+			closed.reason = clip.Line(problem.Message, 256)
+		}
+		return closed
 	}
 	return &GoneError{ID: p.sb.ID(), State: GoneKilled, Reason: "the service does not have it any more", At: time.Now()}
 }

@@ -176,7 +176,7 @@ func (t *tunnel) carry() error {
 	case t.opened && end.GetExitCode() == 0:
 		return io.EOF
 	case !t.opened && end.GetExitCode() == relayRefused:
-		return &portClosedError{t.port}
+		return &portClosedError{port: t.port}
 	}
 	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), clip.LastLine(string(t.stderr), maxLastLine))
 }

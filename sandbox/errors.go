@@ -150,10 +150,17 @@ func (e *GoneError) Is(target error) bool { return target == ErrGone }
 func (e *GoneError) Unwrap() error { return e.cause }
 
 // portClosedError is an [ErrPortClosed] that names the port.
-type portClosedError struct{ port int }
+type portClosedError struct {
+	port   int
+	reason string // why nothing ever will; "": something may
+}
 
 func (e *portClosedError) Error() string {
-	return fmt.Sprintf("nothing listens on port %d of the sandbox", e.port)
+	text := fmt.Sprintf("nothing listens on port %d of the sandbox", e.port)
+	if e.reason != "" {
+		text += ": " + e.reason
+	}
+	return text
 }
 
 func (e *portClosedError) Is(target error) bool { return target == ErrPortClosed }

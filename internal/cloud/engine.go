@@ -7,15 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
 // openers open the engines that a cloud can have. Each is given the cloud, of which the
@@ -23,6 +27,7 @@ import (
 var openers = map[engine.Name]opener{
 	engine.Room:   openRoom,
 	engine.Docker: openDocker,
+	engine.Wasm:   openWasm,
 }
 
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
@@ -45,6 +50,28 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 	o := c.options.Docker
 	o.Binary, o.Logger = c.options.Binary, c.logger("engine")
 	return docker.Open(ctx, o)
+}
+
+// openWasm opens a room of its own, in which there are other files.
+func openWasm(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
+	env, err := wasmenv.Find()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := newInstanceDir(c.options.Dir) // the keeper removes it
+	if err != nil {
+		return nil, err
+	}
+	r, err := room.Start(ctx, room.Options{
+		Dir: dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
+	})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	if hidden := r.Report().Hidden; len(hidden) > 0 {
+		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
+	}
+	return wasm.New(roomEngine{r}, env.Dir), nil
 }
 
 func (c *Cloud) roomOptions(dir string) room.Options {
@@ -159,6 +186,8 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	report := e.Report()
 	t := builds.Target{Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1}
 	switch {
+	case report.Engine == engine.Wasm:
+		t.Refusal = guest.NoProcesses
 	case report.Engine != engine.Room:
 		t.Machine = string(report.Engine)
 		t.Fetches = report.Promises[engine.Images] == ""

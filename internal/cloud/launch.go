@@ -237,6 +237,8 @@ func edgeError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrPortClosed):
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
+	case errors.Is(err, engine.ErrNoPorts):
+		return fmt.Errorf("%w: %w", edge.ErrNoPorts, err)
 	case errors.Is(err, engine.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
 	case errors.Is(err, engine.ErrTooMany):

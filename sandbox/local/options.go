@@ -27,10 +27,11 @@ type Engine string
 const (
 	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default
 	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman
+	EngineWasm   Engine = "wasm"   // Python in WebAssembly, without processes: see [SetupWasm]
 )
 
 // Engines returns all of them, whether or not this machine has them.
-func Engines() []Engine { return []Engine{EngineRoom, EngineDocker} }
+func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm} }
 
 var (
 	// ErrNoIsolation means that this machine cannot isolate sandboxes. The text

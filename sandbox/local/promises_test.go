@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -22,22 +23,24 @@ import (
 // engineCase is a column of the table of the README.
 type engineCase struct {
 	name    string
-	options []local.Option
+	options func(t *testing.T) []local.Option
 }
 
 // engineCases are the columns that this machine can have. An engine adds itself here.
-func engineCases(t *testing.T) []engineCase {
+func engineCases() []engineCase {
 	full := "`full`"
 	if os.Geteuid() != 0 {
 		full = "`full`, one id"
 	}
-	cases := []engineCase{
-		{full, []local.Option{local.WithIsolation(local.Full)}},
-		{"`restricted`", []local.Option{local.WithIsolation(local.Restricted)}},
-		{"`none`", []local.Option{local.WithIsolation(local.None)}},
+	room := func(isolation local.Isolation) func(*testing.T) []local.Option {
+		return func(*testing.T) []local.Option { return []local.Option{local.WithIsolation(isolation)} }
 	}
+	cases := []engineCase{{full, room(local.Full)}, {"`restricted`", room(local.Restricted)}, {"`none`", room(local.None)}}
 	if dockertest.Wanted() {
-		cases = append(cases, engineCase{"`docker`", dockerOptions(t, local.DockerParams{})})
+		cases = append(cases, engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }})
+	}
+	if wasmtest.Wanted() {
+		cases = append(cases, engineCase{"`wasm`", wasmOptions})
 	}
 	return cases
 }
@@ -48,7 +51,7 @@ func engineCases(t *testing.T) []engineCase {
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	rows := promisesOfREADME(t)
-	for _, engine := range engineCases(t) {
+	for _, engine := range engineCases() {
 		t.Run(engine.name, func(t *testing.T) {
 			t.Parallel()
 			state := filepath.Join(t.TempDir(), "state")
@@ -56,13 +59,14 @@ func TestPromises(t *testing.T) {
 			if err := errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			large := sandboxtest.New(t, append(engine.options, local.WithStateDir(state), local.WithAllowedMounts(shown))...)
+			options := engine.options(t)
+			large := sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
 			limits := local.Resources{Processes: 64, DiskBytes: 16 << 20, CPUs: 0.3}
 			report := large.Report()
 			if report.Promises[slices.IndexFunc(report.Promises, func(p local.Promise) bool { return p.Feature == "memory limit" })].Missing == "" {
 				limits.MemoryBytes = 256 << 20
 			}
-			w := &promised{large, sandboxtest.New(t, append(engine.options, local.WithResources(limits))...), state, shown}
+			w := &promised{large, sandboxtest.New(t, append(slices.Clone(options), local.WithResources(limits))...), state, shown}
 			if len(report.Promises) != len(rows) {
 				t.Errorf("the README has %d features, and the report %d", len(rows), len(report.Promises))
 			}
@@ -113,28 +117,18 @@ type promised struct {
 var errUntried = errors.New("not tried")
 
 // refusedByName are the features that are asked for by a call; others are there or not.
-var refusedByName = []string{"pause with memory", "snapshots, forks and file pauses", "volumes", "header rules", "mounts of host directories"}
+var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "volumes", "header rules", "mounts of host directories"}
 
 func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 	switch has := p.Missing == ""; {
 	case cell == "yes" && !has, cell == "no" && has, cell == "":
 		t.Errorf("the engine lacks it because of %q, and the README says %q", p.Missing, cell)
 	}
-	try := map[string]func(*testing.T) (bool, error){
-		"terminals":                 w.terminals,
-		"root and user are two ids": w.twoUsers,
-		"every program reaches the network through the rules": w.allEgress,
-		"memory limit":                     w.memoryLimit,
-		"processor limit":                  w.cpuLimit,
-		"process limit":                    w.processLimit,
-		"disk limit":                       w.diskLimit,
-		"pause with memory":                w.pauses,
-		"snapshots, forks and file pauses": w.savedFiles,
-		"shared layers":                    w.sharedLayers,
-		"volumes":                          w.volumes,
-		"header rules":                     w.headerRules,
-		"mounts of host directories":       w.mounts,
-	}[p.Feature]
+	tries := w.tries()
+	if w.cloud.Report().Engine == local.EngineWasm {
+		tries = w.wasmTries()
+	}
+	try := tries[p.Feature]
 	if try == nil {
 		return
 	}
@@ -153,6 +147,26 @@ func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 	}
 }
 
+// tries are what can be tried, by the feature that it shows.
+func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
+	return map[string]func(*testing.T) (bool, error){
+		"commands":                  w.commands,
+		"terminals":                 w.terminals,
+		"root and user are two ids": w.twoUsers,
+		"every program reaches the network through the rules": w.allEgress,
+		"memory limit":                     w.memoryLimit,
+		"processor limit":                  w.cpuLimit,
+		"process limit":                    w.processLimit,
+		"disk limit":                       w.diskLimit,
+		"pause with memory":                w.pauses,
+		"snapshots, forks and file pauses": w.savedFiles,
+		"shared layers":                    w.sharedLayers,
+		"volumes":                          w.volumes,
+		"header rules":                     w.headerRules,
+		"mounts of host directories":       w.mounts,
+	}
+}
+
 // output runs a command, and returns what it writes whether or not it succeeds.
 func output(t *testing.T, sb *sandbox.Sandbox, user, command string) string {
 	t.Helper()
@@ -161,6 +175,11 @@ func output(t *testing.T, sb *sandbox.Sandbox, user, command string) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(result.Stdout)
+}
+
+func (w *promised) commands(t *testing.T) (bool, error) {
+	_, err := w.cloud.Create(t).Commands.Run(t.Context(), "true", nil)
+	return err == nil, err
 }
 
 func (w *promised) terminals(t *testing.T) (bool, error) {

@@ -238,6 +238,8 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, ErrPortClosed):
 		e.Message, e.Port = messagePortClosed, &to.port
+	case errors.Is(err, ErrNoPorts):
+		e.Message, e.Port, e.NoPorts = messageNoPorts, &to.port, true
 	case errors.Is(err, ErrTooMany):
 		e.Message, e.Code = messageTooMany, http.StatusTooManyRequests
 	case isPlain(err):

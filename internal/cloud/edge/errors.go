@@ -11,6 +11,7 @@ import (
 const (
 	messageNotFound       = "The sandbox was not found"
 	messagePortClosed     = "The sandbox is running but port is not open"
+	messageNoPorts        = "The sandbox runs code without processes, so nothing listens on its ports"
 	messageReserved       = "This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL"
 	messageTrafficMissing = "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
 	messageTrafficInvalid = "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
@@ -30,7 +31,8 @@ const (
 type sandboxError struct {
 	SandboxID       string `json:"sandboxId"`
 	Message         string `json:"message"`
-	Port            *int   `json:"port,omitempty"` // nil when it is about none
+	Port            *int   `json:"port,omitempty"`    // nil when it is about none
+	NoPorts         bool   `json:"noPorts,omitempty"` // nothing will ever listen; only of this service
 	ConnectionLimit int    `json:"connectionLimit,omitempty"`
 	Code            int    `json:"code"`
 }

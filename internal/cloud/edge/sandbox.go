@@ -16,6 +16,7 @@ const maxRequests = 1000
 // Errors that a [Sandbox]'s Dial returns.
 var (
 	ErrPortClosed = errors.New("edge: nothing listens on the port")
+	ErrNoPorts    = errors.New("edge: the sandbox has no ports of programs")
 	ErrGone       = errors.New("edge: the sandbox is gone")
 	ErrTooMany    = errors.New("edge: too many connections to the sandbox")
 )
@@ -39,7 +40,7 @@ type Sandbox struct {
 	HTTPSPorts []int
 
 	// Dial opens a connection to a port. Its errors are (by errors.Is) ErrPortClosed,
-	// ErrGone, ErrTooMany, or something that may be temporary.
+	// ErrNoPorts, ErrGone, ErrTooMany, or something that may be temporary.
 	Dial func(ctx context.Context, port int) (net.Conn, error)
 }
 

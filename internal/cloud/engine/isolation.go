@@ -27,6 +27,8 @@ var (
 	ErrNoIsolation = errors.New("no isolation")
 	// ErrPortClosed: nothing in the sandbox listens on that port.
 	ErrPortClosed = errors.New("port is closed")
+	// ErrNoPorts: nothing in the sandbox can listen.
+	ErrNoPorts = errors.New("the sandbox has no ports of programs")
 	// ErrGone: the sandbox has ended.
 	ErrGone = errors.New("sandbox is gone")
 	// ErrFrozen: the sandbox is frozen, so nothing in it answers.

@@ -9,17 +9,21 @@ const (
 	Room Name = "room"
 	// Docker runs each sandbox in a container of the user's own Docker or Podman.
 	Docker Name = "docker"
+	// Wasm runs Python in WebAssembly, without processes, each sandbox in a room: package wasm.
+	Wasm Name = "wasm"
 )
 
 // Names has all of them.
-var Names = []Name{Room, Docker}
+var Names = []Name{Room, Docker, Wasm}
 
 // Feature is what an engine may or may not do for its sandboxes.
 type Feature string
 
 // The features.
 const (
+	Commands     Feature = "commands"
 	Terminals    Feature = "terminals"
+	Ports        Feature = "ports of programs"
 	TwoUsers     Feature = "root and user are two ids"
 	AllEgress    Feature = "every program reaches the network through the rules" // without it only those that use the proxy reach it
 	MemoryLimit  Feature = "memory limit"
@@ -37,7 +41,7 @@ const (
 
 // Features has all of them, in the order in which they are shown.
 var Features = []Feature{
-	Terminals, TwoUsers, AllEgress, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
+	Commands, Terminals, Ports, TwoUsers, AllEgress, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
 	Pauses, SavedFiles, SharedLayers, Volumes, HeaderRules, Mounts, Images,
 }
 

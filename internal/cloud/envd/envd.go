@@ -50,6 +50,9 @@ type Options struct {
 	// itself.
 	Terminal func(context.Context) (controller, tty *os.File, err error)
 
+	// NoProcesses is why nothing can be started; "": everything can.
+	NoProcesses string
+
 	Logger *slog.Logger // of the starts and ends of processes; nil: no log
 }
 
@@ -67,6 +70,7 @@ type Server struct {
 	commits   *commits
 	metrics   *metrics
 	terminal  func(context.Context) (controller, tty *os.File, err error)
+	refusal   error // of every process; nil: none
 }
 
 // New checks o and returns an envd that runs nothing yet. [Server.Close] ends
@@ -92,6 +96,10 @@ func New(o Options) (*Server, error) {
 	if open == nil {
 		open = func(context.Context) (controller, tty *os.File, err error) { return pty.Open() }
 	}
+	var refusal error
+	if o.NoProcesses != "" {
+		refusal = connect.NewError(connect.CodeUnimplemented, errors.New(o.NoProcesses))
+	}
 	return &Server{
 		users:     users,
 		paths:     paths{workdir: o.DefaultWorkdir},
@@ -105,6 +113,7 @@ func New(o Options) (*Server, error) {
 		commits:   newCommits(),
 		metrics:   newMetrics(&o),
 		terminal:  open,
+		refusal:   refusal,
 	}, nil
 }
 

@@ -36,6 +36,9 @@ func (s *processService) List(context.Context, *connect.Request[process.ListRequ
 // Start starts a process and streams its output. The process outlives the stream, but
 // not the deadline of the request.
 func (s *processService) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+	if s.server.refusal != nil {
+		return s.server.refusal
+	}
 	l, err := s.launch(ctx, req.Msg)
 	if err != nil {
 		return err

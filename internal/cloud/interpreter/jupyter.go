@@ -169,7 +169,11 @@ func (s *Server) specModels() map[string]any {
 	if err != nil {
 		return list
 	}
-	if python := s.python(environ); python != nil {
+	python := s.python(environ)
+	if s.options.Wasm != nil {
+		python = s.options.Wasm.Command
+	}
+	if python != nil {
 		list["python3"] = specModel(&zmq.Spec{
 			Name: "python3", Argv: append(python, s.driver), DisplayName: "Python 3", Language: "python",
 			InterruptMode: "signal", Metadata: json.RawMessage("{}"),

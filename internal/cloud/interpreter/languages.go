@@ -34,6 +34,9 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interpreter: %w", err)
 	}
+	if s.options.Wasm != nil {
+		return zmq.Specs{}, nil
+	}
 	prefix := "/usr"
 	if python := s.python(environ); python != nil {
 		prefix = filepath.Dir(filepath.Dir(python[0]))
@@ -80,6 +83,11 @@ func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	switch language {
 	case "", "python", "python3":
 		return nil, nil //nolint:nilnil // nil stands for the driver's Python
+	}
+	if s.options.Wasm != nil {
+		return nil, errNoKernel(language)
+	}
+	switch language {
 	case "javascript", "typescript":
 		names = []string{"javascript", "deno"}
 	case "r":

@@ -33,6 +33,9 @@ type Options struct {
 	// absolute path, or a name to look for in PATH. If it is empty the kernels of
 	// Python do not start, and say what to install.
 	Python []string
+	// Wasm runs the kernels of Python in WebAssembly, and there are no others; nil: Python
+	// does.
+	Wasm *kernel.Wasm
 	// Environ returns the environment of a kernel. It is called each time one
 	// starts.
 	Environ func() ([]string, error)
@@ -175,7 +178,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 		dir = s.options.Dir
 	}
 	k.Kernel = kernel.New(kernel.Spec{
-		Python: s.options.Python, Driver: s.driver, Jupyter: k.spec, Scratch: s.options.Scratch, Environ: s.options.Environ, Credential: s.options.Credential,
+		Python: s.options.Python, Wasm: s.options.Wasm, Driver: s.driver, Jupyter: k.spec, Scratch: s.options.Scratch, Environ: s.options.Environ, Credential: s.options.Credential,
 		Dir: dir, Warm: s.options.Warm, Memory: s.options.Memory, Logger: s.options.Logger.With("kernel", k.id),
 	})
 	s.kernels = append(s.kernels, k)

@@ -28,6 +28,8 @@ type Spec struct {
 	Python []string
 	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
 	Jupyter *zmq.Spec
+	// Wasm runs the driver in WebAssembly; nil runs it in Python.
+	Wasm *Wasm
 	// Driver is the script that package python wrote.
 	Driver string
 	// Environ returns the environment; it is called at every start.
@@ -56,6 +58,9 @@ type Spec struct {
 func (s *Spec) program() string {
 	if s.Jupyter != nil {
 		return s.Jupyter.Name
+	}
+	if s.Wasm != nil {
+		return s.Wasm.Command[0]
 	}
 	if len(s.Python) == 0 {
 		return "python3"
@@ -112,10 +117,9 @@ type Kernel struct {
 	info       link.Info
 	state      string
 	activity   time.Time
-	served     bool // proc has completed a request
-	cold       bool // the sandbox has other versions of modules than the zygote has loaded
-	revive     bool // proc ended by itself: start the next one now
-	requests   uint64
+	served     bool   // proc has completed a request
+	cold       bool   // the sandbox has other versions of modules than the zygote has loaded
+	revive     bool   // proc ended by itself: start the next one now
 	asking     uint64 // number of the input_request that waits for its reply, and the client that has it
 	asker      *Client
 }
@@ -338,8 +342,7 @@ func (k *Kernel) serve(r *Request) {
 	if err == nil && !refuse && p != nil {
 		k.state, k.activity = jupyter.StateBusy, time.Now()
 		r.proc = p
-		k.requests++
-		r.number = k.requests
+		r.number = newNumber()
 	}
 	k.mu.Unlock()
 	k.emitting.Lock()

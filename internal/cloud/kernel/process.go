@@ -96,15 +96,20 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 		return nil, err
 	}
 	p.starved = k.spec.Memory.Watch()
-	if k.spec.Jupyter != nil {
+	switch {
+	case k.spec.Jupyter != nil:
 		err = p.executeJupyter(environ, stdio)
-	} else if k.startsWarm(environ) {
-		if err = p.fork(ctx, environ, stdio); err != nil {
-			k.spec.Logger.DebugContext(ctx, "kernel starts cold", "error", err)
+	case k.spec.Wasm != nil:
+		err = p.executeWasm(environ, stdio)
+	default:
+		if k.startsWarm(environ) {
+			if err = p.fork(ctx, environ, stdio); err != nil {
+				k.spec.Logger.DebugContext(ctx, "kernel starts cold", "error", err)
+			}
 		}
-	}
-	if p.process == nil && k.spec.Jupyter == nil {
-		err = p.execute(python, environ, stdio)
+		if p.process == nil {
+			err = p.execute(python, environ, stdio)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.closePipes())
@@ -150,10 +155,10 @@ func (p *process) closePipes() error {
 // before user code runs.
 const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
 
-// python returns the argv prefix of the interpreter, nil for a Jupyter kernel.
+// python returns the argv prefix of the interpreter, nil for a kernel that has none.
 func (s *Spec) python(environ []string) ([]string, error) {
 	switch {
-	case s.Jupyter != nil:
+	case s.Jupyter != nil || s.Wasm != nil:
 		return nil, nil
 	case len(s.Python) == 0:
 		return nil, ErrNoPython
@@ -376,7 +381,8 @@ func (p *process) output(pipe *pipe, text string) {
 
 // interrupt signals the whole process group, so commands of the cell as well.
 func (p *process) interrupt() {
-	if spec := p.kernel.spec.Jupyter; spec != nil && spec.InterruptMode == zmq.InterruptByMessage {
+	jupyter := p.kernel.spec.Jupyter
+	if p.kernel.spec.Wasm != nil || jupyter != nil && jupyter.InterruptMode == zmq.InterruptByMessage {
 		_ = p.send(&link.Command{Type: "interrupt_request"}) // an error means that the process has ended
 		return
 	}

@@ -44,7 +44,7 @@ func writeProfile(path string) error {
 // warm returns where kernels are forked from. What the kernels of an image run is in the
 // image.
 func warm(config *guest.Config, g *inside.Guest) *kernel.Warm {
-	if config.Image != "" {
+	if config.Image != "" || config.Wasm != nil {
 		return nil
 	}
 	return &kernel.Warm{Fork: g.Kernel, Environ: config.KernelEnviron()}

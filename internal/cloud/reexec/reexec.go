@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -57,11 +58,20 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	if workdir == "" && config.User == "" { // the workdir of the built-in templates, whoever a process runs as
 		workdir = homes[defaultUser]
 	}
+	python, err := wasm(&config, g)
+	if err != nil {
+		return fmt.Errorf("reexec: %w", err)
+	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	options := envd.Options{
 		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), DefaultWorkdir: workdir, Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
+	}
+	user, credential := kernelUser, (*syscall.Credential)(nil)
+	if python != nil {
+		options.NoProcesses = guest.NoProcesses
+		user, credential = defaultUser, userCredential(g)
 	}
 	daemon, err := envd.New(options)
 	if err != nil && config.User != "" && !errors.Is(err, envd.ErrNoID) {
@@ -75,8 +85,8 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		return err
 	}
 	kernels, err := interpreter.New(interpreter.Options{
-		Python:  config.Python,
-		Environ: func() ([]string, error) { return daemon.Environ(kernelUser, nil) },
+		Python: config.Python, Wasm: python, Credential: credential,
+		Environ: func() ([]string, error) { return daemon.Environ(user, nil) },
 		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger.With("logger", "kernel"),
 		Warm: warm(&config, g),
 	})

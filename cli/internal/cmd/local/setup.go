@@ -15,13 +15,17 @@ type setupOptions struct {
 	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
+	Engine   local.Engine        // that the machine is prepared for
+	From     string              // directory with the packages of npm; "": npm fetches them
 	Packages []local.SetupOption // none: those that were chosen before
 }
 
 func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
 	var (
-		full bool
-		file string
+		full   bool
+		file   string
+		engine = cmdutil.Engine(local.EngineRoom)
+		from   string
 	)
 	cmd := &cobra.Command{
 		Use:   "setup",
@@ -39,12 +43,20 @@ versions, and kernels of Bash, JavaScript and TypeScript: 450 MB to download. Wi
 --packages it holds the packages of a requirements file, too, which pip installs as
 you. The choice stays until the next one; --full=false goes back to the short list.
 
-Where E2BCTL_PYTHON names a python3, sandboxes run that one as it is.`,
+Where E2BCTL_PYTHON names a python3, sandboxes run that one as it is.
+
+With --engine wasm it prepares the machine for sandboxes of WebAssembly in its place: npm
+fetches Deno and Pyodide, in fixed versions of which the digests are known. With --from
+they are taken from a directory, under the names that npm pack gives them.`,
 		Example: `  e2bctl local setup --full
-  e2bctl local setup --packages requirements.txt`,
+  e2bctl local setup --packages requirements.txt
+  e2bctl local setup --engine wasm`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts := &setupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()}
+			opts := &setupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet(), Engine: local.Engine(engine), From: from}
+			if err := checkSetup(cmd, opts.Engine); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("full") {
 				opts.Packages = append(opts.Packages, local.WithFullPackages(full))
 			}
@@ -56,7 +68,28 @@ Where E2BCTL_PYTHON names a python3, sandboxes run that one as it is.`,
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "prepare everything that the service's template has, and more kernels")
 	cmd.Flags().StringVar(&file, "packages", "", "install the packages of this requirements `FILE`, too")
+	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room or wasm")
+	cmd.Flags().StringVar(&from, "from", "", "with --engine wasm: take the packages of npm from `DIR`")
 	return cmd
+}
+
+// checkSetup refuses flags that have no meaning for the engine.
+func checkSetup(cmd *cobra.Command, engine local.Engine) error {
+	var others []string
+	switch engine {
+	case local.EngineRoom:
+		others = []string{"from"}
+	case local.EngineWasm:
+		others = []string{"full", "packages"}
+	default:
+		return cmdutil.Usagef(cmd, "there is nothing to prepare for the engine %s", engine)
+	}
+	for _, name := range others {
+		if cmd.Flags().Changed(name) {
+			return cmdutil.Usagef(cmd, "--%s is not for the engine %s", name, engine)
+		}
+	}
+	return nil
 }
 
 // pythonView is a Python as -o json shows it.
@@ -72,6 +105,9 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	if opts.Quiet {
 		progress = io.Discard
 	}
+	if opts.Engine == local.EngineWasm {
+		return setupWasm(ctx, progress, opts)
+	}
 	found, err := local.Setup(ctx, progress, opts.Packages...)
 	if err != nil {
 		return err
@@ -83,5 +119,22 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 		fmt.Fprintln(opts.IO.Err, cmdutil.Printable(found.Note))
 	}
 	_, err = fmt.Fprintln(opts.IO.Out, found.Path)
+	return err
+}
+
+// wasmView is what wasm sandboxes run, as -o json shows it.
+type wasmView struct {
+	Directory string `json:"directory"`
+}
+
+func setupWasm(ctx context.Context, progress io.Writer, opts *setupOptions) error {
+	dir, err := local.SetupWasm(ctx, progress, &local.SetupWasmParams{From: opts.From})
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, wasmView{dir})
+	}
+	_, err = fmt.Fprintln(opts.IO.Out, dir)
 	return err
 }

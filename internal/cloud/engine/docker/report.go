@@ -31,7 +31,9 @@ func (e *Engine) Report() engine.Report {
 // promises are what a container does, each with a reason where it does not.
 func (e *Engine) promises() engine.Promises {
 	p := engine.Promises{
+		engine.Commands:     "",
 		engine.Terminals:    "",
+		engine.Ports:        "",
 		engine.TwoUsers:     "all processes of a container have the user that it was started with",
 		engine.AllEgress:    "a container has no network: only programs that use the proxy of their environment reach the outside",
 		engine.MemoryLimit:  unless(e.info.MemoryLimit, "the daemon has no control group for memory"),

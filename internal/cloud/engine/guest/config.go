@@ -16,6 +16,7 @@ type Config struct {
 	CPUs        int               `json:"cpus,omitempty"`
 	Proxy       bool              `json:"proxy,omitempty"`     // programs are told of the proxy
 	Authority   bool              `json:"authority,omitempty"` // AuthorityDir has one
+	Wasm        *Wasm             `json:"wasm,omitempty"`      // nil: commands and kernels are processes
 	Offline     bool              `json:"offline,omitempty"`   // everything but what is allowed is denied: retrying is of no use
 }
 

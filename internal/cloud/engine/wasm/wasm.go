@@ -1,0 +1,111 @@
+package wasm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// Engine runs sandboxes of a room without processes.
+type Engine struct {
+	room engine.Engine
+	dir  string
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// New returns an engine whose sandboxes are those of a room, which shows them dir, what
+// package wasmenv prepared. Close closes the room.
+func New(room engine.Engine, dir string) *Engine { return &Engine{room, dir} }
+
+// NewSandbox starts a sandbox of the room. ctx bounds only the start.
+func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	if o.Image != nil {
+		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w: there is nothing to run their programs", o.ID, engine.ErrNoImages)
+	}
+	var err error
+	if o.Config, err = e.config(o); err != nil {
+		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
+	}
+	o.Egress = nil
+	s, err := e.room.NewSandbox(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("wasm: %w", err)
+	}
+	return sandbox{s}, nil
+}
+
+// config is the configuration of envd, with what kernels run and see.
+func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
+	var c guest.Config
+	if err := json.Unmarshal(o.Config, &c); err != nil {
+		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
+	}
+	c.Wasm = &guest.Wasm{Dir: e.dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
+	for _, m := range o.Mounts {
+		c.Wasm.Places = append(c.Wasm.Places, m.Path)
+	}
+	for _, v := range o.Volumes {
+		c.Wasm.Places = append(c.Wasm.Places, v.Path)
+	}
+	return json.Marshal(c)
+}
+
+// Report is that of the room, without what processes would have.
+func (e *Engine) Report() engine.Report {
+	r := e.room.Report()
+	r.Engine = engine.Wasm
+	r.Egress = "none: Python in WebAssembly has no sockets"
+	r.Notes = append(slices.Clone(r.Notes), "Python runs in WebAssembly, by Deno and Pyodide in "+e.dir)
+	r.Promises.Lack("there are no processes", engine.Commands, engine.Terminals, engine.Ports)
+	r.Promises.Lack("code runs as the user only", engine.TwoUsers)
+	r.Promises.Lack("Python in WebAssembly has no sockets", engine.AllEgress, engine.HeaderRules)
+	r.Promises.Lack("there is nothing to run their programs", engine.Images)
+	return r
+}
+
+// CheckLayers is that of the room.
+func (e *Engine) CheckLayers(ctx context.Context, dir string) error {
+	return e.room.CheckLayers(ctx, dir)
+}
+
+// Unpack is that of the room.
+func (e *Engine) Unpack(ctx context.Context, dir string) error { return e.room.Unpack(ctx, dir) }
+
+// Merge is that of the room.
+func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
+	return e.room.Merge(ctx, layers, dir)
+}
+
+// UnpackTar says that there are no images.
+func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
+	return fmt.Errorf("wasm: %w: there is nothing to run their programs", engine.ErrNoImages)
+}
+
+// Done returns a channel that is closed when the room has ended.
+func (e *Engine) Done() <-chan struct{} { return e.room.Done() }
+
+// Close ends all sandboxes and the room.
+func (e *Engine) Close() error { return e.room.Close() }
+
+// sandbox is a sandbox of the room in which only envd listens.
+type sandbox struct{ engine.Sandbox }
+
+// Dial connects to a port of envd. Nothing else can listen.
+func (s sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	switch port {
+	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
+		return s.Sandbox.Dial(ctx, port)
+	}
+	return nil, fmt.Errorf("%w: %s", engine.ErrNoPorts, guest.NoProcesses)
+}
+
+// SetEgress changes nothing: there is no way out.
+func (s sandbox) SetEgress(engine.Egress) {}

@@ -1,0 +1,84 @@
+//go:build linux
+
+package kernel
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// Wasm is a Python in WebAssembly. It speaks the driver's protocol on its standard input and
+// output, is told its environment in the first line, and interrupts in others: a signal would
+// end it.
+type Wasm struct {
+	Command []string // that starts it
+	Environ []string // the environment of the command, not that of code
+	Places  []string // directories that code sees, where they are
+}
+
+// startContent is the first line for such a process, which has the environment of code, too.
+type startContent struct {
+	Places    []string `json:"places"`
+	Directory string   `json:"directory"`
+}
+
+// executeWasm makes p a new process that runs the driver in WebAssembly.
+func (p *process) executeWasm(environ []string, stdio []*os.File) error {
+	ours, theirs, err := child.SocketPair()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	spec := &p.kernel.spec
+	cmd := &exec.Cmd{
+		Path: spec.Wasm.Command[0], Args: spec.Wasm.Command, Env: spec.Wasm.Environ, Dir: "/",
+		Stdin: theirs, Stdout: theirs, Stderr: stdio[2],
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Credential: spec.Credential},
+	}
+	if err := child.Start(cmd); err != nil {
+		return errors.Join(err, ours.Close())
+	}
+	p.process, p.wait = cmd.Process, func() error { return child.Wait(cmd) }
+	p.link = &startingLines{lines{ours}, link.Command{
+		Type: "start", Env: link.Variables(environ),
+		Content: jupyter.Encode(startContent{Places: spec.Wasm.Places, Directory: spec.Dir}),
+	}}
+	return nil
+}
+
+// startingLines are lines of which the first one says what the process needs to know before
+// it is ready.
+type startingLines struct {
+	lines
+	start link.Command
+}
+
+func (l *startingLines) Receive(take func(*link.Message) error) error {
+	_ = l.conn.SetWriteDeadline(time.Now().Add(startTimeout))
+	err := l.Send(&l.start)
+	if err == nil {
+		err = l.conn.SetWriteDeadline(time.Time{})
+	}
+	if err != nil {
+		return nil //nolint:nilerr // it has ended, which says more
+	}
+	return l.lines.Receive(take)
+}
+
+// newNumber returns the number of a request, which nobody can guess: code may write to the
+// connection, and what it wrote before a request came must not pass for the answer. It is
+// exact in every language's JSON.
+func newNumber() uint64 {
+	var number [8]byte
+	_, _ = rand.Read(number[:]) // never fails
+	return binary.BigEndian.Uint64(number[:])>>11 | 1
+}

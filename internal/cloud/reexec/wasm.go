@@ -1,0 +1,47 @@
+//go:build linux
+
+package reexec
+
+import (
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+)
+
+// userCredential is the identity that Deno runs with: nobody needs the authority of root.
+func userCredential(g *inside.Guest) *syscall.Credential {
+	for _, u := range g.Users {
+		if u.Name == defaultUser {
+			return u.Credential
+		}
+	}
+	return nil
+}
+
+// wasm returns how kernels run in WebAssembly, nil where they do not. Python sees the files of
+// the user that it runs as, and nothing of the system.
+func wasm(config *guest.Config, g *inside.Guest) (*kernel.Wasm, error) {
+	if config.Wasm == nil {
+		return nil, nil //nolint:nilnil // nil says that they do not
+	}
+	places := append([]string{g.Temp, "/code"}, config.Wasm.Places...)
+	for _, u := range g.Users {
+		if u.Name == defaultUser {
+			places = append(places, u.Home)
+		}
+	}
+	places = slices.DeleteFunc(places, func(dir string) bool {
+		info, err := os.Stat(dir)
+		return err != nil || !info.IsDir()
+	})
+	command, err := wasmenv.Command(config.Wasm.Dir, places, config.Wasm.MemoryBytes)
+	if err != nil {
+		return nil, err
+	}
+	return &kernel.Wasm{Command: command, Environ: wasmenv.Environ(), Places: places}, nil
+}

@@ -1,0 +1,31 @@
+package local
+
+import (
+	"context"
+	"io"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+)
+
+// SetupWasmParams are the optional parameters of [SetupWasm].
+type SetupWasmParams struct {
+	// From is a directory with the packages of npm to take in place of fetched ones, under
+	// the names that `npm pack` gives them.
+	From string
+}
+
+// SetupWasm prepares this machine for [EngineWasm]: it fetches Deno and Pyodide through the
+// npm of this machine, in fixed versions of which the digests are known, without running
+// anything that comes with them, and makes a snapshot of a Python that is ready to run code.
+// They are kept in the cache directory; later calls return at once. It writes what it does to
+// progress, which may be nil. The result is the directory.
+func SetupWasm(ctx context.Context, progress io.Writer, params *SetupWasmParams) (string, error) {
+	if params == nil {
+		params = &SetupWasmParams{}
+	}
+	env, err := wasmenv.Setup(ctx, progress, params.From)
+	if err != nil {
+		return "", err
+	}
+	return env.Dir, nil
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// wasmOptions are those of a cloud of WebAssembly.
+func wasmOptions(t *testing.T) []local.Option {
+	t.Helper()
+	wasmtest.Need(t)
+	return []local.Option{local.WithEngine(local.EngineWasm)}
+}
+
+// wasm returns a sandbox of WebAssembly.
+func wasm(t *testing.T, options ...local.Option) *sandbox.Sandbox {
+	t.Helper()
+	return sandboxtest.New(t, append(options, wasmOptions(t)...)...).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+}
+
+// code runs code, which may raise an exception.
+func code(t *testing.T, sb *sandbox.Sandbox, code string, params *sandbox.RunCodeParams) *sandbox.Execution {
+	t.Helper()
+	e, err := sb.RunCode(t.Context(), code, params)
+	if _, failed := errors.AsType[*sandbox.ExecutionError](err); err != nil && !failed {
+		t.Fatalf("%s: %v", code, err)
+	}
+	return e
+}
+
+// TestWasm runs code with the SDK.
+func TestWasm(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	if got := code(t, sb, "1+1", nil).Text(); got != "2" {
+		t.Errorf("got %q, want 2", got)
+	}
+	for _, test := range []struct{ code, text, stdout, stderr, failure string }{
+		{code: "x = 6\nx * 7", text: "42"},
+		{code: "x", text: "6"},
+		{code: "print('out')\nimport sys\nprint('err', file=sys.stderr)\nsys.platform", text: "emscripten", stdout: "out\n", stderr: "err\n"},
+		{code: "import os\nos.environ['GREETING'], os.getcwd(), os.environ['HOME']", text: "('hello', '/home/user', '/home/user')"},
+		{code: "def f():\n    return 1 / 0\nf()", failure: "ZeroDivisionError"},
+		{code: "for", failure: "SyntaxError"},
+		{code: "def r(): r()\nr()", failure: "RecursionError"},
+		{code: "import asyncio\nasync def f(n):\n    await asyncio.sleep(0.01)\n    return n\nsum(await asyncio.gather(*map(f, range(5))))", text: "10"},
+		{code: "asyncio.run(f(3))", text: "3"},
+		{code: "import time\nt = time.monotonic()\ntime.sleep(0.05)\ntime.monotonic() - t >= 0.05", text: "True"},
+		{code: "import threading\nthreading.Thread(target=print).start()", failure: "RuntimeError"},
+		{code: "import subprocess\nsubprocess.run(['ls'])", failure: "OSError"},
+		{code: "import socket\nsocket.create_connection(('192.0.2.1', 80), 2)", failure: "OSError"},
+		{code: "os.symlink('/etc/passwd', 'link')", failure: "PermissionError"},
+		{code: "open('/etc/passwd')", failure: "FileNotFoundError"},
+		{code: "for i in range(20000): print(i)", stdout: "0\n1\n"},
+		{code: "'ä\\u20ac\\U0001f600'", text: "ä€😀"},
+	} {
+		e := code(t, sb, test.code, nil)
+		failure := ""
+		if e.Error != nil {
+			failure = e.Error.Name
+		}
+		if e.Text() != test.text || !strings.HasPrefix(e.Stdout, test.stdout) || e.Stderr != test.stderr || failure != test.failure {
+			t.Errorf("%s: got %q, stdout %.100q, stderr %q, error %v, want %+v", test.code, e.Text(), e.Stdout, e.Stderr, e.Error, test)
+		}
+	}
+	if e := code(t, sb, "def f():\n    return 1 / 0\nf()", nil); e.Error == nil || e.Error.Line != 2 || !strings.Contains(e.Error.Traceback, "line 2, in f") || strings.Contains(e.Error.Traceback, "_e2bctl") {
+		t.Errorf("got %+v, want a traceback of the cell and no more", e.Error)
+	}
+}
+
+// TestWasmResults checks what values say of themselves.
+func TestWasmResults(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	e := code(t, sb, `
+class V:
+    def __repr__(self): return "V()"
+    def _repr_html_(self): return "<b>V</b>"
+    def _repr_png_(self): return b"\x89PNG"
+    def _repr_svg_(self): raise ValueError("none")
+display(V(), 3)
+{"a": [1, None]}`, nil)
+	if len(e.Results) != 3 {
+		t.Fatalf("got %+v, want three results", e.Results)
+	}
+	png := e.Results[0].PNG()
+	if e.Results[0].HTML() != "<b>V</b>" || string(png) != "\x89PNG" || e.Results[0].Text() != "V()" || e.Results[0].Main {
+		t.Errorf("got %+v, want HTML, a picture and text", e.Results[0])
+	}
+	if got := string(e.Results[2].Data["application/json"]); got != `{"a":[1,null]}` || !e.Results[2].Main {
+		t.Errorf("got %+v, want JSON", e.Results[2])
+	}
+	if !strings.Contains(e.Stderr, "_repr_svg_ of V failed: ValueError: none") {
+		t.Errorf("got stderr %q, want what failed", e.Stderr)
+	}
+}
+
+// TestWasmStreams checks that output comes while code runs, that code is answered when it
+// asks, and that an interrupt ends a loop, a sleep and a question, with the variables kept.
+func TestWasmStreams(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	code(t, sb, "x = 1", nil)
+	for _, loop := range []string{"while True: pass", "import time; time.sleep(3600)", "import asyncio; await asyncio.sleep(3600)", "import asyncio; await asyncio.Future()"} {
+		came := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			select {
+			case <-came:
+			case <-ctx.Done():
+			}
+			cancel()
+		}()
+		_, err := sb.RunCode(ctx, "print('begun')\n"+loop, &sandbox.RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
+			close(came)
+			return len(p), nil
+		})})
+		cancel()
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want that it was cancelled", loop, err)
+		}
+		if got := code(t, sb, "x", nil).Text(); got != "1" {
+			t.Errorf("after %s: x is %q, want 1: the interrupt keeps the variables", loop, got)
+		}
+	}
+	asked := &sandbox.RunCodeParams{Stdin: func(_ context.Context, prompt string, password bool) (string, error) {
+		return prompt + "yes", nil
+	}}
+	if got := code(t, sb, "input('sure? ')", asked).Text(); got != "sure? yes" {
+		t.Errorf("got %q, want the answer", got)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestWasmContexts checks that contexts have variables of their own and share files, with the
+// client and across a snapshot.
+func TestWasmContexts(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	if err := sb.Files.Write(t.Context(), "data/in.txt", []byte("six"), nil); err != nil {
+		t.Fatal(err)
+	}
+	other, err := sb.Contexts.Create(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code(t, sb, "x = open('data/in.txt').read()\nopen('/home/user/out.txt', 'w').write(x * 2)", nil)
+	e := code(t, sb, "import os\nopen('out.txt').read(), 'x' in globals(), os.path.getsize('out.txt')", &sandbox.RunCodeParams{Context: other.ID})
+	if got := e.Text(); got != "('sixsix', False, 6)" {
+		t.Errorf("got %s, want the file and not the variable", got)
+	}
+	if got, err := sb.Files.Read(t.Context(), "out.txt", nil); err != nil || string(got) != "sixsix" {
+		t.Errorf("got %q, %v, want what code wrote", got, err)
+	}
+	if _, err := sb.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Language: "javascript"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
+		t.Errorf("another language: got %v, want %v", err, sandbox.ErrUnknownLanguage)
+	}
+}
+
+// TestWasmRefuses checks that what takes processes is refused by name.
+func TestWasmRefuses(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	const want = "not supported by the wasm engine"
+	if _, err := sb.Commands.Run(t.Context(), "ls", nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a command: got %v, want %q", err, want)
+	}
+	if _, err := sb.PTY.Open(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a terminal: got %v, want %q", err, want)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(3000), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := (&http.Client{Transport: sb.Transport(3000)}).Do(request)
+	if err == nil {
+		answer.Body.Close()
+	}
+	if !errors.Is(err, sandbox.ErrPortClosed) || !strings.Contains(err.Error(), "without processes") {
+		t.Errorf("a port: got %v, want %v and the reason", err, sandbox.ErrPortClosed)
+	}
+}
+
+// TestWasmFaults checks that a kernel that runs out of memory keeps its variables, that one
+// that cannot be interrupted is replaced, and that its end is told.
+func TestWasmFaults(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
+	code(t, sb, "x = 1", nil)
+	if e := code(t, sb, "y = bytearray(1 << 30)", nil); e.Error == nil || e.Error.Name != "MemoryError" {
+		t.Errorf("got %+v, want a MemoryError", e.Error)
+	}
+	if e := code(t, sb, "y = []\nwhile True: y.append(bytearray(1 << 20))", nil); e.Error == nil || e.Error.Name != "MemoryError" {
+		t.Errorf("got %+v, want a MemoryError", e.Error)
+	}
+	if got := code(t, sb, "x", nil).Text(); got != "1" {
+		t.Errorf("x is %q, want 1: lack of memory keeps the variables", got)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if _, err := sb.RunCode(ctx, "while True:\n    try:\n        while True: pass\n    except BaseException: pass", nil); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want that its time was over", err)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) {
+		t.Errorf("got %v, want %v", err, sandbox.ErrKernelRestarted)
+	}
+	if got := code(t, sb, "2", nil).Text(); got != "2" {
+		t.Errorf("got %q, want 2", got)
+	}
+	for _, end := range []string{"import js; js.process.exit(3)", "import js; js.Deno.exit(0)", "import js; js.Deno.stdout.writeSync(js.Uint8Array.new([110, 111, 10]))\nwhile True: pass"} {
+		if _, err := sb.RunCode(t.Context(), end, nil); err == nil {
+			t.Errorf("%s: got no error, want that the kernel ended", end)
+		}
+	}
+	if got := code(t, sb, "3", nil).Text(); got != "3" {
+		t.Errorf("got %q, want 3", got)
+	}
+}
