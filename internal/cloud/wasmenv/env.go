@@ -28,7 +28,7 @@ const (
 )
 
 // ErrNotSetUp means that the machine is not prepared.
-var ErrNotSetUp = errors.New("Deno and Pyodide are not there: run `e2bctl local setup --engine wasm`")
+var ErrNotSetUp = errors.New("there are no Deno and Pyodide for sandboxes of WebAssembly: run `e2bctl local setup --engine wasm`")
 
 // Env is a prepared directory.
 type Env struct{ Dir string }
