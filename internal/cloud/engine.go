@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +36,10 @@ type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, erro
 type roomEngine struct{ *room.Room }
 
 func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	dir, err := c.roomDir(engine.Room, dir)
+	if err != nil {
+		return nil, err
+	}
 	r, err := room.Start(ctx, c.roomOptions(dir))
 	if err != nil {
 		return nil, err
@@ -53,25 +57,33 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 }
 
 // openWasm opens a room of its own, in which there are other files.
-func openWasm(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
+func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	env, err := wasmenv.Find()
 	if err != nil {
 		return nil, err
 	}
-	dir, err := newInstanceDir(c.options.Dir) // the keeper removes it
-	if err != nil {
+	if dir, err = c.roomDir(engine.Wasm, dir); err != nil {
 		return nil, err
 	}
 	r, err := room.Start(ctx, room.Options{
 		Dir: dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
 	})
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, err
 	}
 	if hidden := r.Report().Hidden; len(hidden) > 0 {
-		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
+		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
 	}
 	return wasm.New(roomEngine{r}, env.Dir), nil
+}
+
+// roomDir returns the directory of the room of an engine, which its keeper removes: that of
+// the cloud, for the room that is there from the start, or one of its own.
+func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {
+	if (name == engine.Wasm) == (c.options.Engine == engine.Wasm) {
+		return dir, nil
+	}
+	return newInstanceDir(c.options.Dir)
 }
 
 func (c *Cloud) roomOptions(dir string) room.Options {

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
 // wasmOptions are those of a cloud of WebAssembly.
@@ -228,5 +229,28 @@ func TestWasmFaults(t *testing.T) {
 	}
 	if got := code(t, sb, "3", nil).Text(); got != "3" {
 		t.Errorf("got %q, want 3", got)
+	}
+}
+
+// TestWasmTemplate checks that one cloud has both kinds of sandboxes, whichever is its own, and
+// that nothing is built where there are no commands.
+func TestWasmTemplate(t *testing.T) {
+	t.Parallel()
+	options := wasmOptions(t)
+	for _, own := range []local.Engine{local.EngineRoom, local.EngineWasm} {
+		cloud := sandboxtest.New(t, append(options, local.WithEngine(own))...)
+		for name, want := range map[string]string{"base-room": "linux", "base-wasm": "emscripten"} {
+			if got := code(t, cloud.Create(t, sandbox.WithTemplate(name)), "import sys; sys.platform", nil).Text(); got != want {
+				t.Errorf("%s in a cloud of %s: got %q, want %q", name, own, got, want)
+			}
+		}
+		client, err := sandbox.NewClient(cloud.Options()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := template.Build(t.Context(), client.API(), "made", template.FromTemplate("base-wasm").Run("true", nil), nil); err == nil || !strings.Contains(err.Error(), "no processes") {
+			t.Errorf("a build: got %v, want why there is none", err)
+		}
 	}
 }
