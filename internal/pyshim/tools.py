@@ -326,8 +326,10 @@ def end():
 
 def _bound(memory):
     global _limit
-    import resource
-
+    try:
+        import resource
+    except ImportError:
+        raise NotImplementedError("Limits.MaxMemoryBytes is not supported by this Python, which has no module resource: bound the memory of the sandbox") from None
     with open("/proc/self/statm") as f:
         used = int(f.read().split()[5]) * resource.getpagesize()
     before = resource.getrlimit(resource.RLIMIT_DATA)

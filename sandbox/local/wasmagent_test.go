@@ -31,6 +31,9 @@ func TestWasmAgent(t *testing.T) {
 	if err := values.Set("blob", make([]byte, 2<<20)); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := agent.Begin(t.Context(), sb, &agent.Params{Limits: agent.Limits{MaxMemoryBytes: 300 << 20}}); err == nil || !strings.Contains(err.Error(), "Limits.MaxMemoryBytes is not supported") {
+		t.Errorf("a bound for memory: got %v, want that it is refused by name", err)
+	}
 	run, err := agent.Begin(t.Context(), sb, &agent.Params{State: values, Tools: []agent.Tool{add, broken}, Guard: &agent.Guard{Allow: []string{"asyncio"}}})
 	if err != nil {
 		t.Fatal(err)

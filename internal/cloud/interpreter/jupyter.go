@@ -229,7 +229,7 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		reason := err.Error()
 		if missing, ok := errors.AsType[errNoKernel](err); ok {
-			reason = fmt.Sprintf("No such kernel named %.64s", string(missing))
+			reason = fmt.Sprintf("No such kernel named %.64s", missing.name)
 		}
 		writeJSON(w, http.StatusInternalServerError, map[string]any{"message": "Unhandled error", "reason": reason, "traceback": ""})
 		return

@@ -58,7 +58,7 @@ func (s *Server) python(environ []string) []string {
 
 // howToInstall says, of the kernels that the service's template always has, how the
 // local cloud gets them.
-var howToInstall = map[errNoKernel]string{
+var howToInstall = map[string]string{
 	"bash":       " The local cloud has it after `e2bctl local setup --full` and a new start.",
 	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",
 	"r":          " The local cloud has it if IRkernel is installed on its machine, after `e2bctl local setup --full` and a new start.",
@@ -66,11 +66,11 @@ var howToInstall = map[errNoKernel]string{
 }
 
 // errNoKernel says, in Jupyter's words, that no kernel of this name is installed.
-type errNoKernel string
+type errNoKernel struct{ name, advice string }
 
-func (name errNoKernel) Error() string {
-	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.%s", string(name), howToInstall[name]))
-	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", string(name)))
+func (e errNoKernel) Error() string {
+	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.%s", e.name, e.advice))
+	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", e.name))
 	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // spaces included
 }
 
@@ -85,7 +85,7 @@ func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 		return nil, nil //nolint:nilnil // nil stands for the driver's Python
 	}
 	if s.options.Wasm != nil {
-		return nil, errNoKernel(language)
+		return nil, errNoKernel{language, " Sandboxes of the wasm engine run Python only."}
 	}
 	switch language {
 	case "javascript", "typescript":
@@ -103,7 +103,7 @@ func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 			return spec, err
 		}
 	}
-	return nil, errNoKernel(names[0])
+	return nil, errNoKernel{names[0], howToInstall[names[0]]}
 }
 
 func (k *runningKernel) kernelName() string {
