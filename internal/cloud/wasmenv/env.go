@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
@@ -44,6 +45,15 @@ func Find() (*Env, error) {
 		return nil, fmt.Errorf("wasm: %w (%w)", ErrNotSetUp, err)
 	}
 	return &Env{dir}, nil
+}
+
+// NoteUse records the time of the last use, to the day. A program that uses it for a long time
+// calls it repeatedly. It is best effort.
+func (e *Env) NoteUse() {
+	name, now := filepath.Join(e.Dir, snapshotName), time.Now()
+	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > 24*time.Hour {
+		_ = os.Chtimes(name, now, now)
+	}
 }
 
 // home returns the directory of this version. It is private to this user: what is in it runs

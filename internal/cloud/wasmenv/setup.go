@@ -17,10 +17,12 @@ import (
 )
 
 // making is how the directory of an unfinished setup begins. One that is older than abandoned
-// has no process left.
+// has no process left. What another version of this program prepared is kept for keptUnused:
+// that version may be used tomorrow.
 const (
-	making    = "making-"
-	abandoned = 24 * time.Hour
+	making     = "making-"
+	abandoned  = 24 * time.Hour
+	keptUnused = 30 * 24 * time.Hour
 )
 
 // Setup prepares this machine, unless that has been done, and writes what it does to
@@ -42,7 +44,7 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	removeAbandoned(filepath.Dir(dir))
+	removeUnused(filepath.Dir(dir), progress)
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), making)
 	if err != nil {
 		return nil, fmt.Errorf("wasm: %w", err)
@@ -101,12 +103,17 @@ func makeSnapshot(ctx context.Context, dir, driver string) error {
 	return nil
 }
 
-// removeAbandoned removes what setups that were killed left. What cannot be removed only takes
-// up space.
-func removeAbandoned(cache string) {
-	left, _ := filepath.Glob(filepath.Join(cache, making+"*")) // the pattern is right
-	for _, dir := range left {
-		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > abandoned {
+// removeUnused removes what setups that were killed left, and what nobody has used for a long
+// time. What cannot be removed only takes up space.
+func removeUnused(cache string, progress io.Writer) {
+	all, _ := filepath.Glob(filepath.Join(cache, "*")) // the pattern is right
+	for _, dir := range all {
+		used, kept := dir, abandoned
+		if !strings.HasPrefix(filepath.Base(dir), making) {
+			used, kept = filepath.Join(dir, snapshotName), keptUnused
+		}
+		if info, err := os.Stat(used); err == nil && time.Since(info.ModTime()) > kept {
+			fmt.Fprintf(progress, "removing %s, unused since %s\n", dir, info.ModTime().Format(time.DateOnly))
 			_ = os.RemoveAll(dir)
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSetupRefuses checks that nothing is taken but what lock.json has, that a machine without
@@ -83,5 +85,31 @@ func TestCommand(t *testing.T) {
 		if _, err := Command("/env", []string{place}, 0); err == nil {
 			t.Errorf("the place %q: got no error", place)
 		}
+	}
+}
+
+// TestRemoveUnused checks that only what is old goes, and that use keeps it.
+func TestRemoveUnused(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	at := func(name string, age time.Duration) string {
+		t.Helper()
+		dir := filepath.Join(cache, name)
+		snapshot := filepath.Join(dir, snapshotName)
+		then := time.Now().Add(-age)
+		err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(snapshot, nil, 0o644), os.Chtimes(snapshot, then, then), os.Chtimes(dir, then, then))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	at("1111", 40*24*time.Hour)
+	at(making+"1", 40*24*time.Hour)
+	used, young, busy := at("2222", 40*24*time.Hour), at("3333", 20*24*time.Hour), at(making+"2", time.Hour)
+	(&Env{used}).NoteUse()
+	removeUnused(cache, io.Discard)
+	left, err := filepath.Glob(filepath.Join(cache, "*"))
+	if want := []string{used, young, busy}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("left are %v, %v, want %v", left, err, want)
 	}
 }

@@ -10,20 +10,21 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // Engine runs sandboxes of a room without processes.
 type Engine struct {
 	room engine.Engine
-	dir  string
+	env  *wasmenv.Env
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room, which shows them dir, what
-// package wasmenv prepared. Close closes the room.
-func New(room engine.Engine, dir string) *Engine { return &Engine{room, dir} }
+// New returns an engine whose sandboxes are those of a room, which shows them the directory of
+// env. Close closes the room.
+func New(room engine.Engine, env *wasmenv.Env) *Engine { return &Engine{room, env} }
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
@@ -35,6 +36,7 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
 	o.Egress = nil
+	e.env.NoteUse() // a cloud may run for months
 	s, err := e.room.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("wasm: %w", err)
@@ -48,7 +50,7 @@ func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	if err := json.Unmarshal(o.Config, &c); err != nil {
 		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
 	}
-	c.Wasm = &guest.Wasm{Dir: e.dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
+	c.Wasm = &guest.Wasm{Dir: e.env.Dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
 	for _, m := range o.Mounts {
 		c.Wasm.Places = append(c.Wasm.Places, m.Path)
 	}
@@ -63,7 +65,7 @@ func (e *Engine) Report() engine.Report {
 	r := e.room.Report()
 	r.Engine = engine.Wasm
 	r.Egress = "none: Python in WebAssembly has no sockets"
-	r.Notes = append(slices.Clone(r.Notes), "Python runs in WebAssembly, by Deno and Pyodide in "+e.dir)
+	r.Notes = append(slices.Clone(r.Notes), "Python runs in WebAssembly, by Deno and Pyodide in "+e.env.Dir)
 	r.Promises.Lack("there are no processes", engine.Commands, engine.Terminals, engine.Ports)
 	r.Promises.Lack("code runs as the user only", engine.TwoUsers)
 	r.Promises.Lack("Python in WebAssembly has no sockets", engine.AllEgress, engine.HeaderRules)
