@@ -20,6 +20,9 @@
 // matplotlib, not guessed from equal heights. A picture that PIL saves under a name
 // is displayed as well (images.py). The middle of a long traceback is left out.
 //
+// With a [Wasm] the same driver runs in WebAssembly (python/_e2bctl_kernel/wasm.py), with the
+// lines on standard input and output. Package engine/wasm has the whole of it.
+//
 // Without IPython there are no magics, no display, no charts, tables or pictures,
 // and no completion or history.
 package kernel
