@@ -15,11 +15,11 @@ func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
 		"terminals":    w.terminals,
 		"header rules": w.headerRules,
 		"memory limit": func(t *testing.T) (bool, error) {
-			e := code(t, w.small.Create(t), "x = bytearray(256 << 20)", nil)
+			e := code(t, w.small.Create(t), "x = bytearray(400 << 20)", nil)
 			return e.Error != nil && e.Error.Name == "MemoryError", nil
 		},
 		"disk limit": func(t *testing.T) (bool, error) {
-			e := code(t, w.small.Create(t), "with open('big', 'wb') as f: f.write(bytes(32 << 20))", nil)
+			e := code(t, w.small.Create(t), "with open('big', 'wb') as f:\n    for _ in range(32): f.write(bytes(1 << 20))", nil)
 			return e.Error != nil && e.Error.Name == "OSError", nil
 		},
 		"pause with memory": func(t *testing.T) (bool, error) {
