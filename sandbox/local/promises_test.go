@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
 // engineCase is a column of the table of the README.
@@ -134,6 +135,7 @@ func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 		"volumes":                          w.volumes,
 		"header rules":                     w.headerRules,
 		"mounts of host directories":       w.mounts,
+		"container images":                 w.images,
 	}[p.Feature]
 	if try == nil {
 		return
@@ -345,4 +347,19 @@ func (w *promised) missing(feature string) string {
 		}
 	}
 	return "it is not in the report"
+}
+
+func (w *promised) images(t *testing.T) (bool, error) {
+	client, err := sandbox.NewClient(w.cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	built, err := template.Build(t.Context(), client.API(), "of-an-image", template.FromImage("scratch", nil), nil)
+	if err != nil {
+		return false, err
+	}
+	sb := w.cloud.Create(t, sandbox.WithTemplate(built.Name))
+	got, err := sb.Files.Exists(t.Context(), "/usr/bin", nil)
+	return !got, err
 }
