@@ -125,7 +125,8 @@ check-engines: ## test the engines that take a daemon; root starts one of its ow
 	export E2BCTL_TEST_ENGINES=1; race=; \
 	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/...; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor
 
 .PHONY: cover
 cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out
