@@ -79,23 +79,16 @@ func (u *users) find(name string) *User {
 	if user == nil || !grouped {
 		return user
 	}
-	gid, ok := u.groupNamed(group)
+	gid, ok := groupID(group, u.group.file)
+	if !ok && group == user.Name && u.index(group) >= 0 { // whose group is called so without a file
+		return user
+	}
 	if !ok {
 		return nil
 	}
 	with := *user
 	with.GID, with.Credential = gid, &syscall.Credential{Uid: user.UID, Gid: gid, Groups: []uint32{gid}}
 	return &with
-}
-
-// groupNamed returns the id of a group: of the image, or else of one of the sandbox's own users,
-// whose groups have their names and may be in no file.
-func (u *users) groupNamed(name string) (uint32, bool) {
-	gid, ok := groupID(name, u.group.file)
-	if i := slices.IndexFunc(u.list, func(user User) bool { return user.Name == name }); i >= 0 && !ok {
-		return u.list[i].GID, true
-	}
-	return gid, ok
 }
 
 // index returns which of the sandbox's own users has this name, or this id; -1 for none.

@@ -63,11 +63,11 @@ func TestNamed(t *testing.T) {
 	many := &users{list: list, passwd: idNames{file: passwd}, group: idNames{file: group}}
 	for name, want := range map[string]*User{
 		"root": &list[0], "0": &list[0], "user": &list[1], "1000": &list[1],
+		"user:user":  &list[1], // no file has the group
 		"app":        {Name: "app", UID: 500, GID: 600, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 600, 600, 700)},
 		"500":        {Name: "app", UID: 500, GID: 600, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 600, 600, 700)},
 		"app:staff":  {Name: "app", UID: 500, GID: 700, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 700, 700)},
 		"1000:1001":  {Name: "user", UID: 1000, GID: 1001, Home: "/home/user", Credential: credential(1000, 1001, 1001)},
-		"root:user":  {Name: "root", GID: 1000, Home: "/root", Credential: credential(0, 1000, 1000)}, // it is in no file
 		"root:staff": {Name: "root", GID: 700, Home: "/root", Credential: credential(0, 700, 700)},
 		"2000":       {Name: "2000", UID: 501, GID: 601, Home: "/number", Shell: "/bin/sh", Credential: credential(501, 601, 601)},
 		"3000":       {Name: "3000", UID: 3000, Home: "/", Shell: "/bin/sh", Credential: credential(3000, 0, 0)},
