@@ -100,12 +100,13 @@ func TestDockerBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"})
-	built, err := template.Build(t.Context(), client.API(), "made", d, nil)
+	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"}).
+		Copy("go.mod", "/copied", &template.CopyParams{User: "user:user"}) // as SDKs say it; the image has no such group
+	built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Dir: "../.."})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone"); got != "one built yes\ngone" {
+	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone; head -n 1 /copied"); got != "one built yes\ngone\nmodule github.com/e2bctl/e2bctl" {
 		t.Errorf("got %q, want what was built", got)
 	}
 }
