@@ -120,13 +120,15 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 	fi
 
 .PHONY: check-engines
-check-engines: ## test the engines that take a daemon, which root starts, of Debian's docker.io (and busybox-static), or packages of npm
+check-engines: setup ## test the engines that take a daemon, which root starts, of Debian's docker.io (and busybox-static), or packages of npm
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
 	export E2BCTL_TEST_ENGINES=1; race=; \
 	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/...; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor; \
+	$(GOTEST) -count=1 $(TESTFLAGS) -run '^TestDockerClients$$' ./internal/interop
 
 .PHONY: cover
 cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out

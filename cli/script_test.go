@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -30,6 +31,11 @@ func runAsCommand() {
 type leakCheck struct{ m *testing.M }
 
 func (l leakCheck) Run() int {
+	// A shell's background job ignores interrupts, and so would what the tests start. What
+	// this process catches, they do not ignore.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	}
 	code := l.m.Run()
 	if err := goleak.Find(); err != nil && code == 0 {
 		println(err.Error())

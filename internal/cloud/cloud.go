@@ -92,6 +92,8 @@ type Cloud struct {
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
 	images    *image.Puller
+	kept      *layers.Set
+	keeping   keeping
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
 	server    *http.Server
@@ -176,7 +178,8 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	c.address = listener.Addr()
-	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Logger: o.Logger})
+	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Unneeded: c.collectImages, Logger: o.Logger})
+	c.kept = kept
 	if c.images, err = c.openImages(kept); err != nil {
 		return nil, err
 	}
@@ -187,6 +190,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	kept.Sweep()
+	c.keeping.begin(c.collectImages)
 	c.builds = builds.New(builds.Options{
 		Store: c.store, Templates: all, Layers: kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, Logger: o.Logger,
 		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec, nil) },
@@ -237,6 +241,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.telemetry.Close()
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,
 	// whatever modes it has, before the engine removes the directory of the instance.
+	c.keeping.close()
 	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), os.RemoveAll(dir))
 }
 

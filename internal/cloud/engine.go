@@ -5,6 +5,8 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,6 +55,8 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
 	o := c.options.Docker
 	o.Binary, o.Logger = c.options.Binary, c.logger("engine")
+	sum := sha256.Sum256(append([]byte("images"), c.store.Seed()...))
+	o.Store, o.Passes = hex.EncodeToString(sum[:10]), !c.store.Durable()
 	return docker.Open(ctx, o)
 }
 
@@ -108,8 +112,9 @@ func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (en
 // engines are those of a cloud: its own one, which is there from the start, and others,
 // each of which is opened when a template asks for it.
 type engines struct {
-	own engine.Name
-	all map[engine.Name]*lazyEngine
+	own    engine.Name
+	all    map[engine.Name]*lazyEngine
+	opened func(engine.Engine) // is told of each engine; it must be quick
 }
 
 // lazyEngine is an engine that is opened when it is needed.
@@ -122,7 +127,7 @@ type lazyEngine struct {
 }
 
 func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir string) *engines {
-	e := &engines{own, map[engine.Name]*lazyEngine{}}
+	e := &engines{own, map[engine.Name]*lazyEngine{}, c.keptBy}
 	for name, open := range openers {
 		e.all[name] = &lazyEngine{open: func(ctx context.Context) (engine.Engine, error) { return open(ctx, c, dir) }}
 	}
@@ -172,6 +177,7 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 		return nil, err
 	}
 	l.engine = opened
+	e.opened(opened)
 	return opened, nil
 }
 
@@ -202,7 +208,10 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		t.Refusal = guest.NoProcesses
 	case report.Engine != engine.Room:
 		t.Machine = string(report.Engine)
-		t.Fetches = report.Promises[engine.Images] == ""
+		t.NoImages = report.Promises[engine.Images]
+		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {
+			t.Images, t.Chosen = keptImages{c, keeper}, c.options.Docker.User == ""
+		}
 	case report.Isolation != engine.Full:
 		t.Refusal = "its sandboxes have no root directory of their own, which isolation full gives them"
 	default:

@@ -214,10 +214,14 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 		Proxy: c.needsProxy(spec.Egress, by), Offline: spec.Egress.DenyAll(),
 		Authority: spec.Headers,
 	}
-	switch image := spec.Template.Image; {
+	image := spec.Template.Image
+	if image != nil {
+		config.Image = image.Reference
+	}
+	switch {
 	case by.Engine != engine.Room:
 	case image != nil: // it has programs of its own
-		config.Image, config.Python, config.Path = image.Reference, []string{"python3"}, cmp.Or(spec.Envs["PATH"], room.DefaultPath)
+		config.Python, config.Path = []string{"python3"}, cmp.Or(spec.Envs["PATH"], room.DefaultPath)
 	default:
 		config.System, config.Python, config.Path = c.system(), interpreter(c.python), searchPath(c.python)
 	}

@@ -18,6 +18,9 @@
 // awaits. Both ways to find the cloud are tested: by its addresses, without TLS, and
 // by E2B_DOMAIN alone, over https.
 //
+// "make check-engines" also runs the newest SDKs on a cloud of containers, all cases but
+// those that need what that engine does not promise (engines_test.go has them).
+//
 // METHODS.md lists the methods of the SDKs, and methods_test.go keeps it true.
 //
 // The cases in defaultcases make every call with the values that an SDK chooses

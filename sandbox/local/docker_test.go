@@ -3,9 +3,13 @@
 package local_test
 
 import (
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -96,12 +100,192 @@ func TestDockerBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"})
-	built, err := template.Build(t.Context(), client.API(), "made", d, nil)
+	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"}).
+		Copy("go.mod", "/copied", &template.CopyParams{User: "user:user"}) // as SDKs say it; the image has no such group
+	built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Dir: "../.."})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone"); got != "one built yes\ngone" {
+	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone; head -n 1 /copied"); got != "one built yes\ngone\nmodule github.com/e2bctl/e2bctl" {
 		t.Errorf("got %q, want what was built", got)
+	}
+}
+
+// savedImage returns the reference of an image of the tests' daemon that was changed, as an
+// archive in a directory of which images may be read, and its id.
+func savedImage(t *testing.T, dir, image string, changes ...string) (reference, id string) {
+	t.Helper()
+	d, file, changed := dockertest.Shared(t), filepath.Join(dir, "image.tar"), "e2bctl-test:"+strings.ToLower(t.Name())
+	args := []string{"commit"}
+	for _, c := range changes {
+		args = append(args, "--change", c)
+	}
+	made := d.Docker(t, "create", image, "true")
+	id = d.Docker(t, append(args, made, changed)...)
+	d.Docker(t, "rm", made)
+	d.Docker(t, "save", "--output", file, changed)
+	d.Docker(t, "rmi", changed)
+	return "docker-archive:" + file, id
+}
+
+// emptyCache does what e2bctl local prune --cache does.
+func emptyCache(t *testing.T, cloud *local.Cloud) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, cloud.URL()+"/local/space/cache", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("X-Api-Key", string(cloud.APIKey()))
+	transport := &http.Transport{DisableKeepAlives: true}
+	answer, err := transport.RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.Body.Close(); answer.StatusCode >= http.StatusMultipleChoices {
+		t.Fatalf("the cache cannot be emptied: %s", answer.Status)
+	}
+}
+
+// TestDockerImage builds a template from an image in containers. The daemon has the image for
+// as long as there is something that stands on it, also when the cloud starts again.
+func TestDockerImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	reference, id := savedImage(t, dir, dockertest.Bare, "ENV OF=the-image PATH=/opt/bin:/bin", "WORKDIR /srv", "LABEL made=there")
+	options := append(dockerOptions(t, local.DockerParams{}), local.WithImageDir(dir), local.WithStateDir(filepath.Join(t.TempDir(), "state")))
+	left := func() string {
+		return dockertest.Shared(t).Docker(t, "image", "ls", "--quiet", "--filter", "label=e2bctl.image="+id)
+	}
+	var snapshot string
+	with := func(do func(cloud *local.Cloud, client *sandbox.Client)) {
+		t.Helper()
+		cloud, err := local.Start(t.Context(), options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := sandbox.NewClient(cloud.Options()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			client.Close()
+			if err := cloud.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		do(cloud, client)
+	}
+	started := func(client *sandbox.Client, name string) *sandbox.Sandbox {
+		t.Helper()
+		sb, err := client.Create(t.Context(), sandbox.WithTemplate(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	const look, want = "pwd; cat made; echo $OF $PATH; ls /bin/tac 2>/dev/null || echo gone; id -u", "/srv\nbuilt\nthe-image /more:/opt/bin:/bin\ngone\n0"
+	with(func(_ *local.Cloud, client *sandbox.Client) {
+		log := new(strings.Builder)
+		d := template.FromImage(reference, nil).Run("echo built >made; rm /bin/tac", nil).Env(map[string]string{"PATH": "/more:$PATH"})
+		built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		if !strings.Contains(log.String(), "layer 1 of 1 is handed over") || !strings.Contains(log.String(), "FROM "+reference+" "+id) {
+			t.Errorf("the log of the build does not have the progress:\n%s", log)
+		}
+		sb := started(client, built.Name)
+		if got := run(t, sb, look); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		run(t, sb, "echo mine >>made")
+		taken, err := sb.Snapshot(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		snapshot = taken.ID
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.API().Templates.Delete(t.Context(), built.TemplateID); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if left() == "" {
+		t.Fatal("the image is gone that a snapshot stands on")
+	}
+	with(func(_ *local.Cloud, client *sandbox.Client) {
+		sb := started(client, snapshot)
+		if got := run(t, sb, look); got != strings.Replace(want, "built", "built\nmine", 1) {
+			t.Errorf("of the snapshot, in another cloud: got %q", got)
+		}
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.DeleteSnapshot(t.Context(), snapshot); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if left() == "" {
+		t.Fatal("the image is gone that a cached step stands on")
+	}
+	with(func(cloud *local.Cloud, _ *sandbox.Client) { emptyCache(t, cloud) })
+	if got := left(); got != "" {
+		t.Errorf("the daemon still has %s, and nothing stands on it", got)
+	}
+}
+
+// TestDockerDockerfile builds a Dockerfile of two stages, one of them on nothing, for a user of
+// the image: steps and sandboxes run as the last USER, and COPY works as root whoever that is.
+func TestDockerDockerfile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	reference, _ := savedImage(t, dir, dockertest.Bare, "USER nobody", "WORKDIR /tmp")
+	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{}), local.WithImageDir(dir))...)
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("of the host\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	file := func(text string) template.Definition {
+		return template.FromDockerfile(strings.NewReader(strings.ReplaceAll(text, "IMAGE", reference)), nil)
+	}
+	build := func(name string, d template.Definition) string {
+		t.Helper()
+		log := new(strings.Builder)
+		built, err := template.Build(t.Context(), client.API(), name, d, &template.BuildParams{Dir: dir, Ignore: []string{"*.tar"}, Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, log)
+		}
+		return built.Name
+	}
+	made := build("made", file(`FROM IMAGE AS made
+USER nobody
+RUN id -u >/tmp/first
+USER root
+RUN echo kept >/kept; chmod 600 /kept
+FROM IMAGE
+COPY --from=made /kept /tmp/first /srv/
+COPY file /srv/
+COPY --chown=12:34 file /srv/given
+RUN rm /bin/tac
+USER app
+WORKDIR /work/here
+RUN id -un >mine; echo "$HOME $PWD" >>mine`))
+	sb := cloud.Create(t, sandbox.WithTemplate(made))
+	const look = "id -un; pwd; cat mine /srv/first; ls -ln /srv | awk '{print $1, $3, $4, $9}' | grep -v total; cat /srv/kept 2>/dev/null || echo closed; ls /bin/tac 2>/dev/null || echo gone"
+	const want = "app\n/work/here\napp\n/home/app /work/here\n65534\n-rw-r--r-- 0 0 file\n-rw-r--r-- 65534 65534 first\n-rw-r--r-- 12 34 given\n-rw------- 0 0 kept\nclosed\ngone"
+	if got := run(t, sb, look); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := run(t, cloud.Create(t, sandbox.WithTemplate(build("plain", template.FromImage(reference, nil).Run("id -u >mine", nil)))), "cat mine; id -u; pwd"); got != "65534\n65534\n/tmp" {
+		t.Errorf("as the user of the image: got %q", got)
+	}
+	empty := build("empty", file("FROM IMAGE AS tools\nFROM scratch\nCOPY --from=tools /bin/busybox /bin/sh\nRUN echo works >/made"))
+	if got := run(t, cloud.Create(t, sandbox.WithTemplate(empty)), "read line </made; echo $line; set -- /*; echo $*"); !strings.HasPrefix(got, "works\n/bin ") || strings.Contains(got, "usr") {
+		t.Errorf("on nothing: got %q", got)
 	}
 }

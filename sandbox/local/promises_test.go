@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
 // engineCase is a column of the table of the README.
@@ -167,6 +168,7 @@ func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 		"volumes":                          w.volumes,
 		"header rules":                     w.headerRules,
 		"mounts of host directories":       w.mounts,
+		"container images":                 w.images,
 	}
 }
 
@@ -367,4 +369,19 @@ func (w *promised) missing(feature string) string {
 		}
 	}
 	return "it is not in the report"
+}
+
+func (w *promised) images(t *testing.T) (bool, error) {
+	client, err := sandbox.NewClient(w.cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	built, err := template.Build(t.Context(), client.API(), "of-an-image", template.FromImage("scratch", nil), nil)
+	if err != nil {
+		return false, err
+	}
+	sb := w.cloud.Create(t, sandbox.WithTemplate(built.Name))
+	got, err := sb.Files.Exists(t.Context(), "/usr/bin", nil)
+	return !got, err
 }

@@ -67,9 +67,6 @@ func (r *run) parent(ctx context.Context, from, reference string) error {
 	return nil
 }
 
-// scratch is the image with nothing in it, which no registry has.
-const scratch = "scratch"
-
 // image begins with a container image.
 func (r *run) image(ctx context.Context, from Spec) error {
 	reference := strings.TrimSpace(from.FromImage)
@@ -100,17 +97,12 @@ func (r *run) image(ctx context.Context, from Spec) error {
 	return nil
 }
 
-// pull fetches an image, unless the engine does that.
+// pull fetches an image.
 func (r *run) pull(ctx context.Context, reference string, auth *image.Auth) (image.Image, error) {
 	switch {
-	case r.target.Fetches:
-		if auth != nil {
-			return image.Image{}, fmt.Errorf("not supported by the engine: fromImageRegistry: it fetches the image '%s' as its own user does", clip.Text(reference, maxRepeated))
-		}
-		return image.Image{}, nil
 	case r.target.Images == nil:
-		return image.Image{}, &ImageError{reference}
-	case reference == scratch:
+		return image.Image{}, &ImageError{reference, r.target.NoImages}
+	case reference == image.Scratch && r.target.Unpack != nil:
 		return r.empty(ctx)
 	}
 	say := func(line string) { r.job.log.output(slog.LevelInfo, r.step, line) }
@@ -154,8 +146,8 @@ func (b *Builder) CheckImage(ctx context.Context, build templates.Build, referen
 		return nil
 	}
 	t, err := b.target(ctx, cmp.Or(build.Engine, b.options.Engine))
-	if err == nil && t.Images == nil && !t.Fetches {
-		err = &ImageError{reference}
+	if err == nil && t.Images == nil {
+		err = &ImageError{reference, t.NoImages}
 	}
 	return err
 }

@@ -97,12 +97,14 @@ type Target struct {
 	// are not used.
 	Machine string
 	OneID   bool   // sandboxes have only one user id
+	Chosen  bool   // that is the id of whoever the template of an image names
 	Refusal string // why nothing can be built; "": it can
-	// Images fetches images, and Unpack makes a layer of a tar above others, as that of
-	// [engine.Engine] does. nil: builds begin with built-in templates only.
-	Images  Images
-	Unpack  func(ctx context.Context, below []string, tar io.Reader, dir string) error
-	Fetches bool // the engine fetches images itself
+	// Images fetches images; nil: builds begin with built-in templates only, and NoImages may
+	// say why. Unpack makes a layer of a tar above others, as that of [engine.Engine] does;
+	// nil: Images also has the image with nothing in it.
+	Images   Images
+	NoImages string
+	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error
 }
 
 // Builder builds templates. It is safe for concurrent use. Close it before what it uses.

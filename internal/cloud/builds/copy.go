@@ -86,7 +86,7 @@ func (r *run) copyStage(ctx context.Context, name string, p envdclient.Placement
 	if err != nil {
 		return err
 	}
-	other, err := r.launch(ctx, from.content)
+	other, err := r.launch(ctx, from.content, "")
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -55,6 +59,38 @@ func TestEngines(t *testing.T) {
 		if status, log := build("plain", asked, "base"); status != templates.Ready || strings.Contains(log, "CACHED") != want {
 			t.Errorf("again on %s: got %s, want the step from the cache: %v\n%s", asked, status, want, log)
 		}
+	}
+}
+
+// Where a sandbox has one user, which the template of an image names, commands run in one of
+// their user, and all else in one of root.
+func TestChosenUser(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	var users []string
+	s := w.serve(t, t.TempDir(), func(o *Options) {
+		images := &fakeImages{all: map[string]image.Image{"x": {Digest: "sha256:1", Config: image.Config{User: "app", Workdir: "/srv"}}}, layers: o.Layers}
+		o.Target = func(context.Context, engine.Name) (Target, error) {
+			return Target{Images: images, OneID: true, Chosen: true}, nil
+		}
+		o.Launch = func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error) {
+			users = append(users, spec.Template.User+" "+spec.Template.Workdir)
+			return w.launch(ctx, spec)
+		}
+	})
+	build, _ := s.built(t, "job", Spec{
+		FromImage: "x", Stages: []Stage{{Name: "stage", FromImage: "x"}}, Ready: "print ready",
+		Steps: []Step{
+			{Type: "RUN", Args: []string{"print app"}}, {Type: "RUN", Args: []string{"print root", "root"}}, {Type: "WORKDIR", Args: []string{"/work"}},
+			{Type: "COPY", Args: []string{"/a", "/b"}, FromStage: "stage"}, {Type: "USER", Args: []string{"other"}}, {Type: "RUN", Args: []string{"print other"}},
+		},
+	})
+	want := []string{"app /srv", " /srv", " /srv", " /work", " /srv", " /work", "other /work", "other /work"}
+	if diff := cmp.Diff(want, users); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if build.User != "other" || build.Home != "/home/made" {
+		t.Errorf("got %+v, want the last user", build.Content)
 	}
 }
 

@@ -38,7 +38,10 @@ func TestImages(t *testing.T) {
 	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
 		o.Engine = engine.Room
 		o.Target = func(_ context.Context, name engine.Name) (Target, error) {
-			return Target{Fetches: name == engine.Docker}, nil
+			if name == engine.Docker {
+				return Target{Images: &fakeImages{}}, nil
+			}
+			return Target{}, nil
 		}
 	})
 	for reference, want := range map[string]bool{
@@ -53,7 +56,7 @@ func TestImages(t *testing.T) {
 			t.Errorf("got %q, want the image in it", err)
 		}
 		if err := s.CheckImage(t.Context(), templates.Build{Content: templates.Content{Engine: engine.Docker}}, reference); err != nil {
-			t.Errorf("%q of an engine that fetches images: got %v", reference, err)
+			t.Errorf("%q of an engine that has images: got %v", reference, err)
 		}
 	}
 }

@@ -56,6 +56,7 @@ type sandbox struct {
 	Sandbox
 	client *envdclient.Client
 	base   layers.Base // what it stands on
+	user   string      // that it was started for; "": root
 }
 
 // wait returns when it is the build's turn, which close ends.
@@ -226,18 +227,28 @@ func (r *run) close() {
 	r.state, r.stages = templates.Content{}, nil
 }
 
-// sandbox returns the sandbox for the step, which stands on the layers so far.
-func (r *run) sandbox(ctx context.Context) (*sandbox, error) {
+// sandbox returns the sandbox for the step, which stands on the layers so far. Its daemon is
+// root.
+func (r *run) sandbox(ctx context.Context) (*sandbox, error) { return r.sandboxFor(ctx, "") }
+
+// sandboxFor is sandbox for processes of a user, where a sandbox has only one.
+func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
+	if !r.target.Chosen || r.state.Image == nil || user == "root" || user == "user" {
+		user = ""
+	}
+	if r.inside != nil && r.inside.user != user { // nothing was done in it yet
+		r.closeSandbox()
+	}
 	if r.inside != nil {
 		return r.inside, nil
 	}
 	var err error
-	r.inside, err = r.launch(ctx, r.state)
+	r.inside, err = r.launch(ctx, r.state, user)
 	return r.inside, err
 }
 
-// launch starts a sandbox that begins with content.
-func (r *run) launch(ctx context.Context, content templates.Content) (*sandbox, error) {
+// launch starts a sandbox that begins with content, for a user where it has only one.
+func (r *run) launch(ctx context.Context, content templates.Content, user string) (*sandbox, error) {
 	egress, err := network.ParseRules(true, nil, nil)
 	if err != nil {
 		return nil, err
@@ -245,11 +256,11 @@ func (r *run) launch(ctx context.Context, content templates.Content) (*sandbox, 
 	token := rand.Text()
 	spec := lifecycle.Spec{
 		ID:          "i" + strings.ToLower(rand.Text())[:20],
-		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image},
+		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image, User: user},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
 	if content.Image != nil { // whose variables are those of its programs
-		spec.Envs = content.Envs
+		spec.Envs, spec.Template.Workdir = content.Envs, content.Workdir
 	}
 	base, err := r.options.Layers.Use(content.Layers...)
 	if err != nil {
@@ -261,7 +272,7 @@ func (r *run) launch(ctx context.Context, content templates.Content) (*sandbox, 
 		base.Release()
 		return nil, fmt.Errorf("starting a sandbox for the step: %w", err)
 	}
-	return &sandbox{started, envdclient.New(started.Dial, token), base}, nil
+	return &sandbox{started, envdclient.New(started.Dial, token), base, user}, nil
 }
 
 func (r *run) closeSandbox() {
@@ -288,7 +299,7 @@ func (r *run) user() (name, home string) {
 
 // command runs a command in the sandbox, and logs what it writes.
 func (r *run) command(ctx context.Context, c envdclient.Command) error {
-	inside, err := r.sandbox(ctx)
+	inside, err := r.sandboxFor(ctx, c.User)
 	if err != nil {
 		return err
 	}
@@ -329,7 +340,8 @@ func (r *run) finalize(ctx context.Context) error {
 	if r.state.Start != "" {
 		r.job.log.add(slog.LevelInfo, stepFinalize, "Running start command: "+r.state.Start)
 	}
-	inside, err := r.sandbox(ctx)
+	name, _ := r.user()
+	inside, err := r.sandboxFor(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -85,10 +85,14 @@ func (s *Spec) All() []Step {
 var images = map[string]string{"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 
 // ImageError means that a build cannot begin with images.
-type ImageError struct{ Image string }
+type ImageError struct{ Image, Why string }
 
 func (e *ImageError) Error() string {
-	return fmt.Sprintf("not supported by this local cloud: the image '%s': its engine has none, only e2bdev/base and e2bdev/code-interpreter are, which are its built-in templates", clip.Text(e.Image, maxRepeated))
+	why := e.Why
+	if why != "" {
+		why = " (" + why + ")"
+	}
+	return fmt.Sprintf("not supported by this local cloud: the image '%s': its engine has none%s, only e2bdev/base and e2bdev/code-interpreter are, which are its built-in templates", clip.Text(e.Image, maxRepeated), why)
 }
 
 // maxRepeated bounds what a message repeats of what was asked for.

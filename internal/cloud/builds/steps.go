@@ -71,7 +71,7 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 	case known:
 		r.state.User, r.state.Home = name, ""
 		return false, nil // who has sudo already
-	case r.target.OneID:
+	case r.target.OneID && (!r.target.Chosen || r.state.Image == nil):
 		return false, fmt.Errorf("not supported by the isolation of this local cloud: USER '%s': sandboxes have only one user id, of root and user; as root, or with /etc/subuid, they have many", name)
 	}
 	inside, err := r.sandbox(ctx)

@@ -80,6 +80,9 @@ func (u *users) find(name string) *User {
 		return user
 	}
 	gid, ok := groupID(group, u.group.file)
+	if !ok && group == user.Name && u.index(group) >= 0 { // whose group is called so without a file
+		return user
+	}
 	if !ok {
 		return nil
 	}

@@ -63,6 +63,7 @@ func TestNamed(t *testing.T) {
 	many := &users{list: list, passwd: idNames{file: passwd}, group: idNames{file: group}}
 	for name, want := range map[string]*User{
 		"root": &list[0], "0": &list[0], "user": &list[1], "1000": &list[1],
+		"user:user":  &list[1], // no file has the group
 		"app":        {Name: "app", UID: 500, GID: 600, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 600, 600, 700)},
 		"500":        {Name: "app", UID: 500, GID: 600, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 600, 600, 700)},
 		"app:staff":  {Name: "app", UID: 500, GID: 700, Home: "/srv", Shell: "/bin/sh", Credential: credential(500, 700, 700)},

@@ -70,6 +70,9 @@ func (s *Server) ownerNamed(text string) (*treecopy.Owner, error) {
 		return nil, nil
 	}
 	user, err := s.users.named(text)
+	if errors.Is(err, ErrNoID) && s.anyOwner {
+		user, err = s.users.find(text), nil
+	}
 	if err != nil {
 		return nil, err
 	}

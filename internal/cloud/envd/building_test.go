@@ -72,6 +72,30 @@ func TestNewAccount(t *testing.T) {
 	}
 }
 
+// Where processes have one id, files can be given to others only if that was said, as in a
+// container. A user of the sandbox has a group of its name.
+func TestAnyOwner(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	d := serve(t)
+	users := d.server.users
+	users.passwd.file, users.group.file = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
+	put(t, users.passwd.file, "app:x:70500:70600::/srv:/bin/sh\n")
+	put(t, users.group.file, "staff:x:70700:\n")
+	own := users.list[0]
+	for allowed, want := range map[bool]map[string]*treecopy.Owner{
+		false: {own.Name + ":" + own.Name: {UID: own.UID, GID: own.GID}, "app": nil, "app:staff": nil, own.Name + ":gone": nil, "gone": nil},
+		true:  {own.Name + ":" + own.Name: {UID: own.UID, GID: own.GID}, "app": {UID: 70500, GID: 70600}, "app:staff": {UID: 70500, GID: 70700}, own.Name + ":gone": nil, "gone": nil},
+	} {
+		d.server.anyOwner = allowed
+		for text, want := range want {
+			if got, err := d.server.ownerNamed(text); !cmp.Equal(got, want) || (err == nil) != (want != nil) {
+				t.Errorf("any owner: %v, %q: got %+v and error %v, want %+v", allowed, text, got, err, want)
+			}
+		}
+	}
+}
+
 // The routes for builds need the token, as all do.
 func TestBuildingNeedsToken(t *testing.T) {
 	t.Parallel()

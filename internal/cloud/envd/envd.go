@@ -27,6 +27,7 @@ const maxMessage = 32 << 20
 type Options struct {
 	Users          []User
 	DefaultUser    string // of a request that names none; "": the first of Users
+	AnyOwner       bool   // builds may give files to ids that processes cannot have here
 	DefaultWorkdir string // for an empty path or cwd; "": the user's home
 
 	Token string // the sandbox's access token; "": none is required
@@ -65,6 +66,7 @@ type Server struct {
 	path      string
 	scratch   string
 	homes     string // where accounts that builds add have theirs
+	anyOwner  bool   // see Options
 	processes *processes
 	watchers  *watchers
 	commits   *commits
@@ -108,6 +110,7 @@ func New(o Options) (*Server, error) {
 		path:      o.Path,
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
 		homes:     "/home",
+		anyOwner:  o.AnyOwner,
 		processes: newProcesses(o.Memory, logger),
 		watchers:  newWatchers(),
 		commits:   newCommits(),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
 	"os"
@@ -93,20 +94,31 @@ func (s *Server) addAccount(name string) (*User, error) {
 	return account(name, s.users.passwd.file, s.users.group.file), nil
 }
 
-// addLine appends a line to a file unless it is there already.
+// addLine appends a line to a file unless it is there already: then nothing has to be
+// written, which not everybody may do.
 func addLine(file, line string, mode os.FileMode) (added bool, err error) {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_APPEND, mode)
+	text, err := head(file, maxAccounts)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(strings.Split(string(text), "\n"), line) {
+		return false, err
+	}
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_APPEND, mode)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	text, err := io.ReadAll(io.LimitReader(f, maxAccounts))
-	if err != nil || slices.Contains(strings.Split(string(text), "\n"), line) {
-		return false, err
-	}
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		line = "\n" + line
 	}
 	_, err = io.WriteString(f, line+"\n")
 	return err == nil, err
+}
+
+// head returns the first bytes of a file, at most n.
+func head(file string, n int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, n))
 }

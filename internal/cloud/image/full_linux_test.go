@@ -61,6 +61,10 @@ func TestOnSmallDisk(t *testing.T) {
 		if ids := w.left(t); len(ids) > 0 {
 			t.Errorf("%s: got %d layers left, want none", name, len(ids))
 		}
+		if _, err := w.Give(t.Context(), ref, nil, &keeper{}, nil); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+			t.Errorf("%s, to give it: got %v, want that there is no space", name, err)
+		}
+		w.left(t)
 	}
 	img, err := w.Pull(t.Context(), w.push(t, "small", imageOf(t, layerOf(t, types.OCILayer, "a", "1"))), nil, nil)
 	if err != nil || !slices.Equal(w.files(t, img.Layers), []string{"a=1"}) {

@@ -105,7 +105,7 @@ func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progres
 func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
 	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
 	defer cancel()
-	f, err := p.find(ctx, reference, auth)
+	f, err := p.find(ctx, reference, auth, p.cache)
 	if err != nil {
 		return Image{}, err
 	}
@@ -114,15 +114,15 @@ func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progres
 	return one.run(ctx)
 }
 
-// find looks an image up.
-func (p *Puller) find(ctx context.Context, reference string, auth *Auth) (*found, error) {
+// find looks an image up. known has those that need not be fetched again; nil: none.
+func (p *Puller) find(ctx context.Context, reference string, auth *Auth, known *cache) (*found, error) {
 	if path, is := strings.CutPrefix(reference, "docker-archive:"); is {
 		return p.findArchive(ctx, path)
 	}
 	if path, is := strings.CutPrefix(reference, "oci:"); is {
 		return p.findLayout(ctx, path)
 	}
-	return p.remote.find(ctx, reference, auth, p.cache)
+	return p.remote.find(ctx, reference, auth, known)
 }
 
 // pull is one call of Pull whose image was found.
@@ -138,7 +138,7 @@ type pull struct {
 
 func (p *pull) run(ctx context.Context) (Image, error) {
 	defer func() { p.options.Layers.Release(p.held...) }()
-	if err := p.checkSize(ctx); err != nil {
+	if err := p.checkSize(ctx, func(l blob) bool { return p.cache.has(l.chain) }, p.options.MakeRoom); err != nil {
 		return Image{}, err
 	}
 	dir, err := p.options.Store.NewDir()
@@ -162,11 +162,12 @@ func (p *pull) run(ctx context.Context) (Image, error) {
 	return Image{Digest: p.digest, Config: p.config, Layers: ids}, nil
 }
 
-// checkSize refuses an image that is larger than it may be as it is fetched, and makes room.
-func (p *pull) checkSize(ctx context.Context) error {
+// checkSize refuses an image that is larger than it may be as it is fetched, and makes room
+// for what is not here.
+func (p *pull) checkSize(ctx context.Context, here func(l blob) bool, makeRoom func(ctx context.Context, bytes int64) error) error {
 	var fetch int64
 	for _, l := range p.blobs {
-		if !p.cache.has(l.chain) {
+		if !here(l) {
 			fetch += min(l.size, p.options.MaxBytes+1-fetch)
 		}
 	}
@@ -176,7 +177,7 @@ func (p *pull) checkSize(ctx context.Context) error {
 	if fetch == 0 {
 		return nil
 	}
-	return p.options.MakeRoom(ctx, fetch)
+	return makeRoom(ctx, fetch)
 }
 
 func (p *pull) tooLarge() error {

@@ -125,7 +125,7 @@ func (r *registries) place(reference string) (name.Reference, error) {
 }
 
 // find looks an image up. One that the cache has is not fetched again, if its registry says
-// that the reference still stands for it.
+// that the reference still stands for it. known may be nil.
 func (r *registries) find(ctx context.Context, reference string, auth *Auth, known *cache) (*found, error) {
 	ref, err := r.place(reference)
 	if err != nil {
@@ -144,8 +144,10 @@ func (r *registries) find(ctx context.Context, reference string, auth *Auth, kno
 	from := &registry{p, ref.Context()}
 	head, err := p.Head(ctx, ref)
 	if err == nil {
-		if image := known.image(head.Digest.String()); image != nil {
-			return image.found(reference, head.Digest.String()), nil
+		if known != nil {
+			if image := known.image(head.Digest.String()); image != nil {
+				return image.found(reference, head.Digest.String()), nil
+			}
 		}
 		ref = ref.Context().Digest(head.Digest.String()) // which cannot move
 	}

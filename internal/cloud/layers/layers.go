@@ -4,7 +4,8 @@
 //
 // Where the engine lets sandboxes share directories, a layer has what one sandbox wrote
 // above those that it stood on: a sandbox stands on a chain of them. Elsewhere a layer has
-// all that the sandbox had, and each sandbox begins with a copy of one.
+// all that the sandbox had, and each sandbox begins with a copy of one. What that stands on may
+// be kept by others, as an image in a daemon is: a layer stands for it that has no files.
 package layers
 
 import (
@@ -55,7 +56,10 @@ type Options struct {
 	// Sharing says how sandboxes share directories; nil, or nil as its result: they begin
 	// with copies. It is asked when there is a first layer.
 	Sharing func() Sharing
-	Logger  *slog.Logger // nil: no log
+	// Unneeded is called when nobody holds a layer of [Set.Outside] any longer; nil: nobody
+	// is told.
+	Unneeded func()
+	Logger   *slog.Logger // nil: no log
 }
 
 // Set holds the layers of a store. It is safe for concurrent use.
@@ -71,13 +75,15 @@ type Set struct {
 type layer struct {
 	dir     string
 	shared  bool
+	outside string // what it stands for; "": its files
 	holders int
 }
 
 // record is what is stored of a layer besides its files.
 type record struct {
 	CreatedAt time.Time
-	Shared    bool // it was unpacked
+	Shared    bool   // it was unpacked
+	Outside   string `json:",omitempty"` // what it stands for, that somebody else keeps
 }
 
 // Open returns the layers of a store. Nobody holds them yet: see [Set.Sweep].
@@ -88,6 +94,9 @@ func Open(o Options) *Set {
 	if o.Sharing == nil {
 		o.Sharing = func() Sharing { return nil }
 	}
+	if o.Unneeded == nil {
+		o.Unneeded = func() {}
+	}
 	set := &Set{options: o, sharing: sync.OnceValue(o.Sharing), layers: map[string]*layer{}}
 	all, err := o.Store.Records(store.Layers)
 	if err != nil {
@@ -95,8 +104,8 @@ func Open(o Options) *Set {
 	}
 	for _, r := range all {
 		var of record
-		if r.Dir != "" && json.Unmarshal(r.Value, &of) == nil {
-			set.layers[r.ID] = &layer{dir: r.Dir, shared: of.Shared}
+		if json.Unmarshal(r.Value, &of) == nil && (r.Dir != "" || of.Outside != "") {
+			set.layers[r.ID] = &layer{dir: r.Dir, shared: of.Shared, outside: of.Outside}
 		}
 	}
 	return set
@@ -137,7 +146,7 @@ func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, er
 	if err != nil {
 		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
-	value, err := json.Marshal(record{time.Now().UTC(), shared})
+	value, err := json.Marshal(record{CreatedAt: time.Now().UTC(), Shared: shared})
 	if err != nil {
 		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
@@ -150,6 +159,41 @@ func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, er
 	defer s.mu.Unlock()
 	s.layers[id] = &layer{dir: published, shared: shared, holders: 1}
 	return id, nil
+}
+
+// Outside returns the layer that stands for what somebody else keeps and a name names. It has
+// no files: it says how long that is needed. The caller holds it.
+func (s *Set) Outside(name string) (id string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, l := range s.layers {
+		if l.outside == name {
+			l.holders++
+			return id, nil
+		}
+	}
+	value, err := json.Marshal(record{CreatedAt: time.Now().UTC(), Outside: name})
+	if err != nil {
+		return "", err
+	}
+	id = strings.ToLower(rand.Text())
+	if _, err := s.options.Store.Put(store.Layers, id, value, ""); err != nil {
+		return "", err
+	}
+	s.layers[id] = &layer{outside: name, holders: 1}
+	return id, nil
+}
+
+// Needs reports whether there is a layer of [Set.Outside] with that name.
+func (s *Set) Needs(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.layers {
+		if l.outside == name {
+			return true
+		}
+	}
+	return false
 }
 
 // MaxChain bounds how many layers a sandbox stands on: what is not found costs a look into
@@ -185,50 +229,65 @@ type Base struct {
 	// IDs are the layers that what is saved of the sandbox has to be put on, lowest first,
 	// and Layers their directories.
 	IDs, Layers []string
-	// Files is the directory of saved files of which it begins with a copy, and which it
-	// does not need any longer when it runs; "": none.
-	Files   string
-	Release func() // lets all of it go; idempotent
+	// Files is the directory of saved files of which it begins with a copy; "": none. Copied
+	// lets it go when the sandbox runs. It is idempotent.
+	Files  string
+	Copied func()
+	// Release lets all of it go; idempotent.
+	Release func()
 }
 
 // Use holds layers for a sandbox that begins with them. If one of them does not exist the
 // error is [ErrGone].
 func (s *Set) Use(ids ...string) (Base, error) {
-	shared, err := s.shared(ids)
+	outside, own, shared, err := s.kinds(ids)
 	if err != nil {
 		return Base{}, err
 	}
-	sharing := shared == len(ids) && (shared == 0 || s.sharing() != nil)
-	if !sharing && (shared > 0 || len(ids) > 1) {
-		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it in the way in which they were made", shared, len(ids))
+	sharing := shared == len(own) && (shared == 0 || s.sharing() != nil)
+	if !sharing && (shared > 0 || len(own) > 1) {
+		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it in the way in which they were made", shared, len(own))
 	}
-	dirs, err := s.Hold(ids...)
+	dirs, err := s.Hold(own...)
 	if err != nil {
 		return Base{}, err
 	}
-	b := Base{Release: sync.OnceFunc(func() { s.Release(ids...) })}
+	if _, err := s.Hold(outside...); err != nil {
+		s.Release(own...)
+		return Base{}, err
+	}
+	b := Base{IDs: outside, Copied: func() {}}
 	if sharing {
 		b.IDs, b.Layers = ids, dirs
 	} else {
-		b.Files = dirs[0]
+		b.Files, b.Copied = dirs[0], sync.OnceFunc(func() { s.Release(own...) })
 	}
+	b.Release = sync.OnceFunc(func() {
+		b.Copied()
+		s.Release(b.IDs...)
+	})
 	return b, nil
 }
 
-// shared returns how many of some layers were made to be shared.
-func (s *Set) shared(ids []string) (n int, err error) {
+// kinds tells layers that stand for something outside from others, and returns how many of
+// these were made to be shared.
+func (s *Set) kinds(ids []string) (outside, own []string, shared int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		l := s.layers[id]
-		if l == nil {
-			return 0, fmt.Errorf("%w: %s", ErrGone, id)
+		switch {
+		case l == nil:
+			return nil, nil, 0, fmt.Errorf("%w: %s", ErrGone, id)
+		case l.outside != "":
+			outside = append(outside, id)
+			continue
+		case l.shared:
+			shared++
 		}
-		if l.shared {
-			n++
-		}
+		own = append(own, id)
 	}
-	return n, nil
+	return outside, own, shared, nil
 }
 
 // Hold keeps layers until [Set.Release], and returns their directories, which are only to
@@ -252,16 +311,21 @@ func (s *Set) Hold(ids ...string) (dirs []string, err error) {
 func (s *Set) Release(ids ...string) {
 	s.mu.Lock()
 	var unused []string
+	outside := false
 	for _, id := range ids {
 		l := s.layers[id]
 		l.holders--
 		if l.holders == 0 {
 			delete(s.layers, id)
 			unused = append(unused, id)
+			outside = outside || l.outside != ""
 		}
 	}
 	s.mu.Unlock()
 	s.remove(unused)
+	if outside {
+		s.options.Unneeded()
+	}
 }
 
 // Keep makes Sweep remove nothing: there is a record of a holder that cannot be read.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
@@ -72,6 +73,66 @@ func TestHolders(t *testing.T) {
 	}
 	if dirs, err := s.Hold(); err != nil || dirs != nil {
 		t.Errorf("no layers: got %q and error %v, want none", dirs, err)
+	}
+}
+
+// A layer that stands for something outside is one for all who name that, is not among the files
+// of sandboxes, and outlasts the copy that a sandbox made of them.
+func TestOutside(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	s := layers.Open(layers.Options{Store: st, Unneeded: func() { told++ }})
+	outside := func() string {
+		t.Helper()
+		id, err := s.Outside("an image")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	id := outside()
+	if again := outside(); again != id || !s.Needs("an image") || s.Needs("another") {
+		t.Errorf("got %s and %s, want one layer for the name", id, again)
+	}
+	only, err := s.Use(id)
+	if err != nil || only.Files != "" || len(only.Layers) != 0 || !slices.Equal(only.IDs, []string{id}) {
+		t.Errorf("without files: got %+v and error %v", only, err)
+	}
+	chain, err := s.Chain(t.Context(), only.IDs, add(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := s.Use(chain...)
+	if err != nil || both.Files == "" || len(both.Layers) != 0 || !slices.Equal(both.IDs, []string{id}) {
+		t.Errorf("with files: got %+v and error %v", both, err)
+	}
+	s.Release(id, id)
+	s.Release(chain...)
+	only.Release()
+	both.Copied()
+	if _, err := s.Use(chain...); !errors.Is(err, layers.ErrGone) || told != 0 || !s.Needs("an image") {
+		t.Errorf("got %v for files that were copied, told %d times, want them gone and the other held", err, told)
+	}
+	both.Release()
+	if told != 1 || s.Needs("an image") || left(t, st, dir) != 0 {
+		t.Errorf("told %d times, want once, when nobody holds it", told)
+	}
+
+	id, lost := outside(), outside()
+	if err := st.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = open(t, dir)
+	if _, err := s.Hold(id); err != nil || id != lost {
+		t.Fatalf("after a restart: got error %v", err)
+	}
+	if s.Sweep(); !s.Needs("an image") {
+		t.Error("after a restart, what is held is gone")
 	}
 }
 

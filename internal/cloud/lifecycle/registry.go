@@ -162,9 +162,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 		base.Release()
 		return Sandbox{}, err
 	}
-	if base.Files != "" {
-		base.Release() // it has a copy of them
-	}
+	base.Copied()
 	// The client may have gone: then nobody would know of this sandbox.
 	if err := ctx.Err(); err != nil {
 		r.discard(rec, abandoned)

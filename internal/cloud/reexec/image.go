@@ -20,7 +20,9 @@ import (
 // error says what commands will lack.
 func settle(config *guest.Config, g *inside.Guest) (err error) {
 	for i := range g.Users {
-		g.Users[i] = envd.AsInFiles(g.Users[i])
+		if !config.Contained { // where each is the user of the container
+			g.Users[i] = envd.AsInFiles(g.Users[i])
+		}
 	}
 	if filepath.IsAbs(config.Workdir) {
 		err = os.MkdirAll(config.Workdir, 0o755)

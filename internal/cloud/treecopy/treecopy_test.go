@@ -226,7 +226,7 @@ func TestPack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from := dir + "/from"
-	if err := Place(packed(t, "f/", "", "f/a", "a", "f/b", "=>f/a", "f/l", "->a", "f/d/", "", "f/d/e", "", "f/out", "->../other"), Placement{Source: "f", Target: from}); err != nil {
+	if err := Place(packed(t, "f/", "", "f/a", "a", "f/b", "=>f/a", "f/l", "->a", "f/d/", "", "f/d/e", "", "f/out", "->../other"), Placement{Source: "f", Target: from, Owner: &me, Parents: me}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/o", []byte("o"), 0o600), unix.Chmod(dir+"/other/o", 0o4711), unix.Mkfifo(from+"/pipe", 0o600)); err != nil {

@@ -32,7 +32,7 @@ func TestTrust(t *testing.T) {
 	var errors strings.Builder
 	opts := &trustOptions{
 		IO: &cmdutil.IOStreams{Err: &errors}, Dir: authorities(t),
-		Stores: []trustStore{{"/nonexistent", ".crt", []string{"touch"}}, {kept, ".crt", []string{"touch", updated}}},
+		Stores: []trustStore{{filepath.Join(t.TempDir(), "absent"), ".crt", []string{"touch"}}, {kept, ".crt", []string{"touch", updated}}},
 	}
 	files := func() []string {
 		found, _ := filepath.Glob(filepath.Join(kept, "e2bctl-*-*.crt"))

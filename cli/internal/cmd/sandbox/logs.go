@@ -17,14 +17,18 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
+// logger is the field that says who made an entry.
+const logger = "logger"
+
 type logsOptions struct {
-	IO     *cmdutil.IOStreams
-	JSON   bool
-	Open   cmdutil.Opener
-	ID     string
-	Since  since
-	Level  logLevel
-	Params sandbox.LogParams
+	IO      *cmdutil.IOStreams
+	JSON    bool
+	Open    cmdutil.Opener
+	ID      string
+	Since   since
+	Level   logLevel
+	Loggers []string
+	Params  sandbox.LogParams
 }
 
 // NewCmdLogs returns e2bctl logs.
@@ -43,7 +47,8 @@ Entries of envd, process and kernel come from inside the sandbox, where code may
 them say anything.`,
 		Example: `  e2bctl logs "$ID"
   e2bctl logs -f --level warn "$ID"
-  e2bctl logs --since 10m --search kernel -o json "$ID"`,
+  e2bctl logs --since 10m --search kernel -o json "$ID"
+  e2bctl logs --loggers network,kernel "$ID"`,
 		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.ID = f.JSON(), args[0]
@@ -59,6 +64,7 @@ them say anything.`,
 	flags.IntVarP(&opts.Params.Tail, "tail", "n", 0, "only the newest so many of the entries that there are, at most 1000")
 	flags.Var(&opts.Level, "level", "only entries at least as serious: debug, info, warn, error")
 	flags.StringVar(&opts.Params.Search, "search", "", "only entries whose message contains this")
+	flags.StringSliceVar(&opts.Loggers, "loggers", nil, "only entries of these `LOGGERS` (network,kernel); --tail counts the others, too")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
@@ -71,6 +77,9 @@ func logsRun(ctx context.Context, opts *logsOptions) (err error) {
 	defer cmdutil.Closing(conn, &err)
 	opts.Params.From, opts.Params.Level = time.Time(opts.Since), sandbox.LogLevel(opts.Level)
 	for entry, err := range conn.Logs(ctx, opts.ID, &opts.Params) {
+		if err == nil && len(opts.Loggers) > 0 && !slices.Contains(opts.Loggers, entry.Fields[logger]) {
+			continue
+		}
 		if err == nil {
 			err = writeEntry(opts.IO.Out, entry, opts.JSON)
 		}
@@ -86,7 +95,6 @@ func writeEntry(w io.Writer, e *sandbox.LogEntry, asJSON bool) error {
 	if asJSON {
 		return cmdutil.WriteJSONLine(w, e)
 	}
-	const logger = "logger"
 	line := fmt.Sprintf("%s  %-5s  %-9s  %s", e.Time.UTC().Format("2006-01-02T15:04:05.000Z"), strings.ToUpper(string(e.Level)), e.Fields[logger], e.Message)
 	for _, name := range slices.Sorted(maps.Keys(e.Fields)) {
 		if name != logger {

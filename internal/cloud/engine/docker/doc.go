@@ -12,4 +12,9 @@
 // so nothing is left of a server that was killed. What is left when the daemon itself was
 // killed, or when the server was killed while a sandbox was frozen, is removed when the next
 // engine opens: labels say whose it is.
+//
+// Images of templates are loaded into the daemon from archives that the server writes
+// ([Engine.Load]), so that it is the server that fetches and verifies them, for whichever
+// engine. They have labels too, and the configuration of a container says what of the image
+// counts besides its layers.
 package docker

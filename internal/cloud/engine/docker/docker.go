@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/moby/api/types/system"
@@ -27,6 +28,8 @@ type Options struct {
 	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
 	Image  string       // of sandboxes that name none; "": DefaultImage
 	Binary string       // static Linux program that becomes the first process; "": this one
+	Store  string       // names whose images of templates the daemon is given; "": those of this engine
+	Passes bool         // these images are to go when this process has ended
 	Logger *slog.Logger // nil: no log
 
 	// These are the parameters of a container, by the names that Docker's libraries give
@@ -51,6 +54,7 @@ type Engine struct {
 	program  *program
 	instance string // that the containers of this engine are labelled with
 	images   singleflight.Group
+	gave     atomic.Bool // an image of a template to the daemon
 
 	life context.Context //nolint:containedctx // it ends with the engine, not with a call
 	end  context.CancelFunc
@@ -81,6 +85,9 @@ func Open(ctx context.Context, o Options) (engine.Engine, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Image = cmp.Or(o.Image, DefaultImage)
+	if o.Store == "" {
+		o.Store, o.Passes = newInstance(), true
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	c, host, err := find(ctx, o.Host)
@@ -121,6 +128,9 @@ func open(ctx context.Context, c *client.Client, host string, o Options) (*Engin
 	if err := e.sweep(ctx); err != nil {
 		o.Logger.WarnContext(ctx, "containers of dead servers could not be removed", "daemon", host, "error", err)
 	}
+	if err := e.sweepImages(ctx); err != nil {
+		o.Logger.WarnContext(ctx, "images of dead servers could not be removed", "daemon", host, "error", err)
+	}
 	return e, nil
 }
 
@@ -145,9 +155,9 @@ func (e *Engine) Unpack(context.Context, string) error { return e.CheckLayers(ni
 // Merge says that containers share no layers of this engine.
 func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
 
-// UnpackTar says that the daemon itself has the images.
+// UnpackTar says that the daemon itself has the images: see [Engine.Load].
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return fmt.Errorf("docker: %w of this server: the daemon fetches and keeps them itself", engine.ErrNoImages)
+	return fmt.Errorf("docker: %w as layers of this server: the daemon keeps them", engine.ErrNoImages)
 }
 
 // Done returns a channel that is closed by Close: a daemon that has ended may come back.
@@ -177,7 +187,13 @@ func (e *Engine) shutDown() error {
 	e.watching.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
-	err := errors.Join(errors.Join(errs...), e.removeLeftovers(ctx), e.client.Close(), e.program.Close())
+	err := errors.Join(errors.Join(errs...), e.removeLeftovers(ctx))
+	if e.options.Passes && e.gave.Load() {
+		if err := e.RemoveImages(ctx, func(string) bool { return false }); err != nil { // the next engine does it
+			e.options.Logger.WarnContext(ctx, "images of templates could not be removed", "daemon", e.host, "error", err)
+		}
+	}
+	err = errors.Join(err, e.client.Close(), e.program.Close())
 	close(e.done)
 	return err
 }

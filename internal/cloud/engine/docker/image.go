@@ -12,21 +12,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// image returns the name by which the daemon has the image of a sandbox, and pulls it if the
-// daemon does not have it yet. Several sandboxes wait for one pull.
+// image returns the name by which the daemon has the image of a sandbox. That of a template
+// was loaded when the template was built, and no other one takes its place. The one of
+// sandboxes that name none is pulled if the daemon does not have it yet; several sandboxes
+// wait for one pull.
 func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error) {
-	name := e.options.Image
 	if asked != nil {
-		name = asked.Reference
+		return e.loaded(ctx, asked)
 	}
-	named, err := reference.ParseNormalizedNamed(name)
+	named, err := reference.ParseNormalizedNamed(e.options.Image)
 	if err != nil {
-		return "", fmt.Errorf("the image %q: %w", name, err)
+		return "", fmt.Errorf("the image %q: %w", e.options.Image, err)
 	}
 	ref := reference.FamiliarString(reference.TagNameOnly(named))
-	if asked != nil && asked.Digest != "" { // the tag may have moved since
-		ref = reference.FamiliarName(named) + "@" + asked.Digest
-	}
 	_, err = e.client.ImageInspect(ctx, ref)
 	if err == nil || !errdefs.IsNotFound(err) {
 		return ref, err

@@ -30,6 +30,10 @@ func serve(host string) {
 		if err != nil {
 			return err
 		}
+		own := e.(*docker.Engine)
+		if err := own.Load(context.Background(), digest, archiveOf(own, digest, 0)); err != nil {
+			return err
+		}
 		for _, id := range []string{"running", "frozen"} {
 			s, err := e.NewSandbox(context.Background(), engine.SandboxOptions{ID: id, Config: []byte("{}")})
 			if err != nil {
@@ -96,8 +100,14 @@ func TestKilledServer(t *testing.T) {
 	}
 	_ = command.Wait()
 	until(t, d, "frozen paused")
+	if got := images(t, d); got != digest {
+		t.Errorf("the daemon has the images %q, want that of the server", got)
+	}
 	open(t, docker.Options{Host: d.Host()})
 	until(t, d, "")
+	if got := images(t, d); got != "" {
+		t.Errorf("the daemon has %q of a server that has ended", got)
+	}
 }
 
 // TestKilledDaemon checks that a daemon that was killed, and started again, is left with
@@ -169,13 +179,17 @@ func TestNoDaemon(t *testing.T) {
 // TestNoImage checks that the error names the image and what to do.
 func TestNoImage(t *testing.T) {
 	t.Parallel()
-	e := open(t, docker.Options{})
-	_, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Image: &engine.Image{Reference: "localhost:1/none:7"}}))
+	_, err := open(t, docker.Options{Image: "localhost:1/none:7"}).NewSandbox(t.Context(), options(t, engine.SandboxOptions{}))
 	if err == nil || !strings.Contains(err.Error(), "does not have the image localhost:1/none:7") || !strings.Contains(err.Error(), "docker pull localhost:1/none:7") {
 		t.Errorf("got %v, want an error that names the image", err)
 	}
-	if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Image: &engine.Image{Reference: "No Image"}})); err == nil {
+	e := open(t, docker.Options{Image: "No Image"})
+	if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{})); err == nil {
 		t.Error("a name that is none was taken")
+	}
+	asked := &engine.Image{Reference: "localhost/gone:1", Digest: "sha256:12"}
+	if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Image: asked})); err == nil || !strings.Contains(err.Error(), "does not have the image localhost/gone:1 (sha256:12) of the template") {
+		t.Errorf("the image of a template: got %v, want an error that names it", err)
 	}
 }
 

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -46,7 +47,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",
 		engine.Mounts:       unless(isLocal(e.host), "the daemon may be on another machine: "+e.host),
-		engine.Images:       "templates do not choose the image of a container: the cloud names one for all (local.DockerParams)",
+		engine.Images:       unless(e.sameArchitecture(), fmt.Sprintf("the daemon runs programs for %s, and this server fetches images for %s", e.info.Architecture, runtime.GOARCH)),
 	}
 	if e.options.NetworkDisabled {
 		p[engine.AllEgress] = "network is off for every sandbox"

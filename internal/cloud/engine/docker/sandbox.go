@@ -177,7 +177,24 @@ func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	}
 	limits := e.limits(o)
 	c.MemoryBytes, c.CPUs = uint64(limits.MemoryBytes), int(math.Ceil(limits.CPUs))
+	if e.options.User != "" { // whatever it is in a template
+		c.User = ""
+	}
 	return json.Marshal(c)
+}
+
+// user is who the processes of a container are; "": whom its image names.
+func (e *Engine) user(o engine.SandboxOptions) string {
+	if e.options.User != "" || o.Image == nil {
+		return e.options.User
+	}
+	var c guest.Config
+	_ = json.Unmarshal(o.Config, &c) // or config fails
+	switch c.User {
+	case "", "root", "user": // which are one here
+		return "0"
+	}
+	return c.User
 }
 
 // container says what the container is like.
@@ -210,7 +227,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota 
 	return client.ContainerCreateOptions{
 		HostConfig: host,
 		Config: &container.Config{
-			Image: image, Hostname: o.ID, User: e.options.User, StopSignal: "SIGKILL", // the first process endures all others
+			Image: image, Hostname: o.ID, User: e.user(o), StopSignal: "SIGKILL", // the first process endures all others
 			Entrypoint: []string{guest.Program, guest.ProgramArgument}, Cmd: []string{},
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
@@ -244,6 +261,12 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	if _, err := e.client.ContainerStart(ctx, s.name, client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("start the container: %w", err)
 	}
+	if user := e.user(o); o.Image != nil && user != "0" && e.options.User == "" && len(removed) > 0 {
+		if err := s.removeAsRoot(ctx, removed); err != nil {
+			return fmt.Errorf("remove what the saved sandbox had removed: %w", err)
+		}
+		removed = nil
+	}
 	egress := o.Egress
 	if e.options.NetworkDisabled {
 		egress = nil
@@ -260,6 +283,36 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 		return err
 	}
 	return nil
+}
+
+// removeAsRoot removes files that the user of the container may not.
+func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
+	c := s.engine.client
+	made, err := c.ExecCreate(ctx, s.name, client.ExecCreateOptions{
+		User: "0", AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: []string{guest.Program, guest.RemoveArgument},
+	})
+	if err != nil {
+		return err
+	}
+	attached, err := c.ExecAttach(ctx, made.ID, client.ExecAttachOptions{})
+	if err != nil {
+		return err
+	}
+	a := newAttachment(attached.HijackedResponse)
+	defer func() { _ = a.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = a.Close() })()
+	_, err = io.WriteString(a, strings.Join(names, "\x00"))
+	if err = errors.Join(err, attached.CloseWrite()); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, a); err != nil { // until it has ended
+		return err
+	}
+	ended, err := c.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
+	if err == nil && ended.ExitCode != 0 {
+		err = fmt.Errorf("exit status %d: %s", ended.ExitCode, a.said())
+	}
+	return err
 }
 
 // awaitExit returns a channel that gets the exit status of the container, and nothing if that

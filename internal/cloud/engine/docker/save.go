@@ -161,7 +161,7 @@ func (e *Engine) readSaved(ctx context.Context, dir string) (saved, error) {
 	}
 	if _, err := e.client.ImageInspect(ctx, base.Image); err != nil {
 		if errdefs.IsNotFound(err) {
-			err = fmt.Errorf("the daemon no longer has the image %s (%s) that the saved files stand on: load it again", base.Name, base.Image)
+			err = fmt.Errorf("the daemon no longer has the image %s (%s) that the saved files stand on: load it again, or build the template again", base.Name, base.Image)
 		}
 		return saved{}, err
 	}

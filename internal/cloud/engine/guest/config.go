@@ -10,6 +10,7 @@ type Config struct {
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
 	Image       string            `json:"image,omitempty"`       // the container image that is its root; "": none
+	Contained   bool              `json:"contained,omitempty"`   // envd is the first process of a container
 	Python      []string          `json:"python,omitempty"`      // command that runs the kernels, by its path or a name in PATH; empty: they cannot start
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`

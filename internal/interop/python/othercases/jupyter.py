@@ -254,7 +254,10 @@ async def the_client_of_jupyter_itself(gateway):
 
 
 the_client_of_jupyter_itself.kind = Gateway
-case(the_client_of_jupyter_itself)
+# It reads and writes one connection in two threads, which Python's TLS does not support:
+# the reader sometimes sees an end that nobody sent (python/cpython#151508).
+if not TLS:
+    case(the_client_of_jupyter_itself)
 
 
 @interprets

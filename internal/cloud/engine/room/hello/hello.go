@@ -43,6 +43,7 @@ const (
 	First           // it takes every role but that of an envd
 	Second          // it becomes the envd of a sandbox
 	Contained       // it becomes the envd of a container, as its first process: see package tunnel
+	Removing        // it removes files of a container, and ends
 )
 
 var (
@@ -65,6 +66,8 @@ func stageOf(args []string) Stage {
 	switch {
 	case len(args) == 2 && args[0] == guest.Program && args[1] == guest.ProgramArgument && os.Getpid() == 1:
 		return Contained
+	case len(args) == 2 && args[0] == guest.Program && args[1] == guest.RemoveArgument:
+		return Removing
 	case len(args) == 0 || args[0] != Argv0 || !isControl(ControlFD):
 		return None
 	case len(args) > 1 && args[1] == SecondStage:

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -44,10 +45,8 @@ func runContained(ctx context.Context, serve func(context.Context, *Guest) error
 }
 
 func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Context, *Guest) error) error {
-	for _, path := range server.Hello.Removed {
-		if err := os.RemoveAll(path); err != nil {
-			return fmt.Errorf("remove what the saved sandbox had removed: %w", err)
-		}
+	if err := removeAll(server.Hello.Removed); err != nil {
+		return err
 	}
 	place, err := findPlace()
 	if err != nil {
@@ -72,6 +71,26 @@ func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Conte
 	go func() { cancel(b.arrivals()) }()
 	go func() { cancel(b.requests(ctx)) }()
 	return serve(ctx, g)
+}
+
+// removeAll removes what the saved sandbox had removed of its image.
+func removeAll(paths []string) error {
+	for _, path := range paths {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("remove what the saved sandbox had removed: %w", err)
+		}
+	}
+	return nil
+}
+
+// removeNamed is removeAll of what r names, each ended by a zero byte, as root where the first
+// process of the container is not.
+func removeNamed(r io.Reader) error {
+	names, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return removeAll(strings.FieldsFunc(string(names), func(c rune) bool { return c == 0 }))
 }
 
 // stdio are the standard input and output of this process.
@@ -187,6 +206,7 @@ type containedPlace struct {
 	run        string // envd's own files
 	shell      string
 	path       string // PATH
+	asked      string // the user that the container was asked for; "": none
 }
 
 func findPlace() (*containedPlace, error) {
@@ -216,8 +236,10 @@ func (p *containedPlace) users() []guest.User {
 		{Name: "root", UID: p.uid, GID: p.gid, Home: p.root, Shell: p.shell},
 		{Name: "user", UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell},
 	}
-	if p.name != "" && p.name != "root" && p.name != "user" {
-		users = append(users, guest.User{Name: p.name, UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell})
+	for _, name := range []string{p.name, p.asked} {
+		if name != "" && !slices.ContainsFunc(users, func(u guest.User) bool { return u.Name == name }) {
+			users = append(users, guest.User{Name: name, UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell})
+		}
 	}
 	return users
 }
@@ -228,6 +250,13 @@ func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 	var c guest.Config
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
+	}
+	c.Contained, p.asked = true, c.User
+	if path := c.Envs["PATH"]; path != "" && c.Image != "" {
+		p.path = path
+		if err := os.Setenv("PATH", path); err != nil {
+			return nil, err
+		}
 	}
 	c.System, c.Path, c.Python = nil, p.path, nil
 	for _, name := range []string{"python3", "python"} {

@@ -29,6 +29,9 @@ func init() {
 	if stage == hello.None || stage == hello.Contained {
 		return
 	}
+	if stage == hello.Removing {
+		exit(removeNamed(os.Stdin))
+	}
 	c, err := connect(stage, sent)
 	switch {
 	case err != nil:

@@ -1,0 +1,224 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// Keeper is a program that keeps images itself.
+type Keeper interface {
+	// Has reports whether it has an image, by the digest.
+	Has(ctx context.Context, digest string) (bool, error)
+	// Name returns the name and the labels that it is to know the image by.
+	Name(digest string) (tag string, labels map[string]string)
+	// Load takes an image from an archive as docker save writes them.
+	Load(ctx context.Context, digest string, archive io.Reader) error
+}
+
+// Scratch is the reference of the image with nothing in it, which no registry has.
+const Scratch = "scratch"
+
+// Give gives an image to a program that keeps images, unless it has it. It is Pull in all
+// else, but for layers: there are none here. What the keeper gets is verified, and of the
+// image's configuration it gets nothing, for that is in the answer.
+func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
+	img, err := p.give(ctx, reference, auth, to, progress)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return Image{}, fmt.Errorf("image %.300s: %w", reference, err)
+	}
+	img.Reference = reference
+	return img, nil
+}
+
+func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
+	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
+	defer cancel()
+	f, err := p.findNew(ctx, reference, auth)
+	if err != nil {
+		return Image{}, err
+	}
+	defer f.close()
+	one := &pull{Puller: p, found: f, tell: progress}
+	img := Image{Digest: f.digest, Config: f.config}
+	release, err := p.turns.take(ctx, "give "+f.digest)
+	if err != nil {
+		return Image{}, err
+	}
+	defer release()
+	if have, err := to.Has(ctx, f.digest); err != nil {
+		return Image{}, err
+	} else if have {
+		one.progress("%s is %s, which is here already", f.name, f.digest)
+		return img, nil
+	}
+	if err := one.checkSize(ctx, func(blob) bool { return false }, func(context.Context, int64) error { return nil }); err != nil {
+		return Image{}, err
+	}
+	if err := one.stream(ctx, to); err != nil {
+		return Image{}, err
+	}
+	one.progress("%s is %s", f.name, f.digest)
+	return img, nil
+}
+
+// findNew looks an image up whose layers are all to be read, whatever is here.
+func (p *Puller) findNew(ctx context.Context, reference string, auth *Auth) (*found, error) {
+	if reference == Scratch {
+		return nothing()
+	}
+	return p.find(ctx, reference, auth, nil)
+}
+
+// nothing returns the image with nothing in it.
+func nothing() (*found, error) {
+	var text bytes.Buffer
+	if err := tar.NewWriter(&text).Close(); err != nil {
+		return nil, err
+	}
+	diffID, size, err := v1.SHA256(bytes.NewReader(text.Bytes()))
+	if err != nil {
+		return nil, err
+	}
+	f := &found{name: Scratch, digest: diffID.String(), local: true, close: func() {}}
+	f.open = func(context.Context, int) (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
+	}
+	config := &v1.ConfigFile{OS: platform.OS, Architecture: platform.Architecture, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}}}
+	return f, f.describe(config, []v1.Descriptor{{Digest: diffID, Size: size}})
+}
+
+// errUnread is what the writer of an archive gets that nobody reads any longer.
+var errUnread = errors.New("nobody reads it")
+
+// stream writes the archive while the keeper reads it.
+func (p *pull) stream(ctx context.Context, to Keeper) (err error) {
+	dir, err := p.options.Store.NewDir()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.options.Store.Discard(dir)) }()
+	r, w := io.Pipe()
+	written := make(chan error, 1)
+	go func() {
+		err := p.archive(ctx, dir, to, w)
+		w.CloseWithError(err)
+		written <- err
+	}()
+	err = to.Load(ctx, p.digest, r)
+	r.CloseWithError(errUnread)
+	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // of which the other is a consequence
+		return failed
+	}
+	return err
+}
+
+// archive writes the image as docker save does, with temporary files in dir.
+func (p *pull) archive(ctx context.Context, dir string, to Keeper, w io.Writer) error {
+	tag, labels := to.Name(p.digest)
+	out := tar.NewWriter(w)
+	manifest := saved{Config: "config.json", RepoTags: []string{tag}}
+	config := v1.ConfigFile{OS: platform.OS, Architecture: runtime.GOARCH, Config: v1.Config{Labels: labels}, RootFS: v1.RootFS{Type: "layers"}}
+	for i, b := range p.blobs {
+		name := fmt.Sprintf("%d.tar", i)
+		manifest.Layers = append(manifest.Layers, name)
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, b.diffID)
+		if err := p.archiveLayer(ctx, dir, i, name, out); err != nil {
+			if errors.Is(err, errUnread) {
+				return err
+			}
+			return fmt.Errorf("layer %d of %d (%s): %w", i+1, len(p.blobs), b.digest, err)
+		}
+	}
+	for _, file := range []struct {
+		name string
+		of   any
+	}{{manifest.Config, config}, {"manifest.json", []saved{manifest}}} {
+		text, err := json.Marshal(file.of)
+		if err != nil {
+			return err
+		}
+		if err := out.WriteHeader(&tar.Header{Name: file.name, Mode: 0o644, Size: int64(len(text))}); err != nil {
+			return err
+		}
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+	return out.Close()
+}
+
+// archiveLayer writes one layer when all of it is here and is what was asked for.
+func (p *pull) archiveLayer(ctx context.Context, dir string, i int, name string, out *tar.Writer) (err error) {
+	which := fmt.Sprintf("layer %d of %d", i+1, len(p.blobs))
+	plain, err := p.plain(ctx, dir, i, which)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plain.Close(), os.Remove(plain.Name())) }()
+	info, err := plain.Stat()
+	if err == nil {
+		err = out.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: info.Size()})
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, plain); err != nil {
+		return err
+	}
+	p.progress("%s is handed over", which)
+	return nil
+}
+
+// plain returns a file with the content of a layer, verified and not compressed.
+func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *os.File, err error) {
+	from, err := p.fetch(ctx, dir, i, which)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		from.Close()
+		if !p.local {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, fmt.Sprint(i))))
+		}
+	}()
+	content, err := decompress(from)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	sum, err := newVerifier(content, p.blobs[i].diffID, p)
+	if err != nil {
+		return nil, err
+	}
+	to, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%d.tar", i)), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = io.Copy(to, sum)
+	if err == nil {
+		err = sum.finish()
+	}
+	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // a better reason than what came of it
+		err = damaged
+	}
+	if err == nil {
+		_, err = to.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, to.Close())
+	}
+	return to, nil
+}

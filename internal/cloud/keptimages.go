@@ -1,0 +1,125 @@
+//go:build linux
+
+package cloud
+
+import (
+	"context"
+	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
+)
+
+// imageKeeper is an engine that keeps the images of templates itself.
+type imageKeeper interface {
+	image.Keeper
+	// RemoveImages removes those that are not needed.
+	RemoveImages(ctx context.Context, needed func(digest string) bool) error
+}
+
+// keptImages gives images to an engine. A layer stands for each, so that one stays for as long
+// as templates, steps of builds and sandboxes hold that.
+type keptImages struct {
+	cloud *Cloud
+	to    imageKeeper
+}
+
+// Pull fetches an image, unless the engine has it.
+func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error) {
+	c := k.cloud
+	c.keeping.mu.RLock() // nothing is collected that has no layer yet
+	img, err := c.images.Give(ctx, reference, auth, k.to, progress)
+	if err == nil {
+		var id string
+		if id, err = c.kept.Outside(img.Digest); err == nil {
+			img.Layers = []string{id}
+		}
+	}
+	c.keeping.mu.RUnlock()
+	c.collectImages() // which may have found images being given
+	return img, err
+}
+
+// keeping collects the images that nothing needs any longer.
+type keeping struct {
+	mu sync.RWMutex // held for writing by what collects, for reading by what gives images
+
+	state   sync.Mutex
+	begun   bool // all that need images have said so
+	closed  bool
+	keeper  imageKeeper // nil: it is not open
+	working sync.WaitGroup
+	running bool
+	again   bool // somebody asked while it ran
+}
+
+// keptBy notes the engine that keeps images.
+func (c *Cloud) keptBy(e engine.Engine) {
+	keeper, keeps := e.(imageKeeper)
+	if !keeps {
+		return
+	}
+	c.keeping.state.Lock()
+	c.keeping.keeper = keeper
+	c.keeping.state.Unlock()
+	c.collectImages()
+}
+
+// begin is called when all that need images have said so.
+func (k *keeping) begin(collect func()) {
+	k.state.Lock()
+	k.begun = true
+	k.state.Unlock()
+	collect()
+}
+
+// close waits for what collects.
+func (k *keeping) close() {
+	k.state.Lock()
+	k.closed = true
+	k.state.Unlock()
+	k.working.Wait()
+}
+
+// collectImages makes the engine remove the images that nothing needs, in the background.
+func (c *Cloud) collectImages() {
+	k := &c.keeping
+	k.state.Lock()
+	defer k.state.Unlock()
+	if !k.begun || k.closed || k.keeper == nil {
+		return
+	}
+	if k.running {
+		k.again = true
+		return
+	}
+	k.running = true
+	k.working.Go(func() {
+		for {
+			c.collectOnce()
+			k.state.Lock()
+			if !k.again {
+				k.running = false
+				k.state.Unlock()
+				return
+			}
+			k.again = false
+			k.state.Unlock()
+		}
+	})
+}
+
+func (c *Cloud) collectOnce() {
+	k := &c.keeping
+	k.state.Lock()
+	keeper := k.keeper
+	k.state.Unlock()
+	if !k.mu.TryLock() { // who gives an image now has it tried again
+		return
+	}
+	defer k.mu.Unlock()
+	ctx := context.Background()
+	if err := keeper.RemoveImages(ctx, c.kept.Needs); err != nil {
+		c.options.Logger.WarnContext(ctx, "images that are no longer needed could not be removed", "error", err)
+	}
+}

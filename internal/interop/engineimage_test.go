@@ -1,0 +1,126 @@
+//go:build linux
+
+package interop
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+)
+
+// usualImage is what sandboxes of the docker engine are made from unless a cloud names
+// another image. The tests' daemon has one of their own by that name.
+const usualImage = "python:3.12-slim"
+
+// addUsualImage gives the daemon an image with what the cases run: bash and Python of this
+// machine, git, and the prepared environment with IPython, numpy, pandas and matplotlib.
+func addUsualImage(t *testing.T, d *dockertest.Daemon, python string) {
+	t.Helper()
+	environment := filepath.Dir(filepath.Dir(python))
+	files := append([]string{environment}, programs(t)...)
+	for _, library := range librariesOf(t, append(objects(t, environment), files[1:]...)) {
+		if !strings.HasPrefix(library, environment+"/") {
+			files = append(files, library)
+		}
+	}
+
+	// What every image has, and the tests' has not.
+	const made, have = "usual", "mkdir -p /opt /srv /root; ln -s /bin/env /usr/bin/env; echo root:x:0: >/etc/group"
+	d.Docker(t, "run", "--network", "none", "--name", made, dockertest.Image, "sh", "-c", have)
+	// Links are followed, as those of this machine's directories are not in the image. The
+	// environment has one that would bring all of it a second time.
+	pack := exec.CommandContext(t.Context(), "tar", "--create", "--dereference", "--hard-dereference", "--absolute-names", "--exclude="+environment+"/lib64",
+		"--transform=s,^/,,", "--files-from=-")
+	pack.Stdin = strings.NewReader(strings.Join(files, "\n") + "\n")
+	unpack := exec.CommandContext(t.Context(), "docker", "--host", d.Host(), "cp", "-", made+":/")
+	if err := pipe(pack, unpack); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Dir(python) + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	d.Docker(t, "commit", "--change", "ENV PATH="+path, made, usualImage)
+	d.Docker(t, "rm", made)
+}
+
+// pipe runs two programs, the second on the output of the first.
+func pipe(first, second *exec.Cmd) error {
+	var said [2]bytes.Buffer
+	first.Stderr, second.Stderr = &said[0], &said[1]
+	output, err := first.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	second.Stdin = output
+	if err := first.Start(); err != nil {
+		return err
+	}
+	failed := second.Run()
+	_, _ = io.Copy(io.Discard, output) // what a second that failed left
+	if err := first.Wait(); err != nil {
+		return fmt.Errorf("%s: %w: %s", first, err, &said[0])
+	}
+	if failed != nil {
+		return fmt.Errorf("%s: %w: %s", second, failed, &said[1])
+	}
+	return nil
+}
+
+// programs returns git, the programs that it runs, and curl. Most of those are git itself, by
+// names that it does not need.
+func programs(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	for _, name := range []string{"git", "git-upload-pack", "git-receive-pack", "curl"} {
+		program, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, program)
+	}
+	where, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := strings.TrimSpace(string(where))
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		if entry.Type().IsRegular() || entry.Name() == "git-remote-https" {
+			files = append(files, filepath.Join(dir, entry.Name()))
+		}
+	}
+	return files
+}
+
+// objects returns the shared objects below a directory.
+func objects(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := exec.CommandContext(t.Context(), "find", dir, "-name", "*.so*", "-type", "f").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(found))
+}
+
+// librariesOf returns the libraries that files are linked to.
+func librariesOf(t *testing.T, files []string) []string {
+	t.Helper()
+	linked, _ := exec.CommandContext(t.Context(), "ldd", files...).Output() // it fails for scripts, too
+	seen := map[string]bool{}
+	var libraries []string
+	for _, word := range strings.Fields(string(linked)) {
+		if filepath.IsAbs(word) && !strings.HasSuffix(word, ":") && !seen[word] {
+			seen[word] = true
+			libraries = append(libraries, word)
+		}
+	}
+	return libraries
+}
