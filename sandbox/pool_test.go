@@ -375,6 +375,7 @@ func TestPoolFailure(t *testing.T) {
 	inPool(t, nil, nil, func(t *testing.T, f *farm, p *Pool) {
 		synctest.Wait()
 		get(t, p).Close()
+		synctest.Wait() // for the one that takes its place
 		f.set(func() {
 			clear(f.alive)
 			f.refuse = func() *http.Response { return answered(404, "", `{"code":404,"message":"template not found"}`) }

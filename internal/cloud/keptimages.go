@@ -17,8 +17,9 @@ type imageKeeper interface {
 	RemoveImages(ctx context.Context, needed func(digest string) bool) error
 }
 
-// keptImages gives images to an engine. A layer stands for each, so that one stays for as long
-// as templates, steps of builds and sandboxes hold that.
+// keptImages hands images to the engine that keeps them. For each image there is a layer
+// without files: the image stays as long as a template, a step of a build or a sandbox holds
+// that layer.
 type keptImages struct {
 	cloud *Cloud
 	to    imageKeeper
@@ -42,7 +43,7 @@ func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth
 
 // keeping collects the images that nothing needs any longer.
 type keeping struct {
-	mu sync.RWMutex // held for writing by what collects, for reading by what gives images
+	mu sync.RWMutex // locked for reading while an image is handed over, for writing while images are removed
 
 	state   sync.Mutex
 	begun   bool // all that need images have said so
@@ -114,7 +115,7 @@ func (c *Cloud) collectOnce() {
 	k.state.Lock()
 	keeper := k.keeper
 	k.state.Unlock()
-	if !k.mu.TryLock() { // who gives an image now has it tried again
+	if !k.mu.TryLock() { // an image is being handed over, and Pull collects again after that
 		return
 	}
 	defer k.mu.Unlock()

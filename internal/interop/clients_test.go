@@ -18,9 +18,9 @@ import (
 // first.
 var generations = []string{"newest", "2.45"}
 
-// patience is how long all cases of one client may take. They take seconds, and a minute in
-// containers; the limit ends a client that hangs, so that its case is named.
-const patience = 10 * time.Minute
+// patience is how long all cases of one client may take. They take seconds; the
+// limit ends a client that hangs, so that its case is named.
+const patience = 4 * time.Minute
 
 // TestClients shares one cloud among all clients: if they disturb each other,
 // this test finds out.

@@ -60,7 +60,7 @@ func (o official) driveTemplates(t *testing.T) {
 	name, dir := o.createTemplate(t)
 	t.Run("template create", func(t *testing.T) {
 		id := o.create(t, name)
-		if got, want := o.must(t, "sandbox", "exec", id, "cat file; pwd; echo $MARK; pgrep -c sleep"), name+"\n/srv\nvalue\n1\n"; got != want {
+		if got, want := o.must(t, "sandbox", "exec", id, "cat file; pwd; echo $MARK; until pgrep sleep >/dev/null; do :; done; pgrep -c sleep"), name+"\n/srv\nvalue\n1\n"; got != want {
 			t.Errorf("in a sandbox of it: got %q, want %q", got, want)
 		}
 		o.must(t, "sandbox", "kill", id)

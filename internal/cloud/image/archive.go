@@ -28,9 +28,9 @@ type Keeper interface {
 // Scratch is the reference of the image with nothing in it, which no registry has.
 const Scratch = "scratch"
 
-// Give gives an image to a program that keeps images, unless it has it. It is Pull in all
-// else, but for layers: there are none here. What the keeper gets is verified, and of the
-// image's configuration it gets nothing, for that is in the answer.
+// Give fetches an image and hands it to a keeper, unless the keeper has it already. It works
+// as Pull does, but leaves no layers here. Each layer is verified before the keeper gets it.
+// The image's configuration is returned; the keeper does not get it.
 func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
 	img, err := p.give(ctx, reference, auth, to, progress)
 	if err != nil && ctx.Err() != nil {

@@ -48,8 +48,8 @@ func (e *Engine) Has(ctx context.Context, digest string) (bool, error) {
 	return true, nil
 }
 
-// Load gives the daemon an image of a template, as an archive of docker save in which the
-// image is named as Name says.
+// Load puts an image of a template into the daemon. archive is what docker save would write,
+// with the name and labels that [Engine.Name] returns.
 func (e *Engine) Load(ctx context.Context, digest string, archive io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 // What stops the processes of a sandbox.
@@ -365,8 +366,11 @@ func TestFreezeAndClose(t *testing.T) {
 // namespace, whose end waits until that process has taken note of its child's end.
 func TestCloseWhileForking(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("nsenter"); err != nil || os.Getuid() != 0 {
+	if os.Getuid() != 0 {
 		t.Skip("only root can enter the sandbox's namespace by nsenter")
+	}
+	if _, err := exec.LookPath("nsenter"); err != nil {
+		pinned.Skip(t, "nsenter is needed: %v", err)
 	}
 	r := newRoom(t)
 	for _, means := range []string{byGroup, bySignals} {
@@ -398,7 +402,7 @@ func TestCloseWhileForking(t *testing.T) {
 			})
 			until(t, "a process in the namespace", func() bool {
 				children, err := orphan.ChildrenOf(forking.Process.Pid)
-				return err == nil && len(children) == 1 && forking.Process.Pid != children[0]
+				return err == nil && len(children) == 1
 			})
 			freeze(t, s)
 			ended := make(chan error, 1)

@@ -314,14 +314,15 @@ func TestNotOurs(t *testing.T) {
 // TestTold checks that lines of the log arrive, and that a wait ends with ctx.
 func TestTold(t *testing.T) {
 	t.Parallel()
-	told := make(chan string, 1)
-	s := tunnel(t, Options{Tell: func(line []byte) { told <- string(line) }}, func(t *testing.T, g *Guest) {
-		if err := g.Log(json.RawMessage(`{"msg":"here"}`)); err != nil {
-			t.Error(err)
-		}
+	told, sent := make(chan string, 1), make(chan error, 1)
+	s := tunnel(t, Options{Tell: func(line []byte) { told <- string(line) }}, func(_ *testing.T, g *Guest) {
+		sent <- g.Log(json.RawMessage(`{"msg":"here"}`))
 	})
 	if got := <-told; got != `{"msg":"here"}` {
 		t.Errorf("got %q", got)
+	}
+	if err := <-sent; err != nil { // a line can arrive before the call that sent it returns
+		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

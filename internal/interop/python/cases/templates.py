@@ -174,7 +174,7 @@ async def a_template_of_a_Dockerfile(_):
         template = Template(file_context_path=directory).from_dockerfile(dockerfile).set_ready_cmd("true")
         await Template.build(template, name)
         same(
-            await prints(name, "pwd; whoami; cat copied by; echo $NAME; pgrep -c sleep"),
+            await prints(name, "pwd; whoami; cat copied by; echo $NAME; until pgrep sleep >/dev/null; do :; done; pgrep -c sleep"),
             "/srv\nuser\none\nbuilt by root\nvalue\n1\n",
         )
 
