@@ -61,7 +61,7 @@ var imports = map[string]string{
 	"examples/codeagent":                "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
 	"examples/codeagent/loop":           "api sandbox sandbox/agent state",
 	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
-	"examples/dockerexecutor":           "examples/codeagent/loop sandbox sandbox/agent sandbox/local",
+	"examples/dockerexecutor":           "examples/codeagent/loop sandbox sandbox/agent sandbox/local sandbox/template state",
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/keyless":                  "api sandbox sandbox/local",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
