@@ -17,14 +17,18 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
@@ -36,25 +40,25 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// mirror serves an image of the tests' daemon as python:3.10, with a pip, which finds the one
-// package that the Dockerfile asks for in the image. It returns its URL.
+// mirror serves the files of an image of the tests' daemon as python:3.10, with a pip, which
+// finds the one package that the Dockerfile asks for in the image. It returns its URL.
 func mirror(t *testing.T, from string) string {
 	t.Helper()
-	dir := t.TempDir()
-	saved, pip := filepath.Join(dir, "image.tar"), filepath.Join(dir, "pip.tar")
-	dockertest.Shared(t).Docker(t, "save", "--output", saved, from)
-	if err := writePip(t, pip); err != nil {
-		t.Fatal(err)
-	}
-	image, err := tarball.ImageFromPath(saved, nil)
+	files, err := dockertest.Files(from)
 	if err != nil {
 		t.Fatal(err)
 	}
-	layer, err := tarball.LayerFromFile(pip)
+	pip, err := pipFiles(t)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if image, err = mutate.AppendLayers(image, layer); err != nil {
+	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Compressing takes long in a program that looks for races.
+	image, err = mutate.AppendLayers(image, static.NewLayer(files, types.OCIUncompressedLayer), static.NewLayer(pip, types.OCIUncompressedLayer))
+	if err != nil {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -71,26 +75,22 @@ func mirror(t *testing.T, from string) string {
 	return server.URL
 }
 
-// writePip writes a layer with pip and with what it is to install.
-func writePip(t *testing.T, file string) error {
+// pipFiles returns a layer with pip and with what it is to install.
+func pipFiles(t *testing.T) ([]byte, error) {
 	t.Helper()
 	made := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "python3", "-m", "venv", made).CombinedOutput(); err != nil {
-		return fmt.Errorf("python3 -m venv: %w: %s", err, out)
+		return nil, fmt.Errorf("python3 -m venv: %w: %s", err, out)
 	}
 	found, err := filepath.Glob(filepath.Join(made, "lib", "python3.*", "site-packages"))
 	if err != nil || len(found) == 0 {
-		return fmt.Errorf("no pip in an environment of python3: %w", err)
+		return nil, fmt.Errorf("no pip in an environment of python3: %w", err)
 	}
-	f, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	layer := tar.NewWriter(f)
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
 	add := func(name, text string, mode int64) error {
-		err := layer.WriteHeader(&tar.Header{Name: name, Size: int64(len(text)), Mode: mode})
-		_, failed := io.WriteString(layer, text)
+		err := w.WriteHeader(&tar.Header{Name: name, Size: int64(len(text)), Mode: mode})
+		_, failed := io.WriteString(w, text)
 		return errors.Join(err, failed)
 	}
 	packages := os.DirFS(found[0])
@@ -102,10 +102,11 @@ func writePip(t *testing.T, file string) error {
 		return errors.Join(err, add("opt/pip/"+name, string(data), 0o644))
 	})
 	wheel, failed := tabulate()
-	return errors.Join(err, failed,
+	err = errors.Join(err, failed,
 		add("usr/bin/pip", "#!/bin/sh\nPYTHONPATH=/opt/pip exec python3 -m pip \"$@\"\n", 0o755),
 		add("etc/pip.conf", "[global]\nno-index = true\nfind-links = /wheels\nbreak-system-packages = true\n", 0o644),
-		add("wheels/tabulate-0.9.0-py3-none-any.whl", wheel, 0o644), layer.Close(), f.Sync())
+		add("wheels/tabulate-0.9.0-py3-none-any.whl", wheel, 0o644), w.Close())
+	return layer.Bytes(), err
 }
 
 // tabulate returns a wheel of that name and version, in which there is less.
