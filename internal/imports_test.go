@@ -77,8 +77,8 @@ var imports = map[string]string{
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/kernel/python" +
-		" internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
+	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/engine internal/cloud/engine/room" +
+		" internal/cloud/kernel/python internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
 	"internal/interop":     "",
