@@ -158,7 +158,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/wasm":   "internal/cloud/engine internal/cloud/engine/guest internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
-		" internal/gen/process/processconnect internal/protocol",
+		" internal/gen/process/processconnect internal/protocol internal/shell",
 	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/headers":    "internal/cloud/network",
 	"internal/cloud/image":      "internal/boundjson internal/cloud/layers internal/cloud/store",
