@@ -289,3 +289,40 @@ RUN id -un >mine; echo "$HOME $PWD" >>mine`))
 		t.Errorf("on nothing: got %q", got)
 	}
 }
+
+// TestDockerUserOfImage checks that who all containers are is said to a template that wants to
+// be someone else, by its image or by its steps, and that it may name that one.
+func TestDockerUserOfImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	reference, _ := savedImage(t, dir, dockertest.Bare, "USER 12:34")
+	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{User: "nobody"}), local.WithImageDir(dir))...)
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	from := template.FromImage(reference, nil)
+	for name, c := range map[string]struct {
+		made template.Definition
+		want string
+	}{
+		"image":  {from.Run("id", nil), "all processes of its container are 65534:"},
+		"step":   {from.User("app"), "USER 'app': not supported by the docker engine: all its containers have the user nobody of local.DockerParams.User"},
+		"nobody": {from.User("nobody").Run("id -u >/tmp/mine", nil), ""},
+	} {
+		built, err := template.Build(t.Context(), client.API(), name, c.made, nil)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "DockerParams.User") {
+				t.Errorf("%s: got %v, want %q and what to change", name, err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /tmp/mine; id -u"); got != "65534\n65534" {
+			t.Errorf("%s: got %q", name, got)
+		}
+	}
+}
