@@ -215,6 +215,11 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		if t.User = c.options.Docker.User; t.User != "" {
 			t.OneUser = fmt.Sprintf("not supported by the %s engine: all its containers have the user %s of local.DockerParams.User: leave that out for the last USER to be who it is", report.Engine, t.User)
 		}
+		if based, moves := e.(interface {
+			DefaultImage(ctx context.Context) (string, error)
+		}); moves {
+			t.Base = based.DefaultImage
+		}
 		t.NoImages = report.Promises[engine.Images]
 		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {
 			t.Images, t.Chosen = keptImages{c, keeper}, t.User == ""

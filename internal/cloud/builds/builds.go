@@ -96,6 +96,8 @@ type Target struct {
 	// Machine names what layers depend on besides the steps: those of another machine
 	// are not used.
 	Machine string
+	// Base returns what built-in templates are made of, where that may change; nil: it does not.
+	Base    func(ctx context.Context) (string, error)
 	OneUser string // why sandboxes have only one user, and what to do; "": they have several
 	User    string // who that is besides root and user; "": nobody else
 	Chosen  bool   // it is whoever the template of an image names
