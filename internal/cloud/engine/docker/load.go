@@ -138,7 +138,4 @@ func (e *Engine) removeImages(ctx context.Context, label string, stays func(labe
 
 // sameArchitecture reports whether the daemon runs programs for this machine's processor, for
 // which images are fetched.
-func (e *Engine) sameArchitecture() bool {
-	names := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
-	return e.info.Architecture == runtime.GOARCH || e.info.Architecture == names[runtime.GOARCH]
-}
+func (e *Engine) sameArchitecture() bool { return goName(e.info.Architecture) == runtime.GOARCH }
