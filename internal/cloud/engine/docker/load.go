@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,6 +137,5 @@ func (e *Engine) removeImages(ctx context.Context, label string, stays func(labe
 	return errors.Join(errs...)
 }
 
-// sameArchitecture reports whether the daemon runs programs for this machine's processor, for
-// which images are fetched.
-func (e *Engine) sameArchitecture() bool { return goName(e.info.Architecture) == runtime.GOARCH }
+// Architecture is that of the daemon's machine, as Go names it.
+func (e *Engine) Architecture() string { return cmp.Or(goName(e.info.Architecture), runtime.GOARCH) }
