@@ -131,6 +131,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		t.NoImages = report.Promises[engine.Images]
 		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {
 			t.Images, t.Chosen = keptImages{c, keeper}, c.options.Docker.User == ""
+			t.Machine += " " + keeper.Architecture()
 		}
 	case report.Isolation != engine.Full:
 		t.Refusal = "its sandboxes have no root directory of their own, which isolation full gives them"

@@ -130,8 +130,11 @@ func (p *program) check(architecture string) error {
 	}
 	p.shared = p.info.Mode()&0o005 == 0o005
 	f, err := elf.NewFile(p.file)
+	if _, other := errors.AsType[*elf.FormatError](err); other || errors.Is(err, io.EOF) {
+		return errors.New("it is no program of Linux, and containers run nothing else")
+	}
 	if err != nil {
-		return fmt.Errorf("it is no program of Linux, and containers run nothing else: %w", err)
+		return err
 	}
 	if slices.ContainsFunc(f.Progs, func(s *elf.Prog) bool { return s.Type == elf.PT_INTERP }) {
 		return errors.New("it is linked to libraries that a container may not have (CGO_ENABLED=0 builds one that is not)")
