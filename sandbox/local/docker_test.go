@@ -3,14 +3,18 @@
 package local_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -67,6 +71,44 @@ func TestNoDocker(t *testing.T) {
 	_, err := local.Start(t.Context(), local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: "unix:///no/such.sock"}))
 	if err == nil || !strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "unix:///no/such.sock") {
 		t.Errorf("got %v, want what was tried and what to install", err)
+	}
+}
+
+// TestDockerSetup checks that a program which is linked to libraries has containers once the
+// one that they run was compiled, and not before.
+func TestDockerSetup(t *testing.T) {
+	host := dockertest.Shared(t).Host()
+	compiled, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(compiled)))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	options := []local.Option{local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: host, Image: dockertest.Image})}
+	cloud, err := local.Start(t.Context(), options...)
+	if err == nil {
+		if err := cloud.Close(); err != nil {
+			t.Error(err)
+		}
+		pinned.Skip(t, "this test program is static, so containers run it as it is: test it with -race")
+	}
+	if !strings.Contains(err.Error(), "linked to libraries") || !strings.Contains(err.Error(), "e2bctl local setup --engine docker") {
+		t.Errorf("got %v, want that the program for containers has to be prepared", err)
+	}
+	path, err := local.SetupDocker(t.Context(), nil, &local.SetupDockerParams{Host: host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := local.SetupDocker(t.Context(), nil, &local.SetupDockerParams{Host: host}); again != path || err != nil {
+		t.Errorf("got %q, %v the second time, want %s", again, err, path)
+	}
+	sb := sandboxtest.New(t, options...).Create(t)
+	if got, want := run(t, sb, "sha256sum /.e2bctl | cut -d ' ' -f 1; echo $FROM_IMAGE"), fmt.Sprintf("%x\nyes", sha256.Sum256(program)); got != want {
+		t.Errorf("the first process of the container: got %q, want %q", got, want)
 	}
 }
 

@@ -127,7 +127,7 @@ func (r *run) absolute(p string) string {
 // expand replaces the variables in a text by their values.
 func (r *run) expand(text string) string {
 	name, home := r.user()
-	search := r.options.Path
+	search := cmp.Or(r.options.Path, imagePath)
 	if r.state.Image != nil {
 		search = imagePath
 	}
