@@ -125,8 +125,12 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 // sealed are the flags by which Deno fetches, asks and finds nothing.
 var sealed = []string{"--quiet", "--no-config", "--no-remote", "--no-npm", "--no-prompt", "--no-lock", "--cached-only"}
 
+// cacheDir is where Deno keeps what it has compiled. It makes that directory if it can, which
+// root can anywhere but below a file; without one it keeps nothing.
+const cacheDir = "/dev/null/deno"
+
 // Environ returns the environment of the command. What code sees as its environment is told
 // to the program: Deno would obey some of it.
 func Environ() []string {
-	return []string{"DENO_DIR=/nonexistent", "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
+	return []string{"DENO_DIR=" + cacheDir, "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
 }
