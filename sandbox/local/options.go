@@ -50,6 +50,7 @@ type Option func(*settings)
 type settings struct {
 	engine       Engine
 	docker       DockerParams
+	wasm         WasmParams
 	isolation    Isolation
 	binary       string
 	address      string
