@@ -31,8 +31,11 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	if o.Image != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w: there is nothing to run their programs", o.ID, engine.ErrNoImages)
 	}
-	var err error
-	if o.Config, err = e.config(o); err != nil {
+	err := wasmenv.Check(e.env.Dir)
+	if err == nil {
+		o.Config, err = e.config(o)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
 	o.Egress = nil
