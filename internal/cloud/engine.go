@@ -81,7 +81,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	if hidden := r.Report().Hidden; len(hidden) > 0 {
 		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
 	}
-	return wasm.New(roomEngine{r}, env), nil
+	return wasm.New(roomEngine{r}, env, c.options.PyodideDist), nil
 }
 
 // roomDir returns the directory of the room of an engine, which its keeper removes: that of

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,24 +220,29 @@ func TestWasmHostileWheel(t *testing.T) {
 	}
 }
 
-// pyodideDist makes a Pyodide distribution with one package.
+// pyodideDist makes a Pyodide distribution: tiny, which is as it should be, and three others.
 func pyodideDist(t *testing.T, python string) string {
 	t.Helper()
 	dir := t.TempDir()
-	content := wheel(t, "tiny", "1.0", "n = 7\n")
-	sum := sha256.Sum256(content)
-	packages := map[string]any{}
-	for name, digest := range map[string]string{"tiny": hex.EncodeToString(sum[:]), "damaged": strings.Repeat("0", 64)} {
-		file := fmt.Sprintf("%s-1.0-%s.whl", name, pyodideTag)
+	packages := map[string]any{"libheavy": map[string]any{"file_name": "libheavy.zip", "package_type": "shared_library"}}
+	for _, name := range []string{"tiny", "damaged", "heavy", "stray"} {
+		file, content := fmt.Sprintf("%s-1.0-%s.whl", name, pyodideTag), wheel(t, name, "1.0", "n = 7\n")
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		packages[name] = map[string]any{"name": name, "version": "1.0", "file_name": file, "sha256": digest, "package_type": "package", "depends": []string{}}
+		sum, depends := sha256.Sum256(content), []string{}
+		switch name {
+		case "damaged":
+			sum = sha256.Sum256(nil)
+		case "heavy":
+			depends = append(depends, "libheavy")
+		case "stray":
+			continue
+		}
+		packages[name] = map[string]any{"name": name, "version": "1.0", "file_name": file, "sha256": hex.EncodeToString(sum[:]), "package_type": "package", "depends": depends}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "damaged-1.0-"+pyodideTag+".whl"), wheel(t, "damaged", "1.0", ""), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := json.Marshal(map[string]any{"info": map[string]string{"abi_version": "2026_0", "arch": "wasm32", "platform": "emscripten_5_0_3", "python": python}, "packages": packages})
+	info := map[string]string{"abi_version": "2026_0", "arch": "wasm32", "platform": "emscripten_5_0_3", "python": python}
+	lock, err := json.Marshal(map[string]any{"info": info, "packages": packages})
 	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "pyodide-lock.json"), lock, 0o644)); err != nil {
 		t.Fatal(err)
 	}
@@ -257,8 +263,14 @@ func TestWasmDist(t *testing.T) {
 	if got := evaluate(t, sb, "import user; user.n"); got != "7" {
 		t.Errorf("got %s, want 7", got)
 	}
+	report, err := cloud.EngineReport(local.EngineWasm)
+	if err != nil || !slices.ContainsFunc(report.Notes, func(note string) bool { return strings.Contains(note, dist) }) {
+		t.Errorf("got the notes %q, %v, want where packages come from", report.Notes, err)
+	}
 	for requirement, want := range map[string]string{
 		"damaged": "damaged-1.0-" + pyodideTag + ".whl of the Pyodide distribution: its digest is ",
+		"heavy":   "it needs libheavy, a shared library that is no wheel, which is not supported",
+		"stray":   "its lock file does not have it",
 		"absent":  "nor has the Pyodide distribution of the local cloud",
 	} {
 		if _, err := sb.Packages.Install(t.Context(), []string{requirement}, nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -41,8 +41,12 @@ var (
 type Env struct{ Dir string }
 
 // Find returns what [Setup] prepared for this version of the program. If there is nothing
-// the error matches [ErrNotSetUp], and if not all of it is there, [ErrDamaged].
+// the error matches [ErrNotSetUp], and if not all of it is there, [ErrDamaged]. Any other
+// error says that this system can have none.
 func Find() (*Env, error) {
+	if _, err := packages(system()); err != nil { // setup would not help
+		return nil, err
+	}
 	dir, err := home()
 	if err != nil {
 		return nil, err
