@@ -143,6 +143,8 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/... ./internal/cloud/linuxprogram; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor; \
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^TestDockerClients$$' ./internal/interop
 

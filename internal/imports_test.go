@@ -191,7 +191,7 @@ var imports = map[string]string{
 	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
 	"internal/cloud/volumes":          "internal/cloud/store internal/protocol",
 	"internal/cloud/wasmenv/wasmtest": "internal/cloud/wasmenv internal/pinned",
-	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir",
+	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir internal/protocol",
 }
 
 // TestImports holds the packages to the picture.

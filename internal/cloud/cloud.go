@@ -66,6 +66,7 @@ type Options struct {
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Mounts       []mounts.Mount    // directories of the host that every sandbox has
 	AllowMounts  []mounts.Allowed  // below which clients may ask for others
+	PyodideDist  string            // directory of a Pyodide distribution, for packages of sandboxes of engine.Wasm; "": none
 	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
@@ -86,6 +87,7 @@ type Cloud struct {
 	store     *store.Store
 	volumes   *volumes.Registry
 	mounts    *mounts.Set
+	dist      *mounts.Set // of the Pyodide distribution, for sandboxes in which pip runs
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
@@ -136,6 +138,10 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	undo = append(undo, c.mounts.Close)
+	if c.dist, err = openDist(o.PyodideDist); err != nil {
+		return nil, err
+	}
+	undo = append(undo, c.dist.Close)
 	dir, err := newInstanceDir(o.Dir)
 	if err != nil {
 		return nil, err

@@ -30,7 +30,11 @@ import (
 // launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
-	r, err := c.open(ctx, spec, c.mounts.All())
+	all, err := c.shownToAll(ctx, spec.Template)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.open(ctx, spec, all)
 	if err != nil {
 		return nil, err
 	}

@@ -63,10 +63,13 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	if err != nil {
 		return nil, err
 	}
+	if err := c.checkDist(env, r.Report()); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	if hidden := r.Report().Hidden; len(hidden) > 0 {
 		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
 	}
-	return wasm.New(roomEngine{r}, env), nil
+	return wasm.New(roomEngine{r}, env, c.options.PyodideDist), nil
 }
 
 // roomDir returns the directory of the room of an engine, which its keeper removes: that of

@@ -51,6 +51,7 @@ type Option func(*settings)
 type settings struct {
 	engine       Engine
 	docker       DockerParams
+	wasm         WasmParams
 	isolation    Isolation
 	binary       string
 	address      string

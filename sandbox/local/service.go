@@ -39,6 +39,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Key:          string(s.key),
 		Engine:       engine.Name(s.engine),
 		Docker:       s.docker.options(),
+		PyodideDist:  s.wasm.PyodideDist,
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
