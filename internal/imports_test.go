@@ -61,7 +61,7 @@ var imports = map[string]string{
 	"examples/codeagent":                "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
 	"examples/codeagent/loop":           "api sandbox sandbox/agent state",
 	"examples/codeagent/loop/modeltest": "api examples/codeagent/loop",
-	"examples/dockerexecutor":           "examples/codeagent/loop sandbox sandbox/agent sandbox/local",
+	"examples/dockerexecutor":           "examples/codeagent/loop sandbox sandbox/agent sandbox/local sandbox/template state",
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/keyless":                  "api sandbox sandbox/local",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
@@ -77,8 +77,8 @@ var imports = map[string]string{
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",
-	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/kernel/python" +
-		" internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
+	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/engine internal/cloud/engine/room" +
+		" internal/cloud/kernel/python internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
 	"internal/e2e":         "",
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
 	"internal/interop":     "",
@@ -158,7 +158,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/wasm":   "internal/cloud/engine internal/cloud/engine/guest internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
-		" internal/gen/process/processconnect internal/protocol",
+		" internal/gen/process/processconnect internal/protocol internal/shell",
 	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/headers":    "internal/cloud/network",
 	"internal/cloud/image":      "internal/boundjson internal/cloud/layers internal/cloud/store",

@@ -122,15 +122,27 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		return builds.Target{}, err
 	}
 	report := e.Report()
-	t := builds.Target{Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1}
+	t := builds.Target{Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python)}
+	if report.IDs == 1 {
+		t.OneUser = "not supported by the isolation of this local cloud: sandboxes have only one user id, of root and user; as root, or with /etc/subuid, they have many"
+	}
 	switch {
 	case report.Engine == engine.Wasm:
 		t.Refusal = guest.NoProcesses
 	case report.Engine != engine.Room:
 		t.Machine = string(report.Engine)
+		t.OneUser = fmt.Sprintf("not supported by the %s engine: the containers of its built-in templates have one user, that of their image: begin with an image", report.Engine)
+		if t.User = c.options.Docker.User; t.User != "" {
+			t.OneUser = fmt.Sprintf("not supported by the %s engine: all its containers have the user %s of local.DockerParams.User: leave that out for the last USER to be who it is", report.Engine, t.User)
+		}
+		if based, moves := e.(interface {
+			DefaultImage(ctx context.Context) (string, error)
+		}); moves {
+			t.Base = based.DefaultImage
+		}
 		t.NoImages = report.Promises[engine.Images]
 		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {
-			t.Images, t.Chosen = keptImages{c, keeper}, c.options.Docker.User == ""
+			t.Images, t.Chosen = keptImages{c, keeper}, t.User == ""
 			t.Machine += " " + keeper.Architecture()
 		}
 	case report.Isolation != engine.Full:
