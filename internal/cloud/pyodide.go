@@ -28,17 +28,6 @@ func openDist(dir string) (*mounts.Set, error) {
 	return set, nil
 }
 
-// checkDist refuses a distribution that cannot be used with env.
-func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
-	if c.options.PyodideDist == "" {
-		return nil
-	}
-	if why := room.Promises[engine.Mounts]; why != "" {
-		return fmt.Errorf("the Pyodide distribution in %s cannot be shown to the sandboxes that fetch packages: %s", c.options.PyodideDist, why)
-	}
-	return env.CheckDist(c.options.PyodideDist)
-}
-
 // shownToAll returns what every sandbox of a template is shown. Where pip runs, that is the
 // Pyodide distribution, too: sandboxes of WebAssembly have their packages found there.
 func (c *Cloud) shownToAll(ctx context.Context, t lifecycle.Template) ([]engine.Mount, error) {

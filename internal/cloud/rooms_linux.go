@@ -72,6 +72,17 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	return wasm.New(roomEngine{r}, env, c.options.PyodideDist), nil
 }
 
+// checkDist refuses a Pyodide distribution that cannot be used with env.
+func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
+	if c.options.PyodideDist == "" {
+		return nil
+	}
+	if why := room.Promises[engine.Mounts]; why != "" {
+		return fmt.Errorf("the Pyodide distribution in %s cannot be shown to the sandboxes that fetch packages: %s", c.options.PyodideDist, why)
+	}
+	return env.CheckDist(c.options.PyodideDist)
+}
+
 // roomDir returns the directory of the room of an engine, which its keeper removes: that of
 // the cloud, for the room that is there from the start, or one of its own.
 func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {

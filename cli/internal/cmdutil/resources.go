@@ -33,8 +33,8 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
-	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker or wasm (default "+string(local.DefaultEngine)+")")
 	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
+	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker or wasm (default "+string(local.DefaultEngine)+")")
 }
 
 // first returns the first of the flags that is set and that only a new cloud heeds, or "".
