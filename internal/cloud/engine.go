@@ -17,8 +17,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/gvisor"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
@@ -30,6 +32,7 @@ var openers = map[engine.Name]opener{
 	engine.Room:   openRoom,
 	engine.Docker: openDocker,
 	engine.Wasm:   openWasm,
+	engine.GVisor: openGVisor,
 }
 
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
@@ -81,10 +84,32 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	return wasm.New(roomEngine{r}, env), nil
 }
 
+// openGVisor opens a room of its own, in whose sandboxes there is gVisor.
+func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	program, err := gvisorenv.Find(ctx, c.options.Runsc)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = c.roomDir(engine.GVisor, dir); err != nil {
+		return nil, err
+	}
+	o := c.roomOptions(dir)
+	o.Runsc, o.Isolation, o.Zygote, o.Warm = program.Path, engine.Full, nil, nil
+	r, err := room.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return gvisor.New(ctx, roomEngine{r}, program)
+}
+
 // roomDir returns the directory of the room of an engine, which its keeper removes: that of
 // the cloud, for the room that is there from the start, or one of its own.
 func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {
-	if (name == engine.Wasm) == (c.options.Engine == engine.Wasm) {
+	first := c.options.Engine
+	if first == engine.Docker { // which needs no directory
+		first = engine.Room
+	}
+	if name == first {
 		return dir, nil
 	}
 	return newInstanceDir(c.options.Dir)
@@ -195,6 +220,12 @@ func (e *engines) close() error {
 	return err
 }
 
+// ofRoom reports whether the sandboxes of an engine see the programs and the Python of this
+// machine.
+func ofRoom(report engine.Report) bool {
+	return report.Engine == engine.Room || report.Engine == engine.GVisor
+}
+
 // buildTarget returns what builds with an engine depend on.
 func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Target, error) {
 	e, err := c.engines.get(ctx, name)
@@ -206,7 +237,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	switch {
 	case report.Engine == engine.Wasm:
 		t.Refusal = guest.NoProcesses
-	case report.Engine != engine.Room:
+	case !ofRoom(report):
 		t.Machine = string(report.Engine)
 		t.NoImages = report.Promises[engine.Images]
 		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {

@@ -38,6 +38,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Key:          string(s.key),
 		Engine:       engine.Name(s.engine),
 		Docker:       s.docker.options(),
+		Runsc:        s.runsc,
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,

@@ -28,10 +28,11 @@ const (
 	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default
 	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman
 	EngineWasm   Engine = "wasm"   // Python in WebAssembly, without processes: see [SetupWasm]
+	EngineGVisor Engine = "gvisor" // a kernel in user space: see [SetupGVisor]
 )
 
 // Engines returns all of them, whether or not this machine has them.
-func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm} }
+func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm, EngineGVisor} }
 
 var (
 	// ErrNoIsolation means that this machine cannot isolate sandboxes. The text
@@ -50,6 +51,7 @@ type Option func(*settings)
 type settings struct {
 	engine       Engine
 	docker       DockerParams
+	runsc        string
 	isolation    Isolation
 	binary       string
 	address      string

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -42,6 +43,9 @@ func engineCases() []engineCase {
 	}
 	if wasmtest.Wanted() {
 		cases = append(cases, engineCase{"`wasm`", wasmOptions})
+	}
+	if gvisortest.Wanted() {
+		cases = append(cases, engineCase{"`gvisor`", gvisorOptions})
 	}
 	return cases
 }
@@ -129,8 +133,11 @@ func (w *promised) check(t *testing.T, p local.Promise, cell string) {
 		t.Errorf("the engine lacks it because of %q, and the README says %q", p.Missing, cell)
 	}
 	tries := w.tries()
-	if w.cloud.Report().Engine == local.EngineWasm {
+	switch w.cloud.Report().Engine {
+	case local.EngineWasm:
 		tries = w.wasmTries()
+	case local.EngineGVisor:
+		tries = w.gvisorTries()
 	}
 	try := tries[p.Feature]
 	if try == nil {

@@ -2,6 +2,7 @@ package cmdutil
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,7 +18,8 @@ type ResourceFlags struct {
 	memory, disk Size
 	cpus         Processors
 	pids         Count
-	all          []*pflag.Flag // of limits
+	runsc        path
+	all          []*pflag.Flag // of what a cloud is started with
 }
 
 // Add adds the flags to cmd.
@@ -31,7 +33,9 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
-	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker or wasm (default room)")
+	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor (default room)")
+	flags.Var(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
+	r.all = append(r.all, flags.Lookup("runsc"))
 }
 
 // first returns the first of the flags of limits that is set, or "".
@@ -50,7 +54,7 @@ func (r *ResourceFlags) Engine() string { return string(r.engine) }
 // Options returns what starts a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
-	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine))}
+	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithRunsc(string(r.runsc))}
 }
 
 // Arguments returns the flags of limits as they are set, for another e2bctl.
@@ -82,4 +86,16 @@ func (a *atLeast[T]) Set(value string) error {
 		return fmt.Errorf("a sandbox needs at least %v", any(&a.least))
 	}
 	return nil
+}
+
+// path is a flag value that names a file, for processes in other directories, too.
+type path string
+
+func (p *path) Type() string   { return "path" }
+func (p *path) String() string { return string(*p) }
+
+func (p *path) Set(value string) error {
+	absolute, err := filepath.Abs(value)
+	*p = path(absolute)
+	return err
 }

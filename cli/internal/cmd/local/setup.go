@@ -47,10 +47,15 @@ Where E2BCTL_PYTHON names a python3, sandboxes run that one as it is.
 
 With --engine wasm it prepares the machine for sandboxes of WebAssembly in its place: npm
 fetches Deno and Pyodide, in fixed versions of which the digests are known. With --from
-they are taken from a directory, under the names that npm pack gives them.`,
+they are taken from a directory, under the names that npm pack gives them.
+
+With --engine gvisor your go command builds runsc, the program of gVisor, in a fixed
+version, which takes some minutes. Another one is named with --runsc, where a local cloud
+starts.`,
 		Example: `  e2bctl local setup --full
   e2bctl local setup --packages requirements.txt
-  e2bctl local setup --engine wasm`,
+  e2bctl local setup --engine wasm
+  e2bctl local setup --engine gvisor`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := &setupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet(), Engine: local.Engine(engine), From: from}
@@ -68,7 +73,7 @@ they are taken from a directory, under the names that npm pack gives them.`,
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "prepare everything that the service's template has, and more kernels")
 	cmd.Flags().StringVar(&file, "packages", "", "install the packages of this requirements `FILE`, too")
-	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room or wasm")
+	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, wasm or gvisor")
 	cmd.Flags().StringVar(&from, "from", "", "with --engine wasm: take the packages of npm from `DIR`")
 	return cmd
 }
@@ -81,6 +86,8 @@ func checkSetup(cmd *cobra.Command, engine local.Engine) error {
 		others = []string{"from"}
 	case local.EngineWasm:
 		others = []string{"full", "packages"}
+	case local.EngineGVisor:
+		others = []string{"full", "packages", "from"}
 	default:
 		return cmdutil.Usagef(cmd, "there is nothing to prepare for the engine %s", engine)
 	}
@@ -107,6 +114,9 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	}
 	if opts.Engine == local.EngineWasm {
 		return setupWasm(ctx, progress, opts)
+	}
+	if opts.Engine == local.EngineGVisor {
+		return setupGVisor(ctx, progress, opts)
 	}
 	found, err := local.Setup(ctx, progress, opts.Packages...)
 	if err != nil {
@@ -136,5 +146,22 @@ func setupWasm(ctx context.Context, progress io.Writer, opts *setupOptions) erro
 		return cmdutil.WriteJSON(opts.IO.Out, wasmView{dir})
 	}
 	_, err = fmt.Fprintln(opts.IO.Out, dir)
+	return err
+}
+
+// gvisorView is what gvisor sandboxes run, as -o json shows it.
+type gvisorView struct {
+	Path string `json:"path"`
+}
+
+func setupGVisor(ctx context.Context, progress io.Writer, opts *setupOptions) error {
+	path, err := local.SetupGVisor(ctx, progress, nil)
+	if err != nil {
+		return err
+	}
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, gvisorView{path})
+	}
+	_, err = fmt.Fprintln(opts.IO.Out, path)
 	return err
 }

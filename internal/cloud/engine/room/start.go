@@ -89,6 +89,14 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 		return fmt.Errorf("room: start: open envd: %w", err)
 	}
 	r.linked = isLinked(r.binary)
+	if o.Runsc != "" {
+		if r.runsc, err = os.Open(o.Runsc); err != nil {
+			return fmt.Errorf("room: start: open gVisor's program: %w", err)
+		}
+		if r.linked { // it is started where there is nothing of this machine
+			return errors.New("room: start: this program is linked to libraries that it would not have beside gVisor: build it with CGO_ENABLED=0, or name a static e2bctl with local.WithBinary(path)")
+		}
+	}
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
 	}
@@ -138,7 +146,7 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 		return fmt.Errorf("there is no isolation %q", level)
 	}
 	r.level, r.egressPath = level, wire.EgressNone
-	if level == engine.Full {
+	if level == engine.Full && r.runsc == nil {
 		r.egressPath = wire.EgressTry
 	}
 	if r.ids, err = planIDs(); err != nil {
