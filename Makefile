@@ -127,6 +127,7 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/...; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/gvisor; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestGVisor.*|TestPromises)$$/gvisor' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor; \
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^TestDockerClients$$' ./internal/interop

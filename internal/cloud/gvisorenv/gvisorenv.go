@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
@@ -88,7 +89,11 @@ func versionOf(ctx context.Context, path string) (string, error) {
 	if !ok {
 		return "", fmt.Errorf("%s --version says %q", path, clip.Text(line, 100))
 	}
-	return "runsc " + clip.Text(strings.TrimSpace(version), 100), nil
+	version = clip.Text(strings.TrimSpace(version), 100)
+	if info, err := buildinfo.ReadFile(path); err == nil && version == "VERSION_MISSING" { // as the go command builds it
+		version = info.Main.Version
+	}
+	return "runsc " + version, nil
 }
 
 // home returns the directory of the runsc of this version. It is private to this user: what is

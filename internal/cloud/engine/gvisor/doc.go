@@ -27,6 +27,10 @@
 //
 // # The network
 //
-// gVisor has a loopback device and nothing else. Ports are reached through the tunnel, and the
-// outside through envd's proxy, the tunnel and the rules of the server.
+// Ports are reached through the tunnel. gVisor has a network stack of its own, which reads and
+// writes packets at one end of a pair of devices, in a network namespace where there is nothing
+// else. The other end is in the namespace of the sandbox, where every address is local: what
+// programs send to any address arrives at the sockets of the room's egress path, and so at the
+// rules of the server. Where the room has no such path gVisor has no device either, and only
+// envd's proxy leads out, through the tunnel.
 package gvisor

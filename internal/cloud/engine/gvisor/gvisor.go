@@ -35,9 +35,6 @@ func New(ctx context.Context, room engine.Engine, program gvisorenv.Program) (*E
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
-	if len(o.Authority) > 0 {
-		return nil, fmt.Errorf("gvisor: start sandbox %.63s: %w: its connections do not pass through the server's door for headers", o.ID, engine.ErrNoAuthority)
-	}
 	s, err := e.Engine.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
@@ -45,20 +42,11 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return s, nil
 }
 
-// Why a sandbox lacks what it lacks.
-const (
-	proxyOnly = "the network of gVisor has no way out: only programs that use the proxy of their environment reach the outside"
-	noDoor    = "programs in gVisor are not shown an authority"
-)
-
 // Report is that of the room, with what gVisor adds and takes away.
 func (e *Engine) Report() engine.Report {
 	r := e.Engine.Report()
 	r.Engine = engine.GVisor
-	r.Egress = "proxy only: " + proxyOnly
 	r.Notes = append(slices.Clone(r.Notes), fmt.Sprintf("sandboxes run in gVisor: %s at %s", e.program.Version, e.program.Path))
 	r.Processes += ", of the threads of gVisor, which ends with its sandbox when it can have no more"
-	r.Promises.Lack(proxyOnly, engine.AllEgress)
-	r.Promises.Lack(noDoor, engine.HeaderRules)
 	return r
 }

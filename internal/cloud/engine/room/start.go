@@ -146,7 +146,7 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 		return fmt.Errorf("there is no isolation %q", level)
 	}
 	r.level, r.egressPath = level, wire.EgressNone
-	if level == engine.Full && r.runsc == nil {
+	if level == engine.Full {
 		r.egressPath = wire.EgressTry
 	}
 	if r.ids, err = planIDs(); err != nil {

@@ -155,7 +155,11 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runs
 	if p.output, err = p.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	start := p.cmd.Start
+	if spec.Network {
+		start = func() error { return inNetwork(p.cmd.Start) }
+	}
+	if err := start(); err != nil {
 		return nil, err
 	}
 	go func() {
@@ -166,11 +170,15 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runs
 }
 
 // runscFlags are those that hold for all commands. What the sandbox is limited by is around
-// all of runsc, and what leaves it goes through the tunnel. Files are this machine's, so that
-// the room can save them, and others may write to volumes.
+// all of runsc. Files are this machine's, so that the room can save them, and others may write
+// to volumes.
 func runscFlags(spec *wire.EnvdSpec) []string {
+	network := "none"
+	if spec.Network {
+		network = "sandbox"
+	}
 	flags := []string{
-		"--root=" + runnerState + "/state", "--ignore-cgroups", "--network=none", "--platform=systrap",
+		"--root=" + runnerState + "/state", "--ignore-cgroups", "--network=" + network, "--platform=systrap",
 		"--overlay2=none", "--file-access=shared", "--host-settings=ignore", "--gvisor-marker-file",
 		"--panic-log=" + panicLog,
 	}
@@ -213,7 +221,11 @@ func bundleOf(spec *wire.EnvdSpec) any {
 	}
 	namespaces := []object{}
 	for _, kind := range []string{"pid", "mount", "ipc", "uts", "network"} {
-		namespaces = append(namespaces, object{"type": kind})
+		namespace := object{"type": kind}
+		if kind == "network" && spec.Network {
+			namespace["path"] = "/proc/self/ns/net" // that in which runsc is started
+		}
+		namespaces = append(namespaces, namespace)
 	}
 	return object{
 		"ociVersion": "1.0.0",

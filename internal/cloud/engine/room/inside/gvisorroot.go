@@ -77,7 +77,29 @@ func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	if err := enterAt("."); err != nil {
 		return err
 	}
-	return leaveOldRoot()
+	if err := leaveOldRoot(); err != nil {
+		return err
+	}
+	if len(spec.Authority) == 0 {
+		return nil
+	}
+	if err := in(runnerRoot, func() error { return showAuthority(spec.Authority, spec.Trees) }); err != nil {
+		return fmt.Errorf("show the certificate authority: %w", err)
+	}
+	return nil
+}
+
+// in calls do with a directory as the root of this process.
+func in(dir string, do func() error) error {
+	root, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := errors.Join(os.Chdir(dir), unix.Chroot(".")); err != nil {
+		return fmt.Errorf("enter %s: %w", dir, err)
+	}
+	return errors.Join(do(), root.Chdir(), unix.Chroot("."))
 }
 
 // executeRunner executes the second stage with all capabilities that this process has in its

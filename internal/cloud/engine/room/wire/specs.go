@@ -127,8 +127,10 @@ type EnvdSpec struct {
 	Egress   bool        `json:"egress"`
 	Memory   int64       `json:"memory"`         // bytes that /proc/meminfo shows
 	Root     *place.Root `json:"root,omitempty"` // without namespaces
-	// GVisor: envd is a process of gVisor, whose program is the last file.
-	GVisor bool `json:"gvisor,omitempty"`
+	// GVisor: envd is a process of gVisor, whose program is the last file. Network: what it
+	// sends to any address reaches the egress path.
+	GVisor  bool `json:"gvisor,omitempty"`
+	Network bool `json:"network,omitempty"`
 }
 
 // ZygoteSpec tells the zygote how to be like a sandbox.
