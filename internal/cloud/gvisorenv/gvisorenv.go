@@ -157,7 +157,8 @@ func build(ctx context.Context, progress io.Writer, command, dir string) error {
 	cmd := exec.CommandContext(ctx, command, "install", "-trimpath", "-ldflags=-s -w", source)
 	cmd.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	cmd.Dir = dir // no module of the caller's decides anything
-	cmd.Stdout, cmd.Stderr = &said, io.MultiWriter(&said, progress)
+	cmd.Stdout = io.MultiWriter(&said, progress)
+	cmd.Stderr = cmd.Stdout // the same, so that nothing is written at once
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
