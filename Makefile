@@ -137,14 +137,15 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 	fi
 
 .PHONY: check-engines
-check-engines: setup ## test the engines that take a daemon, which root starts, of Debian's docker.io (and busybox-static), or packages of npm
+check-engines: setup ## test the engines that take a daemon, which root starts, of Debian's docker.io (and busybox-static), packages of npm, or a runsc that go builds
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
 	export E2BCTL_TEST_ENGINES=1; race=; \
 	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/... ./internal/cloud/linuxprogram; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv ./internal/cloud/engine/gvisor; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestGVisor.*|TestPromises)$$/gvisor' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e ./internal/bench; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor; \
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop

@@ -33,7 +33,7 @@ var imports = map[string]string{
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/mounts internal/cloud/network internal/cloud/pyenv" +
-		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/wasmenv",
+		" internal/cloud/gvisorenv internal/cloud/requestlog internal/cloud/secrets internal/cloud/wasmenv",
 	"sandbox/otel":        "sandbox sandbox/agent",
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
@@ -112,7 +112,7 @@ var imports = map[string]string{
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
-		" internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
+		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
@@ -156,13 +156,16 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
 		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
 	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/wire",
+	"internal/cloud/engine/gvisor": "internal/cloud/engine internal/cloud/gvisorenv",
 	"internal/cloud/engine/wasm":   "internal/cloud/engine internal/cloud/engine/guest internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol internal/shell",
-	"internal/cloud/envdclient": "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
-	"internal/cloud/headers":    "internal/cloud/network",
-	"internal/cloud/image":      "internal/boundjson internal/cloud/layers internal/cloud/store",
+	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
+	"internal/cloud/gvisorenv":            "internal/clip internal/privatedir",
+	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/gvisorenv internal/pinned",
+	"internal/cloud/headers":              "internal/cloud/network",
+	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",

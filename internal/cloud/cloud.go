@@ -57,6 +57,7 @@ type Options struct {
 	Dir          string            // private directory that holds the instances; "": one of this user's
 	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room, and engine.Docker where there is no Linux
 	Docker       docker.Options    // of engine.Docker; Binary and Logger are this cloud's
+	Runsc        string            // of engine.GVisor; "": what package gvisorenv built
 	Isolation    engine.Isolation  // of the room; "": the best this machine supports
 	Binary       string            // program to start again for the cloud's processes; "": this one
 	Python       *pyenv.Env        // what kernels run; nil: search for one

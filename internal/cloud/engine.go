@@ -115,6 +115,12 @@ func (e *engines) close() error {
 	return err
 }
 
+// ofRoom reports whether the sandboxes of an engine see the programs and the Python of this
+// machine.
+func ofRoom(report engine.Report) bool {
+	return report.Engine == engine.Room || report.Engine == engine.GVisor
+}
+
 // buildTarget returns what builds with an engine depend on.
 func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Target, error) {
 	e, err := c.engines.get(ctx, name)
@@ -129,7 +135,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 	switch {
 	case report.Engine == engine.Wasm:
 		t.Refusal = guest.NoProcesses
-	case report.Engine != engine.Room:
+	case !ofRoom(report):
 		t.Machine = string(report.Engine)
 		t.OneUser = fmt.Sprintf("not supported by the %s engine: the containers of its built-in templates have one user, that of their image: begin with an image", report.Engine)
 		if t.User = c.options.Docker.User; t.User != "" {

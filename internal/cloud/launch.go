@@ -219,7 +219,7 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 		config.Image = image.Reference
 	}
 	switch {
-	case by.Engine != engine.Room:
+	case !ofRoom(by):
 	case image != nil: // it has programs of its own
 		config.Python, config.Path = []string{"python3"}, cmp.Or(spec.Envs["PATH"], imagePath)
 	default:

@@ -10,8 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/gvisor"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
@@ -28,6 +30,7 @@ var openers = map[engine.Name]opener{
 	engine.Room:   openRoom,
 	engine.Docker: openDocker,
 	engine.Wasm:   openWasm,
+	engine.GVisor: openGVisor,
 }
 
 // roomEngine is the engine that isolates sandboxes with namespaces.
@@ -83,10 +86,32 @@ func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
 	return env.CheckDist(c.options.PyodideDist)
 }
 
+// openGVisor opens a room of its own, in whose sandboxes there is gVisor.
+func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	program, err := gvisorenv.Find(ctx, c.options.Runsc)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = c.roomDir(engine.GVisor, dir); err != nil {
+		return nil, err
+	}
+	o := c.roomOptions(dir)
+	o.Runsc, o.Isolation, o.Zygote, o.Warm = program.Path, engine.Full, nil, nil
+	r, err := room.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return gvisor.New(ctx, roomEngine{r}, program)
+}
+
 // roomDir returns the directory of the room of an engine, which its keeper removes: that of
 // the cloud, for the room that is there from the start, or one of its own.
 func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {
-	if (name == engine.Wasm) == (c.options.Engine == engine.Wasm) {
+	first := c.options.Engine
+	if first == engine.Docker { // which needs no directory
+		first = engine.Room
+	}
+	if name == first {
 		return dir, nil
 	}
 	return newInstanceDir(c.options.Dir)

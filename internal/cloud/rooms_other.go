@@ -21,6 +21,7 @@ var openers = map[engine.Name]opener{
 	engine.Room:   openNone,
 	engine.Docker: openDocker,
 	engine.Wasm:   openNone,
+	engine.GVisor: openNone,
 }
 
 func openNone(context.Context, *Cloud, string) (engine.Engine, error) {

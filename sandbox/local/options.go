@@ -28,10 +28,11 @@ const (
 	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default on Linux
 	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman: the default elsewhere
 	EngineWasm   Engine = "wasm"   // Python in WebAssembly, without processes: see [SetupWasm]
+	EngineGVisor Engine = "gvisor" // a kernel in user space: see [SetupGVisor]
 )
 
 // Engines returns all of them, whether or not this machine has them.
-func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm} }
+func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm, EngineGVisor} }
 
 var (
 	// ErrNoIsolation means that this machine cannot isolate sandboxes: with the default
@@ -52,6 +53,7 @@ type settings struct {
 	engine       Engine
 	docker       DockerParams
 	wasm         WasmParams
+	runsc        string
 	isolation    Isolation
 	binary       string
 	address      string

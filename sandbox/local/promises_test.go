@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -61,6 +62,9 @@ func engineCases() []engineCase {
 	}
 	if wasmtest.Wanted() {
 		cases = append(cases, engineCase{"`wasm`", wasmOptions, limits})
+	}
+	if gvisortest.Wanted() {
+		cases = append(cases, engineCase{"`gvisor`", gvisorOptions})
 	}
 	return cases
 }
@@ -129,8 +133,11 @@ func (w *promised) check(t *testing.T, p local.Promise) string {
 		return "no"
 	}
 	tries := w.tries()
-	if w.cloud.Report().Engine == local.EngineWasm {
+	switch w.cloud.Report().Engine {
+	case local.EngineWasm:
 		tries = w.wasmTries()
+	case local.EngineGVisor:
+		tries = w.gvisorTries()
 	}
 	try := tries[p.Feature]
 	if try == nil {

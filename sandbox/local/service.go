@@ -40,6 +40,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Engine:       engine.Name(s.engine),
 		Docker:       s.docker.options(),
 		PyodideDist:  s.wasm.PyodideDist,
+		Runsc:        s.runsc,
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,

@@ -11,10 +11,12 @@ const (
 	Docker Name = "docker"
 	// Wasm runs Python in WebAssembly, without processes, each sandbox in a room: package wasm.
 	Wasm Name = "wasm"
+	// GVisor runs each sandbox in a kernel in user space, in a room: package gvisor.
+	GVisor Name = "gvisor"
 )
 
 // Names has all of them.
-var Names = []Name{Room, Docker, Wasm}
+var Names = []Name{Room, Docker, Wasm, GVisor}
 
 // Feature is what an engine may or may not do for its sandboxes.
 type Feature string

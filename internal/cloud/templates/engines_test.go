@@ -20,6 +20,7 @@ func TestBuiltInOfEngines(t *testing.T) {
 		"base": "", "code-interpreter-v1": "", "base-room": engine.Room, "base-docker": engine.Docker,
 		"code-interpreter-v1-room": engine.Room, "code-interpreter-v1-docker": engine.Docker,
 		"base-wasm": engine.Wasm, "code-interpreter-v1-wasm": engine.Wasm,
+		"base-gvisor": engine.GVisor, "code-interpreter-v1-gvisor": engine.GVisor,
 	} {
 		made, build, err := s.Find(templates.ParseReference(reference))
 		if err != nil || build.Engine != want || made.Name != reference || len(made.ID) != len("localbasetemplate000") {
@@ -30,8 +31,8 @@ func TestBuiltInOfEngines(t *testing.T) {
 			t.Errorf("%s: a build took the name", reference)
 		}
 	}
-	if len(ids) != 16 {
-		t.Errorf("got the ids %v, want 8 of templates and 8 of builds", ids)
+	if len(ids) != 20 {
+		t.Errorf("got the ids %v, want 10 of templates and 10 of builds", ids)
 	}
 	var listed []string
 	for _, one := range s.All() {

@@ -52,11 +52,16 @@ they are taken from a directory, under the names that npm pack gives them.
 With --engine docker, the default on macOS and Windows, it prepares the program that is the
 first process of containers, if e2bctl cannot be that itself: on these systems, and where
 the daemon runs on another processor. Release builds of e2bctl carry it; otherwise the
-Go of this machine compiles it, once for each version.`,
+Go of this machine compiles it, once for each version.
+
+With --engine gvisor your go command builds runsc, the program of gVisor, in a fixed
+version, which takes some minutes. Another one is named with --runsc, where a local cloud
+starts.`,
 		Example: `  e2bctl local setup --full
   e2bctl local setup --packages requirements.txt
   e2bctl local setup --engine wasm
-  e2bctl local setup --engine docker`,
+  e2bctl local setup --engine docker
+  e2bctl local setup --engine gvisor`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts := &setupOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet(), Engine: local.Engine(engine), From: from}
@@ -74,7 +79,7 @@ Go of this machine compiles it, once for each version.`,
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "prepare everything that the service's template has, and more kernels")
 	cmd.Flags().StringVar(&file, "packages", "", "install the packages of this requirements `FILE`, too")
-	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, docker or wasm")
+	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, docker, wasm or gvisor")
 	cmd.Flags().StringVar(&from, "from", "", "with --engine wasm: take the packages of npm from `DIR`")
 	return cmd
 }
@@ -85,6 +90,7 @@ func checkSetup(cmd *cobra.Command, engine local.Engine) error {
 		local.EngineRoom:   {"from"},
 		local.EngineDocker: {"full", "packages", "from"},
 		local.EngineWasm:   {"full", "packages"},
+		local.EngineGVisor: {"full", "packages", "from"},
 	}[engine]
 	for _, name := range others {
 		if cmd.Flags().Changed(name) {
@@ -114,6 +120,9 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	case local.EngineDocker:
 		path, err := local.SetupDocker(ctx, progress, nil)
 		return opts.prepared(dockerView{path}, path, err)
+	case local.EngineGVisor:
+		path, err := local.SetupGVisor(ctx, progress, nil)
+		return opts.prepared(gvisorView{path}, path, err)
 	}
 	found, err := local.Setup(ctx, progress, opts.Packages...)
 	if err != nil {
@@ -149,4 +158,9 @@ func (o *setupOptions) prepared(view any, path string, err error) error {
 	}
 	_, err = fmt.Fprintln(o.IO.Out, path)
 	return err
+}
+
+// gvisorView is what gvisor sandboxes run, as -o json shows it.
+type gvisorView struct {
+	Path string `json:"path"`
 }

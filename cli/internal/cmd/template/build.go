@@ -91,7 +91,7 @@ does not stop the build either.`,
 	flags.Var(&opts.CPUs, "cpu", "processors of a sandbox (default what the service gives)")
 	flags.Var(&opts.Memory, "memory", "memory of a sandbox, such as 512MiB (default what the service gives)")
 	flags.StringArrayVarP(&opts.Tags, "tag", "t", nil, "give the build the `TAG`, too, repeatable")
-	flags.Var(&opts.Engine, "engine", "what runs the template on a local cloud: room, docker or wasm\n(default that of what it is from, or else the cloud's)")
+	flags.Var(&opts.Engine, "engine", "what runs the template on a local cloud: room, docker, wasm or\ngvisor (default that of what it is from, or else the cloud's)")
 	flags.Var(&opts.Args, "build-arg", "value of an ARG of the Dockerfile, repeatable")
 	flags.BoolVar(&opts.NoCache, "no-cache", false, "build all steps anew")
 	flags.BoolVar(&opts.Detach, "detach", false, "end when the build has begun")

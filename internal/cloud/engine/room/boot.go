@@ -288,6 +288,9 @@ func (s *Sandbox) enterRoot(ctx context.Context) error {
 // makeGroup makes the groups of the sandbox, with its limits.
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	limits := s.limits
+	if s.room.runsc != nil {
+		limits.Processes = limits.Processes*threadsOfGVisor + gvisorThreads
+	}
 	if s.room.level == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
 		limits.Processes += envdThreads
 	}
@@ -344,7 +347,8 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 }
 
 func (s *Sandbox) causeOfDeath() error {
-	if s.status.Signaled() && s.status.Signal() == syscall.SIGKILL && s.OOMKills() > 0 {
+	// In gVisor's sandboxes the kernel chooses gVisor, and envd ends after it.
+	if (s.room.runsc != nil || s.status.Signaled() && s.status.Signal() == syscall.SIGKILL) && s.OOMKills() > 0 {
 		return engine.ErrOutOfMemory
 	}
 	if s.status.Signaled() {
@@ -436,6 +440,13 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 			return spec, mounts, err
 		}
 		mounts, spec.Saved = append(mounts, saved), s.savedLayout()
+	}
+	if s.room.runsc != nil {
+		spec.GVisor = true
+		if spec.Program, more, err = s.room.programMount(); err != nil {
+			return spec, mounts, err
+		}
+		mounts = append(mounts, more...)
 	}
 	if len(mounts) >= wire.MaxFiles {
 		err = fmt.Errorf("%w: %d layers and %d volumes, with all else that it has", engine.ErrTooMany, len(spec.Layers), len(spec.Volumes))

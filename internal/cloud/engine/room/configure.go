@@ -35,7 +35,14 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 			return err
 		}
 	}
-	spec := wire.EnvdSpec{Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root}
+	if s.room.runsc != nil && as == wire.RoleEnvd {
+		runsc, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", s.room.runsc.Fd())) // closed with the others
+		if err != nil {
+			return err
+		}
+		files = append(files, runsc)
+	}
+	spec := wire.EnvdSpec{GVisor: s.room.runsc != nil, Network: s.exit != nil, Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root}
 	if err := s.envd.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
@@ -78,6 +85,9 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 		wire.Rlimit{unix.RLIMIT_RTPRIO, 0},
 		wire.Rlimit{unix.RLIMIT_NICE, 0},
 	)
+	if s.room.runsc != nil {
+		return limits, nil // the others would count the memory and the threads of gVisor itself
+	}
 	if s.room.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}

@@ -56,7 +56,11 @@ func (r *Room) fillReport(notes, hidden []string) {
 		Notes:     notes,
 		Hidden:    hidden,
 	}
-	if r.report.Memory == "" {
+	switch {
+	case r.report.Memory != "":
+	case r.runsc != nil: // of which every sandbox has a process with all of its memory
+		r.report.Memory = "not enforced: " + r.groups.Why["memory"]
+	default:
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.Why["memory"]
 	}
 	if r.report.CPU == "" {
@@ -68,6 +72,8 @@ func (r *Room) fillReport(notes, hidden []string) {
 		if r.report.Processes == "" {
 			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
 		}
+	case r.report.Processes == "" && r.runsc != nil:
+		r.report.Processes = "not enforced: " + r.groups.Why["pids"]
 	case r.report.Processes == "":
 		r.report.Processes = "RLIMIT_NPROC of the user namespace"
 	}

@@ -59,6 +59,9 @@ type Options struct {
 	// Python and System. The process is made in the background, and only with Full
 	// isolation; nil makes none.
 	Zygote *guest.Config
+	// Runsc is gVisor's program: what runs in sandboxes runs in gVisor, which runs in them.
+	// Only with Full isolation. "": none.
+	Runsc string
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }
@@ -79,7 +82,9 @@ type Room struct {
 	processors    processors
 	roots         string // contains the directories of sandboxes without namespaces
 	binary        *os.File
-	linked        bool // binary needs libraries to start
+	linked        bool       // binary needs libraries to start
+	runsc         *os.File   // nil: no gVisor
+	copying       sync.Mutex // held while the binary is copied for gVisor
 	groups        *cgroup.Groups
 	lock          *os.File
 	keeper        *spawn.Process
@@ -248,6 +253,9 @@ func (r *Room) end() error {
 	r.mappings.close()
 	if r.binary != nil {
 		r.binary.Close()
+	}
+	if r.runsc != nil {
+		r.runsc.Close()
 	}
 	if r.lock != nil {
 		r.lock.Close()

@@ -89,6 +89,14 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 		return fmt.Errorf("room: start: open envd: %w", err)
 	}
 	r.linked = isLinked(r.binary)
+	if o.Runsc != "" {
+		if r.runsc, err = os.Open(o.Runsc); err != nil {
+			return fmt.Errorf("room: start: open gVisor's program: %w", err)
+		}
+		if r.linked { // it is started where there is nothing of this machine
+			return errors.New("room: start: this program is linked to libraries that it would not have beside gVisor: build it with CGO_ENABLED=0, or name a static e2bctl with local.WithBinary(path)")
+		}
+	}
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
 	}

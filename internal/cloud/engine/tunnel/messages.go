@@ -21,6 +21,15 @@ type Hello struct {
 	Egress  bool            `json:"egress"` // connections out of it can be asked for
 	// Removed are files of its image that the sandbox must not have.
 	Removed []string `json:"removed,omitempty"`
+	// Room says that the files are those of a room, as the configuration expects them; nil:
+	// those of some image.
+	Room *Room `json:"room,omitempty"`
+}
+
+// Room is what a sandbox has of a room.
+type Room struct {
+	Hostname string `json:"hostname"`
+	Ranged   bool   `json:"ranged"` // root and user are two ids
 }
 
 // The kinds of a report.

@@ -5,6 +5,7 @@ package capability
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,24 @@ func Kept(ranged bool) uint64 {
 		return kept
 	}
 	return 0
+}
+
+// Names returns the names of those of the capabilities in set that envd may keep.
+func Names(set uint64) []string {
+	names := []string{}
+	for c, name := range keptNames {
+		if set&(1<<c) != 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+var keptNames = map[int]string{
+	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_FOWNER: "CAP_FOWNER", unix.CAP_FSETID: "CAP_FSETID",
+	unix.CAP_KILL: "CAP_KILL", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
+	unix.CAP_NET_BIND_SERVICE: "CAP_NET_BIND_SERVICE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
 }
 
 // Drop gives up all capabilities of this thread but those in keep, for itself and

@@ -64,7 +64,7 @@ func init() {
 // socket is a SOCK_SEQPACKET Unix socket, or this is the first process of a container.
 func stageOf(args []string) Stage {
 	switch {
-	case len(args) == 2 && args[0] == guest.Program && args[1] == guest.ProgramArgument && os.Getpid() == 1:
+	case len(args) == 2 && (args[0] == guest.Program || args[0] == guest.GVisorProgram) && args[1] == guest.ProgramArgument && os.Getpid() == 1:
 		return Contained
 	case len(args) == 2 && args[0] == guest.Program && args[1] == guest.RemoveArgument:
 		return Removing

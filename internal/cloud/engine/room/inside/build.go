@@ -34,8 +34,9 @@ type built struct {
 //	meminfo   the text of /proc/meminfo
 //	cpuinfo   that of /proc/cpuinfo
 //
-// Only root stays visible.
-func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
+// Only root stays visible, unless it becomes that of gVisor: see prepareRunner. program is then
+// what gVisor starts in it.
+func build(spec *wire.InitSpec, mounts []*os.File, program *os.File) (*built, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", err)
 	}
@@ -68,6 +69,9 @@ func build(spec *wire.InitSpec, mounts []*os.File) (*built, error) {
 	b, err := construct(spec, p, files)
 	if err != nil || spec.Late {
 		return b, err
+	}
+	if spec.GVisor {
+		return b, prepareRunner(spec, program)
 	}
 	return b, finish(spec.Authority, spec.Trees)
 }
@@ -163,15 +167,17 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 			return nil, fmt.Errorf("show %s: %w", path, err)
 		}
 	}
-	if p.nodes == nil {
+	switch {
+	case spec.GVisor: // which has a /proc and a /sys of its own
+	case p.nodes == nil:
 		err = keepProc()
-	} else {
+	default:
 		err = b.makeProc(spec)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(spec.Processors) > 0 {
+	if len(spec.Processors) > 0 && !spec.GVisor {
 		if err := writeSys(spec.Processors); err != nil {
 			return nil, err
 		}
@@ -231,8 +237,10 @@ func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 
 // enter makes root the root of this process, and of all others that had the same as this
 // one.
-func enter() error {
-	if err := os.Chdir("root"); err != nil {
+func enter() error { return enterAt("root") }
+
+func enterAt(dir string) error {
+	if err := os.Chdir(dir); err != nil {
 		return err
 	}
 	// Both arguments are the same directory: the old root ends up on top.

@@ -48,29 +48,48 @@ func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Conte
 	if err := removeAll(server.Hello.Removed); err != nil {
 		return err
 	}
-	place, err := findPlace()
-	if err != nil {
-		return err
-	}
-	config, err := place.config(server.Hello.Config)
-	if err != nil {
-		return err
-	}
 	b := &bridge{server: server}
 	var control *wire.Conn
+	var err error
 	if b.envd, control, err = bridgeEnds(); err != nil {
 		return err
 	}
 	g := newGuest(control)
-	g.Config, g.Users, g.Root, g.Temp, g.Run = config, place.users(), "/", "/tmp", place.run
-	g.inside, g.Egress = true, server.Hello.Egress
-	g.oomKills, g.memoryUse = openFirst("memory.events", "memory/memory.oom_control"), openFirst("memory.stat", "memory/memory.stat")
+	g.Root, g.Temp, g.inside, g.Egress = "/", "/tmp", true, server.Hello.Egress
+	if room := server.Hello.Room; room != nil {
+		err = g.liveInRoom(room, server.Hello.Config)
+	} else {
+		err = g.liveInImage(server.Hello.Config)
+	}
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(g.receive(ctx)) }()
 	go func() { cancel(b.arrivals()) }()
 	go func() { cancel(b.requests(ctx)) }()
 	return serve(ctx, g)
+}
+
+// liveInImage says what envd has of a container whose image may have anything.
+func (g *Guest) liveInImage(config json.RawMessage) error {
+	place, err := findPlace()
+	if err != nil {
+		return err
+	}
+	if g.Config, err = place.config(config); err != nil {
+		return err
+	}
+	g.Users, g.Run = place.users(), place.run
+	g.oomKills, g.memoryUse = openFirst("memory.events", "memory/memory.oom_control"), openFirst("memory.stat", "memory/memory.stat")
+	return nil
+}
+
+// liveInRoom says what envd has where a room built the files.
+func (g *Guest) liveInRoom(room *tunnel.Room, config json.RawMessage) error {
+	g.Config, g.Users, g.Run = config, users(wire.EnvdSpec{Ranged: room.Ranged}), runDirectory
+	return writeNames(room.Hostname)
 }
 
 // removeAll removes what the saved sandbox had removed of its image.

@@ -52,6 +52,8 @@ type Guest struct {
 	inside              bool          // the loopback is the sandbox's own
 	restricted          bool          // in place, without access to /dev/pts
 	streams             chan struct{} // one for each stream being opened or carried
+	// dial connects to a port on which nothing of envd's own listens.
+	dial func(ctx context.Context, port uint16) (net.Conn, error)
 
 	mu        sync.Mutex
 	listeners map[uint16]*guestListener
@@ -74,6 +76,10 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
+	var runsc *os.File
+	if last := len(files) - 1; spec.GVisor && last >= 0 {
+		runsc, files = files[last], files[:last]
+	}
 	if len(files) != 1 && len(files) != 3 {
 		return fmt.Errorf("%w: an envd with %d files", wire.ErrProtocol, len(files))
 	}
@@ -83,6 +89,10 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 		return fmt.Errorf("read the configuration: %w", err)
 	}
 	g := newGuest(c)
+	if spec.GVisor {
+		wire.CloseAll(files[1:]) // what is in gVisor sees no groups
+		return runGVisor(ctx, g, &spec, config, runsc)
+	}
 	g.Config, g.Users, g.Root, g.Temp, g.Run = config, users(spec), "/", "/tmp", runDirectory
 	g.inside, g.Egress = spec.Root == nil, spec.Egress && spec.Root == nil
 	if spec.Root == nil {
@@ -119,6 +129,7 @@ func newGuest(c *wire.Conn) *Guest {
 		Log:       newLog(),
 		control:   c,
 		streams:   make(chan struct{}, wire.MaxStreams),
+		dial:      dialLoopback,
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan answer),
 	}
@@ -208,17 +219,13 @@ func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
 	}
 	go func() {
 		defer func() { <-g.streams }()
-		splice(ctx, port, conn)
+		g.splice(ctx, port, conn)
 	}()
 }
 
-// splice connects conn with what listens on the port in this network namespace.
-func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
-	dialer := net.Dialer{Timeout: wire.DialTimeout}
-	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
-	if err != nil {
-		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
-	}
+// splice connects conn with what listens on the port.
+func (g *Guest) splice(ctx context.Context, port uint16, conn *net.UnixConn) {
+	to, err := g.dial(ctx, port)
 	if err != nil {
 		_, _ = conn.Write([]byte{wire.StatusClosed}) // nobody may be waiting for it now
 		_ = conn.Close()
@@ -230,4 +237,14 @@ func splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 		return
 	}
 	wire.Join(conn, to)
+}
+
+// dialLoopback connects to what listens on the port in this network namespace.
+func dialLoopback(ctx context.Context, port uint16) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: wire.DialTimeout}
+	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
+	if err != nil {
+		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
+	}
+	return to, err
 }

@@ -32,6 +32,10 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return initInPlace(c, &spec, mounts)
 	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
+	program, mounts, err := openProgram(&spec, mounts)
+	if err != nil {
+		return err
+	}
 	var mounter *os.File
 	if last := len(mounts) - 1; spec.Mounter && last >= 0 {
 		mounter, mounts = mounts[last], mounts[:last]
@@ -43,7 +47,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err != nil {
 		return fmt.Errorf("make the egress path: %w", err)
 	}
-	b, err := build(&spec, mounts)
+	b, err := build(&spec, mounts, program)
 	if err != nil {
 		return err
 	}
@@ -70,6 +74,9 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	// of its cgroup namespace.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("unshare cgroup namespace: %w", err)
+	}
+	if spec.GVisor {
+		return executeRunner(c)
 	}
 	// Only this descriptor can write to the file: inside, its mount is read-only.
 	if err := unix.Dup3(int(b.memory.Fd()), hello.MemoryFD, 0); err != nil {

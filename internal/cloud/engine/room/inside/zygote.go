@@ -37,7 +37,7 @@ func runZygote(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := unix.Sethostname([]byte("zygote")); err != nil {
 		return fmt.Errorf("set hostname: %w", err)
 	}
-	b, err := build(&spec.InitSpec, mounts)
+	b, err := build(&spec.InitSpec, mounts, nil)
 	if err != nil {
 		return err
 	}

@@ -57,6 +57,12 @@ type InitSpec struct {
 	// Image: the root is that of a container image, which Layers have, with nothing of the
 	// host.
 	Image bool `json:"image,omitempty"`
+	// GVisor: the second stage runs gVisor, and keeps its capabilities for that. What is
+	// built is the root of gVisor's sandbox, and not that of any process here.
+	GVisor bool `json:"gvisor,omitempty"`
+	// Program is where the program is that gVisor's sandbox sees; "": its mount is the last
+	// file of all.
+	Program string `json:"program,omitempty"`
 }
 
 // EnterSpec is what the process is told that enters the root of an image together with the
@@ -121,6 +127,10 @@ type EnvdSpec struct {
 	Egress   bool        `json:"egress"`
 	Memory   int64       `json:"memory"`         // bytes that /proc/meminfo shows
 	Root     *place.Root `json:"root,omitempty"` // without namespaces
+	// GVisor: envd is a process of gVisor, whose program is the last file. Network: what it
+	// sends to any address reaches the egress path.
+	GVisor  bool `json:"gvisor,omitempty"`
+	Network bool `json:"network,omitempty"`
 }
 
 // ZygoteSpec tells the zygote how to be like a sandbox.

@@ -1,0 +1,252 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
+)
+
+// runGVisor is the second stage of a sandbox whose envd is a process of gVisor: it starts
+// runsc, whose first process is the program of this one, and passes on what the server and
+// that process say to each other. To the server it is the envd of a room, to envd it is the
+// server of a tunnel.
+func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, runsc *os.File) error {
+	if err := endureSignals(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	process, err := startRunsc(ctx, spec, runsc)
+	if err != nil {
+		return fmt.Errorf("start gVisor: %w", err)
+	}
+	defer process.kill()
+	g.Egress = spec.Egress
+	ready := make(chan struct{}) // before, the server expects nothing else
+	hello := tunnel.Hello{ID: spec.Hostname, Config: config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
+	options := tunnel.Options{Hello: hello, Tell: func(line []byte) {
+		<-ready
+		_ = g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line}) // the server may be gone
+	}}
+	if spec.Egress {
+		options.Egress = serverEgress{g}
+	}
+	t, err := tunnel.Open(ctx, process, options)
+	if err != nil {
+		return fmt.Errorf("start gVisor: %w", process.explain(err))
+	}
+	defer t.Close()
+	g.dial = func(ctx context.Context, port uint16) (net.Conn, error) { return t.Dial(ctx, int(port)) }
+	go func() { cancel(g.receive(ctx)) }()
+	err = g.control.Send(wire.Message{Kind: wire.KindReady})
+	close(ready)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.Done():
+		err := t.Err()
+		if err == nil || errors.Is(err, io.EOF) {
+			err = errRunscEnded
+		}
+		return process.explain(err)
+	}
+}
+
+var errRunscEnded = errors.New("gVisor ended")
+
+// serverEgress is the way out of the sandbox: the server's.
+type serverEgress struct{ *Guest }
+
+func (e serverEgress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	return e.DialEgress(ctx, host, port)
+}
+
+// Connect refuses: nothing arrives that was sent to an address.
+func (serverEgress) Connect(context.Context, *net.TCPConn) (net.Conn, error) {
+	return nil, errors.ErrUnsupported
+}
+
+// Answer answers nothing, for the same reason.
+func (serverEgress) Answer(context.Context, []byte) []byte { return nil }
+
+// Closed reports false: the server refuses what is not allowed, with a reason.
+func (serverEgress) Closed() bool { return false }
+
+// runscProcess is a runsc that runs a sandbox, and the standard files of the first process in
+// it, which are the connection of a tunnel.
+type runscProcess struct {
+	cmd    *exec.Cmd
+	input  io.WriteCloser
+	output io.ReadCloser
+	stderr *tail
+	ended  chan struct{} // closed when it has ended, and stderr is complete
+}
+
+// tail passes on what is written, and keeps the beginning of it.
+type tail struct {
+	mu   sync.Mutex
+	kept strings.Builder
+}
+
+const maxTail = 1 << 10
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	t.kept.Write(p[:min(len(p), maxTail-t.kept.Len())])
+	t.mu.Unlock()
+	return os.Stderr.Write(p)
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(strings.Fields(t.kept.String()), " ")
+}
+
+// panicLog is where gVisor's kernel writes why it cannot go on.
+const panicLog = runnerState + "/panic"
+
+// container is the name of the sandbox for runsc, of which each has its own.
+const container = "sandbox"
+
+// startRunsc starts gVisor with a bundle that describes the sandbox.
+func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runscProcess, error) {
+	if runsc == nil {
+		return nil, fmt.Errorf("%w: no runsc", wire.ErrProtocol)
+	}
+	bundle := runnerState + "/bundle"
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		return nil, err
+	}
+	description, err := json.Marshal(bundleOf(spec))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(bundle+"/config.json", description, 0o600); err != nil {
+		return nil, err
+	}
+	p := &runscProcess{stderr: &tail{}, ended: make(chan struct{})}
+	p.cmd = exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", runsc.Fd()), append(runscFlags(spec), "run", "--bundle="+bundle, container)...)
+	p.cmd.Args[0] = "runsc"
+	p.cmd.Env = []string{"PATH=/"}
+	p.cmd.Stderr = p.stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if p.output, err = p.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	start := p.cmd.Start
+	if spec.Network {
+		start = func() error { return inNetwork(p.cmd.Start) }
+	}
+	if err := start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // what it said tells more
+	}()
+	return p, nil
+}
+
+// runscFlags are those that hold for all commands. What the sandbox is limited by is around
+// all of runsc. Files are this machine's, so that the room can save them, and others may write
+// to volumes.
+func runscFlags(spec *wire.EnvdSpec) []string {
+	network := "none"
+	if spec.Network {
+		network = "sandbox"
+	}
+	flags := []string{
+		"--root=" + runnerState + "/state", "--ignore-cgroups", "--network=" + network, "--platform=systrap",
+		"--overlay2=none", "--file-access=shared", "--host-settings=ignore", "--gvisor-marker-file",
+		"--panic-log=" + panicLog,
+	}
+	if spec.Ranged {
+		flags = append(flags, "--allow-suid")
+	}
+	return flags
+}
+
+func (p *runscProcess) Read(b []byte) (int, error)  { return p.output.Read(b) }
+func (p *runscProcess) Write(b []byte) (int, error) { return p.input.Write(b) }
+func (p *runscProcess) Close() error                { return errors.Join(p.input.Close(), p.output.Close()) }
+
+// kill ends gVisor; the kernel ends its sandbox with it.
+func (p *runscProcess) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+}
+
+// explain ends gVisor, and adds to an error what it said.
+func (p *runscProcess) explain(err error) error {
+	p.kill()
+	said := p.stderr.String()
+	if panicked, failed := os.ReadFile(panicLog); failed == nil && len(panicked) > 0 {
+		line, _, _ := strings.Cut(string(panicked), "\n")
+		said = line[:min(len(line), maxTail)]
+	}
+	if said != "" {
+		return fmt.Errorf("%w: %s", err, said)
+	}
+	return err
+}
+
+// bundleOf describes the sandbox as runtimes of containers read it.
+func bundleOf(spec *wire.EnvdSpec) any {
+	type object = map[string]any
+	names := capability.Names(capability.Kept(spec.Ranged))
+	mount := func(destination, kind, source string, options ...string) object {
+		return object{"destination": destination, "type": kind, "source": source, "options": options}
+	}
+	namespaces := []object{}
+	for _, kind := range []string{"pid", "mount", "ipc", "uts", "network"} {
+		namespace := object{"type": kind}
+		if kind == "network" && spec.Network {
+			namespace["path"] = "/proc/self/ns/net" // that in which runsc is started
+		}
+		namespaces = append(namespaces, namespace)
+	}
+	return object{
+		"ociVersion": "1.0.0",
+		"hostname":   spec.Hostname,
+		"root":       object{"path": runnerRoot},
+		"process": object{
+			"user": object{"uid": 0, "gid": 0}, "cwd": "/",
+			"args":            []string{guest.GVisorProgram, guest.ProgramArgument},
+			"env":             []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			"noNewPrivileges": !spec.Ranged,
+			"capabilities":    object{"bounding": names, "effective": names, "permitted": names, "inheritable": names},
+		},
+		"mounts": []object{
+			mount("/proc", "proc", "proc"),
+			mount("/sys", "sysfs", "sysfs"),
+			mount("/dev", "tmpfs", "tmpfs"),
+			mount("/dev/shm", "tmpfs", "tmpfs"),
+			// Otherwise gVisor would have a /tmp of its own, which nobody could save.
+			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw"),
+			mount(guest.GVisorProgram, "bind", runnerProgram, "bind", "ro"),
+		},
+		"linux": object{"namespaces": namespaces},
+	}
+}

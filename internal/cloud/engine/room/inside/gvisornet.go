@@ -1,0 +1,124 @@
+//go:build linux
+
+package inside
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// gVisor has a network namespace of its own beside that of the sandbox, with one end of a pair
+// of devices, from which its network reads packets and to which it writes them. The other end
+// is in the namespace of the sandbox, where every address is local, so that what arrives goes
+// to the listeners of the egress path as what a process there sends does.
+var (
+	nearAddress = netip.AddrFrom4([4]byte{169, 254, 0, 25}) // of the sandbox's end
+	farAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 26}) // of gVisor's end
+)
+
+const (
+	nearDevice = "gvisor"
+	farDevice  = "eth0"
+	linkBits   = 30 // of the network of both
+)
+
+// inNetwork calls start in a network namespace for gVisor.
+func inNetwork(start func() error) error {
+	runtime.LockOSThread()
+	outside, err := openNetwork()
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer wire.CloseFD(outside)
+	err = makeNetwork(outside)
+	if err == nil {
+		err = start()
+	}
+	if back := unix.Setns(outside, unix.CLONE_NEWNET); back != nil {
+		return fmt.Errorf("go back to the network namespace: %w", back) // the thread ends with its goroutine
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// openNetwork opens the network namespace of this thread.
+func openNetwork() (int, error) {
+	const path = "/proc/thread-self/ns/net"
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// makeNetwork moves this thread into a new network namespace that is connected with that of
+// the sandbox.
+func makeNetwork(outside int) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	inside, err := openNetwork()
+	if err != nil {
+		return err
+	}
+	defer wire.CloseFD(inside)
+	if err := loopbackUp(); err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	if err := unix.Setns(outside, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace of the sandbox: %w", err)
+	}
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name = nearDevice
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attributes, PeerName: farDevice, PeerNamespace: netlink.NsFd(inside)}); err != nil {
+		return fmt.Errorf("make a pair of devices: %w", err)
+	}
+	near, err := upWith(nearDevice, nearAddress)
+	if err != nil {
+		return err
+	}
+	// More specific than the route by which every address is local.
+	err = netlink.RouteAdd(&netlink.Route{
+		LinkIndex: near.Attrs().Index, Dst: &net.IPNet{IP: farAddress.AsSlice(), Mask: net.CIDRMask(32, 32)},
+		Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_LINK, Type: unix.RTN_UNICAST,
+	})
+	if err != nil {
+		return fmt.Errorf("add a route to gVisor: %w", err)
+	}
+	if err := unix.Setns(inside, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter the network namespace of gVisor: %w", err)
+	}
+	far, err := upWith(farDevice, farAddress)
+	if err != nil {
+		return err
+	}
+	err = netlink.RouteAdd(&netlink.Route{LinkIndex: far.Attrs().Index, Gw: nearAddress.AsSlice()})
+	if err != nil {
+		return fmt.Errorf("add a route out of gVisor: %w", err)
+	}
+	return nil
+}
+
+// upWith gives a device an address, and switches it on.
+func upWith(name string, address netip.Addr) (netlink.Link, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", name, err)
+	}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(linkBits, 32)}}); err != nil {
+		return nil, fmt.Errorf("add an address to %s: %w", name, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return nil, fmt.Errorf("switch on %s: %w", name, err)
+	}
+	return link, nil
+}

@@ -1,0 +1,114 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// Where the process that runs gVisor has what it needs. Nothing in gVisor's sandbox can name
+// any of it: its root is runnerRoot.
+const (
+	runnerRoot    = "/root"    // that of gVisor's sandbox
+	runnerProgram = "/program" // what it starts there
+	runnerState   = "/gvisor"  // of runsc
+)
+
+// openProgram returns the mount of the program that gVisor is to start, attached nowhere, and
+// the files that were passed before it.
+func openProgram(spec *wire.InitSpec, mounts []*os.File) (program *os.File, rest []*os.File, err error) {
+	last := len(mounts) - 1
+	switch {
+	case !spec.GVisor:
+		return nil, mounts, nil
+	case spec.Program != "":
+		fd, err := unix.OpenTree(unix.AT_FDCWD, spec.Program, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return nil, mounts, fmt.Errorf("clone the mount of %s: %w", spec.Program, err)
+		}
+		return os.NewFile(uintptr(fd), spec.Program), mounts, nil
+	case last < 0:
+		return nil, nil, fmt.Errorf("%w: the mount of the program is missing", wire.ErrProtocol)
+	}
+	return mounts[last], mounts[:last], nil
+}
+
+// prepareRunner makes the staging directory the root of this process, with what runsc needs
+// beside the root that construct made: /proc, the devices, and a file system for its own
+// files, which are not the sandbox's.
+func prepareRunner(spec *wire.InitSpec, program *os.File) error {
+	defer program.Close()
+	for _, dir := range []string{"proc", "dev", "tmp", runnerState[1:]} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(runnerProgram[1:], nil, 0o555); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(int(program.Fd()), "", unix.AT_FDCWD, runnerProgram[1:], unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("show the program: %w", err)
+	}
+	const closed = unix.MS_NOSUID | unix.MS_NODEV
+	err := errors.Join(
+		unix.Mount("proc", "proc", "proc", closed|unix.MS_NOEXEC, ""),
+		unix.Mount("root/dev", "dev", "", unix.MS_BIND|unix.MS_REC, ""),
+		unix.Mount("tmpfs", runnerState[1:], "tmpfs", closed, "mode=0700"),
+	)
+	if err != nil {
+		return fmt.Errorf("mount what gVisor needs: %w", err)
+	}
+	if spec.Memory > 0 { // runsc tells its sandbox what it reads there
+		if err := os.WriteFile("meminfo", memoryText(uint64(spec.Memory), cgroup.Memory{}), 0o444); err != nil {
+			return err
+		}
+		if err := unix.Mount("meminfo", "proc/meminfo", "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("show /proc/meminfo: %w", err)
+		}
+	}
+	if err := enterAt("."); err != nil {
+		return err
+	}
+	if err := leaveOldRoot(); err != nil {
+		return err
+	}
+	if len(spec.Authority) == 0 {
+		return nil
+	}
+	if err := in(runnerRoot, func() error { return showAuthority(spec.Authority, spec.Trees) }); err != nil {
+		return fmt.Errorf("show the certificate authority: %w", err)
+	}
+	return nil
+}
+
+// in calls do with a directory as the root of this process.
+func in(dir string, do func() error) error {
+	root, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := errors.Join(os.Chdir(dir), unix.Chroot(".")); err != nil {
+		return fmt.Errorf("enter %s: %w", dir, err)
+	}
+	return errors.Join(do(), root.Chdir(), unix.Chroot("."))
+}
+
+// executeRunner executes the second stage with all capabilities that this process has in its
+// own namespaces: runsc makes namespaces in them. Nothing of the sandbox's code runs outside
+// of gVisor.
+func executeRunner(c *wire.Conn) error {
+	unix.Umask(0o022)
+	if err := c.Export(hello.ControlFD); err != nil {
+		return err
+	}
+	return execBinary()
+}

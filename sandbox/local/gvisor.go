@@ -1,0 +1,31 @@
+package local
+
+import (
+	"context"
+	"io"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
+)
+
+// WithRunsc names the program of gVisor that [EngineGVisor] runs. The default is the one that
+// [SetupGVisor] built. Nothing of it is opened before the first sandbox of a template of that
+// engine, such as base-gvisor.
+func WithRunsc(path string) Option { return func(s *settings) { s.runsc = path } }
+
+// SetupGVisorParams are the optional parameters of [SetupGVisor].
+type SetupGVisorParams struct {
+	// Go is the go command to build with, by its path or a name in PATH. The default is go.
+	Go string
+}
+
+// SetupGVisor prepares this machine for [EngineGVisor]: the go command of this machine builds
+// runsc, the program of gVisor, in a fixed version, which takes some minutes. It is kept in the
+// cache directory; later calls return at once. It writes what it does to progress, which may
+// be nil. The result is the path of the program.
+func SetupGVisor(ctx context.Context, progress io.Writer, params *SetupGVisorParams) (string, error) {
+	if params == nil {
+		params = &SetupGVisorParams{}
+	}
+	program, err := gvisorenv.Setup(ctx, progress, params.Go)
+	return program.Path, err
+}

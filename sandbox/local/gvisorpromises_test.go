@@ -1,0 +1,60 @@
+//go:build linux
+
+package local_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// gvisorTries are those of any engine, but for what a process of gVisor cannot find out itself:
+// the time that it had a processor is that of gVisor's own clock, and what reaches the limit of
+// processes may end the sandbox. The limits are read where the machine has them.
+func (w *promised) gvisorTries() map[string]func(*testing.T) (bool, error) {
+	tries := maps.Clone(w.tries())
+	for feature, files := range map[string][2]string{
+		"processor limit": {"cpu.cfs_quota_us", "cpu.max"},
+		"process limit":   {"pids.max", "pids.max"},
+	} {
+		tries[feature] = func(t *testing.T) (bool, error) {
+			if w.missing(feature) != "" {
+				return false, errUntried
+			}
+			w.small.Create(t)
+			want := map[string]string{"processor limit": "30000", "process limit": strconv.Itoa(64*4 + 128 + 128)}[feature]
+			return slices.ContainsFunc(sentries(t, os.Getpid()), func(pid int) bool { return limitOf(t, pid, files) == want }), nil
+		}
+	}
+	return tries
+}
+
+// limitOf returns what a file of the control groups of a process says, by its name in each
+// version.
+func limitOf(t *testing.T, pid int, names [2]string) string {
+	t.Helper()
+	groups, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return "" // it has ended
+	}
+	for line := range strings.Lines(string(groups)) {
+		group := strings.TrimSpace(line[strings.LastIndexByte(line, ':')+1:])
+		for _, pattern := range []string{"/sys/fs/cgroup/*" + group + "/" + names[0], "/sys/fs/cgroup" + group + "/" + names[1]} {
+			files, err := filepath.Glob(pattern)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range files {
+				if text, err := os.ReadFile(file); err == nil {
+					limit, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
+					return limit
+				}
+			}
+		}
+	}
+	return ""
+}
