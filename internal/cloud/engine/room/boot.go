@@ -444,7 +444,16 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 
 // pidOf returns the process that a pidfd refers to, as this process numbers it.
 func pidOf(pidfd *os.File) (int, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd.Fd()))
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var data []byte
+	if closed := conn.Control(func(fd uintptr) { // during which the end of the sandbox does not close it
+		data, err = os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
+	}); closed != nil {
+		return 0, os.ErrClosed
+	}
 	if err != nil {
 		return 0, err
 	}
