@@ -47,7 +47,7 @@ func (b *bench) imageRows() []row {
 			floor: b.createdOf(nil), floorName: builtIn,
 		},
 		{
-			name: "20 sandboxes of one image, each after a command: memory of one", runs: 1, measure: b.memoryOf(of),
+			name: count(b.imageCrowd(), "sandboxes of one image, each after a command: memory of one"), runs: 1, measure: b.memoryOf(of),
 			floor: b.memoryOf(nil), floorName: builtIn,
 		},
 		{
@@ -141,11 +141,14 @@ func (b *bench) createdOf(template func() (string, error)) measurement {
 	}
 }
 
-// memoryOf measures how much more memory there is in use for each of 20 sandboxes of a
+// imageCrowd is how many sandboxes of one image there are at once.
+func (b *bench) imageCrowd() int { return max(1, b.crowd/5) }
+
+// memoryOf measures how much more memory there is in use for each of several sandboxes of a
 // template.
 func (b *bench) memoryOf(template func() (string, error)) measurement {
 	return func(ctx context.Context, _ int) (result, error) {
-		const count = 20
+		count := b.imageCrowd()
 		first, err := b.createOf(ctx, template) // what is made once for all is there then
 		if err != nil {
 			return result{}, err
@@ -163,7 +166,7 @@ func (b *bench) memoryOf(template func() (string, error)) measurement {
 		debug.FreeOSMemory()
 		after, readErr := inAll()
 		err = errors.Join(err, readErr, closeAll(all))
-		return result{size: max(after-before, count) / count, notes: []string{fmt.Sprintf("%.1f MB in all", float64(after-before)/1e6)}}, err
+		return result{size: max((after-before)/int64(count), 1), notes: []string{fmt.Sprintf("%.1f MB in all", float64(after-before)/1e6)}}, err
 	}
 }
 
