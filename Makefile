@@ -112,8 +112,9 @@ demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
 
 .PHONY: bench
-bench: setup ## measure, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
-	go run ./internal/bench -e2bctl $(BIN)/e2bctl $(BENCHFLAGS)
+bench: setup ## measure, WebAssembly with the help of npm, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
+	$(BIN)/e2bctl local setup --engine wasm
+	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm $(BENCHFLAGS)
 
 .PHONY: test
 test: setup ## run the whole suite, with -race where a C compiler is there
@@ -144,9 +145,9 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor; \
-	$(GOTEST) -count=1 $(TESTFLAGS) -run '^TestDockerClients$$' ./internal/interop
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e ./internal/bench; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor; \
+	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
 
 .PHONY: cover
 cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out

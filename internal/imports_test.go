@@ -74,6 +74,7 @@ var imports = map[string]string{
 	"examples/secrettool":               "sandbox sandbox/agent sandbox/local",
 	"examples/shell":                    "sandbox sandbox/local",
 	"examples/tutorial":                 "sandbox sandbox/agent sandbox/local state",
+	"examples/wasmexecutor":             "examples/codeagent/loop sandbox sandbox/agent sandbox/local",
 	"examples/wholeagent":               "sandbox sandbox/local",
 
 	"internal": "",

@@ -151,7 +151,7 @@ const (
 	pageSize = 64 << 10
 	minPages = 64 << 20 / pageSize // what Python itself needs, and a little more
 	maxPages = 4 << 30 / pageSize  // of WebAssembly
-	overhead = 192 << 20           // what Deno takes beside the memory of Python
+	overhead = 256 << 20           // what Deno takes beside the memory of Python: 180 MiB, and the code that it compiles
 )
 
 // Command returns the command of a kernel whose process may use memory bytes, 0 for no bound,

@@ -257,6 +257,10 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	e := s.engine
 	attached, err := e.client.ContainerAttach(ctx, s.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
+		// Podman prepares the container then, and only start says what it failed with.
+		if _, failed := e.client.ContainerStart(ctx, s.name, client.ContainerStartOptions{}); failed != nil {
+			err = failed
+		}
 		return fmt.Errorf("attach to the container: %w", err)
 	}
 	s.attach = newAttachment(attached.HijackedResponse)
