@@ -179,7 +179,7 @@ func TestRunDeadline(t *testing.T) {
 	if _, err := sb.Commands.Run(ctx, "sleep 1000", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)
 	}
-	if d, asked := timeout.Load().(time.Duration); !asked || d <= 0 || d > 4*time.Second {
+	if d, asked := timeout.Load().(time.Duration); !asked || d <= 0 || d > 3*time.Second+killGrace {
 		t.Errorf("the daemon was told %v", d)
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -163,6 +164,17 @@ func TestWasmLock(t *testing.T) {
 		}
 		if got := evaluate(t, sb, "import greeting; greeting.words.n"); got != "1" {
 			t.Errorf("sandbox %d: got %s, want 1", i, got)
+		}
+	}
+	// A run of an agent installs them, too, and its code may import what it named.
+	run, err := agent.Begin(t.Context(), cloud.Create(t, options...), &agent.Params{Lock: lock, Packages: []string{"greeting"}, Guard: &agent.Guard{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close()
+	for code, fails := range map[string]bool{"import greeting\ngreeting.text": false, "import words": true} {
+		if step, err := run.Exec(t.Context(), code); err != nil || (step.Error != nil) != fails {
+			t.Errorf("%s: %+v, %v, want a Python error: %v and no error", code, step, err, fails)
 		}
 	}
 	offline := cloud.Create(t, fromIndex(sandbox.WithInternet(false))...)
