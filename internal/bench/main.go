@@ -81,6 +81,7 @@ type bench struct {
 	origin  string           // address of a server outside of the sandboxes
 	proxy   string           // address of a proxy that leads everything to origin
 	command string           // path of e2bctl, or ""
+	images  string           // directory of which images may be read; "" where no sandbox can have one
 }
 
 // run starts a local cloud and measures the rows one after the other, so that
@@ -95,7 +96,12 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, wasm bo
 	if err := os.Setenv("HTTPS_PROXY", proxy.URL); err != nil {
 		return err
 	}
-	cloud, err := local.Start(ctx)
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cloud, err := local.Start(ctx, local.WithImageDir(dir))
 	if err != nil {
 		return err
 	}
@@ -108,6 +114,9 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, wasm bo
 	b := &bench{
 		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command, wasm: wasm,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
+	}
+	if cloud.Isolation() == local.Full {
+		b.images = dir
 	}
 
 	var table bytes.Buffer

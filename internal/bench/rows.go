@@ -99,6 +99,9 @@ func (b *bench) rows() []row {
 	rows = append(rows, b.controlRows()...)
 	rows = append(rows, b.pauseRows()...)
 	rows = append(rows, b.forkRows()...)
+	if b.images != "" {
+		rows = append(rows, b.imageRows()...)
+	}
 	if b.wasm {
 		rows = append(rows, b.wasmRows()...)
 	}
