@@ -19,6 +19,10 @@ GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
 # What readers stumble over in comments and pages.
 STILTED := \btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
+# What make release builds, and where to. CARRIED is where Go finds what it puts into them.
+RELEASES ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+RELEASE ?= .tmp/release
+CARRIED := internal/cloud/linuxprogram
 # How long make fuzz runs each of the fuzz targets.
 FUZZTIME ?= 10s
 # make short leaves out the packages whose tests start a cloud, one a line in what
@@ -36,6 +40,18 @@ help: ## list the targets
 build: ## build the command to .tmp/bin/e2bctl
 	@mkdir -p $(BIN)
 	go build -o $(BIN)/e2bctl ./cli/e2bctl
+
+.PHONY: release
+release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with the program that containers run
+	@mkdir -p $(RELEASE); trap 'rm -f $(CARRIED)/linux_*.gz' EXIT; \
+	for arch in amd64 arm64; do \
+		CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(RELEASE)/contained-linux-$$arch ./$(CARRIED)/contained; \
+		gzip -9nc $(RELEASE)/contained-linux-$$arch >$(CARRIED)/linux_$$arch.gz; \
+	done; \
+	for system in $(RELEASES); do \
+		file=$(RELEASE)/e2bctl-$${system/\//-}; if [ "$${system%/*}" = windows ]; then file+=.exe; fi; echo "$$file"; \
+		CGO_ENABLED=0 GOOS=$${system%/*} GOARCH=$${system#*/} go build -tags release -trimpath -ldflags='-s -w' -o "$$file" ./cli/e2bctl; \
+	done
 
 .PHONY: check
 check: format vet lint checkgenerate test ## everything: format, vet, lint, generated code fresh, tests
@@ -96,8 +112,9 @@ demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
 
 .PHONY: bench
-bench: setup ## measure, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
-	go run ./internal/bench -e2bctl $(BIN)/e2bctl $(BENCHFLAGS)
+bench: setup ## measure, WebAssembly with the help of npm, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
+	$(BIN)/e2bctl local setup --engine wasm
+	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm $(BENCHFLAGS)
 
 .PHONY: test
 test: setup ## run the whole suite, with -race where a C compiler is there
@@ -124,13 +141,15 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
 	export E2BCTL_TEST_ENGINES=1; race=; \
 	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/...; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/... ./internal/cloud/linuxprogram; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/gvisor; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestGVisor.*|TestPromises)$$/gvisor' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor; \
-	$(GOTEST) -count=1 $(TESTFLAGS) -run '^TestDockerClients$$' ./internal/interop
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e ./internal/bench; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor; \
+	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
 
 .PHONY: cover
 cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out

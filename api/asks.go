@@ -89,15 +89,24 @@ func (s *SandboxService) CheckAsk(ctx context.Context) error {
 // checkFeature returns an error unless the service has what only the local cloud has:
 // another one would ignore it.
 func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
-	var features map[string]any
-	_, err := c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
-	if err != nil && !errors.Is(err, ErrNotFound) {
+	features, err := c.features(ctx)
+	if err != nil {
 		return err
 	}
 	if features[name] != true {
 		return fmt.Errorf("api: %w by this service: %s", errors.ErrUnsupported, refusal)
 	}
 	return nil
+}
+
+// features returns what only the local cloud has; nothing of another service.
+func (c *Client) features(ctx context.Context) (map[string]any, error) {
+	var features map[string]any
+	_, err := c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil
+	}
+	return features, err
 }
 
 // canAsk is CheckAsk for rules that may not want it.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,6 +216,20 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 	}
 	_, err = s.client.do(ctx, call{method: http.MethodPost, path: "/v2" + path, body: request, once: true}, nil)
 	return err
+}
+
+// defaultArchitecture is that of E2B's machines.
+const defaultArchitecture = "amd64"
+
+// Architecture returns which architecture's images templates begin with, as Go calls it: that
+// of a local cloud's machine, and "amd64" for a service that does not say.
+func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
+	features, err := s.client.features(ctx)
+	if err != nil {
+		return "", err
+	}
+	has, _ := features["architecture"].(string)
+	return cmp.Or(has, defaultArchitecture), nil
 }
 
 // CheckStages returns an error unless the service builds StartBuildParams.Stages:

@@ -103,6 +103,10 @@ type SandboxInfo struct {
 	Network *Network `json:"network"`
 	// VolumeMounts are the volumes that it has, and where.
 	VolumeMounts []VolumeMount `json:"volumeMounts"`
+	// Engine is what runs the sandbox on a local cloud, such as "room", and Mounts are the
+	// directories of its machine that the sandbox sees. They are set only by Get.
+	Engine string  `json:"engine"`
+	Mounts []Mount `json:"mounts"`
 	// Domain is set only by Get.
 	Domain string `json:"domain"`
 }

@@ -54,6 +54,8 @@ type Template struct {
 	// built.
 	SpawnCount int64 `json:"spawnCount"`
 	BuildCount int64 `json:"buildCount"`
+	// Engine is what runs its sandboxes on a local cloud; empty elsewhere.
+	Engine string `json:"engine"`
 }
 
 // TemplateDetail is a template with a page of its builds. Older services only set

@@ -57,7 +57,7 @@ func (s *service) template() string {
 	defer s.mu.Unlock()
 	return fmt.Sprintf(`{"templateID":"tbase","buildID":"b1","cpuCount":2,"memoryMB":512,"diskSizeMB":1024,"public":%v,"aliases":["base"],
 		"names":["local/base"],"createdAt":"2026-11-21T09:00:00Z","updatedAt":"2026-11-21T10:00:00Z","spawnCount":3,"buildCount":1,
-		"envdVersion":"0.6.13","buildStatus":"ready","builds":[{"buildID":"b1","status":"ready","cpuCount":2,"memoryMB":512,
+		"envdVersion":"0.6.13","engine":"docker","buildStatus":"ready","builds":[{"buildID":"b1","status":"ready","cpuCount":2,"memoryMB":512,
 		"createdAt":"2026-11-21T10:00:00Z","finishedAt":"2026-11-21T10:01:00Z"}]}`, s.public)
 }
 

@@ -174,7 +174,7 @@ func TestRunDeadline(t *testing.T) {
 		return ctx.Err()
 	}
 	sb := s.sandbox()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // in which the daemon is asked
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // in which the daemon is asked
 	defer cancel()
 	if _, err := sb.Commands.Run(ctx, "sleep 1000", nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%v", err)

@@ -17,6 +17,13 @@ import (
 //
 // The sandbox's own pip decides what is installed, and it lasts as long as the
 // sandbox. To get exactly the same packages elsewhere, and quickly, use a [LockFile].
+//
+// Python in WebAssembly (the wasm engine of the local cloud) has neither pip nor a
+// network. A second sandbox, of the template base-room and with the same network
+// rules, exists during the call: its pip finds and fetches wheels for WebAssembly and
+// for every system, and the first one unpacks them into its user's home. Packages are
+// chosen as if none were there, so one may come in a newer version. What there is no
+// such wheel of is an [*InstallError] that names it.
 type Packages struct {
 	sb    *Sandbox
 	index *PackageIndex // nil: as this machine's pip has it
@@ -114,16 +121,17 @@ func (p *Packages) Install(ctx context.Context, requirements []string, params *I
 	if done := p.known(ctx, key); done != nil && !slices.ContainsFunc(parsed, fromHere) {
 		return done, nil
 	}
-	run, err := p.startPip(ctx, requirements, params.Output)
+	place, before, err := p.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer place.close(ctx)
+	run, err := p.startPip(ctx, place, requirements, params.Output)
 	if err != nil {
 		return nil, err
 	}
 	defer run.close(ctx)
-	before, err := p.site(ctx)
-	if err != nil {
-		return nil, err
-	}
-	arguments := slices.Clone(installing)
+	var arguments []string
 	installation := &Installation{}
 	for _, r := range parsed {
 		if r.Wheel {
@@ -138,10 +146,15 @@ func (p *Packages) Install(ctx context.Context, requirements []string, params *I
 		}
 		arguments = append(arguments, r.Text)
 	}
-	if err := run.run(ctx, arguments...); err != nil {
+	if place.wasm != nil {
+		err = p.installResolved(ctx, place, run, arguments, before)
+	} else {
+		err = run.run(ctx, append(slices.Clone(installing), arguments...)...)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return installation, p.finish(ctx, key, installation, before, pip.Names(parsed))
+	return installation, p.finish(ctx, place, key, installation, before, pip.Names(parsed))
 }
 
 // begin opens a call that has pip to itself, as far as this handle is concerned.
@@ -160,9 +173,9 @@ func (p *Packages) begin(ctx context.Context) (_ context.Context, end func(), er
 }
 
 // finish fills in what an installation did, and records it.
-func (p *Packages) finish(ctx context.Context, key string, installation *Installation, before *site, asked []string) error {
+func (p *Packages) finish(ctx context.Context, place *place, key string, installation *Installation, before *site, asked []string) error {
 	left := p.look(ctx, before.Directory)
-	after, err := p.site(ctx)
+	after, err := place.site(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,10 +195,10 @@ func (p *Packages) finish(ctx context.Context, key string, installation *Install
 	}
 	slices.SortFunc(installation.Packages, func(a, b InstalledPackage) int { return cmp.Compare(a.Name, b.Name) })
 	slices.Sort(fresh)
-	if installation.NotImportable, err = p.verify(ctx, fresh); err != nil {
+	if installation.NotImportable, err = place.verify(ctx, fresh); err != nil {
 		return err
 	}
-	installation.RestartNeeded = p.loaded(ctx, upgraded)
+	installation.RestartNeeded = p.loaded(ctx, place, upgraded)
 	p.remember(key, installation, left)
 	return nil
 }

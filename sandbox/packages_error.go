@@ -33,6 +33,8 @@ type InstallError struct {
 	why string
 	// lock is what the comment of the lock says that it is for.
 	lock string
+	// wasm is the Python that the packages are for; nil: one with pip of its own.
+	wasm *wasmPython
 }
 
 const maxInstallStderr = 4 << 10
@@ -87,6 +89,9 @@ func (e *InstallError) reason() string {
 		if match := mismatches().FindStringSubmatch(e.Stderr); match != nil {
 			text += fmt.Sprintf(": %s has the hash %s", clip.Text(match[1], 128), clip.Text(match[2], 64))
 		}
+		return text
+	}
+	if text := e.wasm.explain(e.Stderr); text != "" {
 		return text
 	}
 	text := clip.LastLine(e.Stderr, maxLastLine)

@@ -52,35 +52,66 @@ func (p *Packages) Lock(ctx context.Context, requirements []string, params *Lock
 		return nil, err
 	}
 	defer end()
-	run, err := p.startPip(ctx, requirements, given(params).Output)
+	arguments := make([]string, len(parsed))
+	for i, r := range parsed {
+		if r.Wheel {
+			return nil, &RequirementError{r.Text, "a lock is of what an index has: give a name"}
+		}
+		arguments[i] = r.Text
+	}
+	place, before, err := p.place(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer place.close(ctx)
+	run, err := p.startPip(ctx, place, requirements, given(params).Output)
 	if err != nil {
 		return nil, err
 	}
 	defer run.close(ctx)
-	report := run.path("report.json")
-	if err := run.write(ctx, report, strings.NewReader("")); err != nil {
+	lock, err := run.resolve(ctx, arguments)
+	if err == nil && place.wasm != nil {
+		lock = lock.without(before)
+	}
+	return lock, err
+}
+
+// resolve finds out which files pip would install.
+func (c *pipRun) resolve(ctx context.Context, requirements []string) (*LockFile, error) {
+	report := c.path("report.json")
+	if err := c.write(ctx, report, strings.NewReader("")); err != nil {
 		return nil, err
 	}
 	arguments := []string{"install", "--dry-run", "--prefer-binary", "--report", report}
-	for _, r := range parsed {
-		if r.Wheel {
-			return nil, &RequirementError{r.Text, "a lock is of what an index has: give a name"}
-		}
-		arguments = append(arguments, r.Text)
-	}
-	if err := run.run(ctx, arguments...); err != nil {
+	if err := c.run(ctx, append(arguments, requirements...)...); err != nil {
 		return nil, err
 	}
-	f, err := p.sb.Files.Open(ctx, report, &FileParams{User: "root"})
+	f, err := c.sb.Files.Open(ctx, report, &FileParams{User: "root"})
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	lock, err := pip.ReadReport(f)
+	read, from, err := pip.ReadReport(f)
 	if err != nil {
-		return nil, p.sb.failed(ctx, "lock packages: read pip's report", requirementError(err))
+		return nil, c.sb.failed(ctx, "lock packages: read pip's report", requirementError(err))
 	}
-	return newLock(lock), nil
+	lock := newLock(read)
+	if c.wasm != nil {
+		err = c.checkDist(ctx, lock, from)
+	}
+	return lock, err
+}
+
+// without returns a lock of what a sandbox does not have.
+func (l *LockFile) without(have *site) *LockFile {
+	versions := have.versions()
+	missing := &LockFile{Comment: l.Comment, Packages: []LockedPackage{}}
+	for _, one := range l.Packages {
+		if versions[pip.Normalize(one.Name)] != one.Version {
+			missing.Packages = append(missing.Packages, one)
+		}
+	}
+	return missing
 }
 
 // locked returns the lock in the form of package pip; nil stays nil.

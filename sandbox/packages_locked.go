@@ -61,23 +61,17 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 	if done := p.known(ctx, key); done != nil {
 		return done, nil
 	}
-	before, err := p.site(ctx)
+	place, before, err := p.place(ctx)
 	if err != nil {
 		return nil, err
 	}
-	have := map[string]string{}
-	for name, version := range before.Packages {
-		have[pip.Normalize(name)] = version
-	}
-	names := pip.Names(wanted)
-	missing := &LockFile{Comment: lock.Comment}
+	defer place.close(ctx)
+	have, names := before.versions(), pip.Names(wanted)
+	missing := lock.without(before)
 	for _, one := range lock.Packages {
 		name := pip.Normalize(one.Name)
 		names = append(names, name)
-		if have[name] != one.Version {
-			missing.Packages = append(missing.Packages, one)
-			have[name] = one.Version
-		}
+		have[name] = one.Version
 	}
 	for _, r := range wanted {
 		if have[r.Name] == "" {
@@ -85,7 +79,7 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 		}
 	}
 	if len(missing.Packages) > 0 {
-		err := p.installLocked(ctx, missing, params.Output)
+		err := p.installLocked(ctx, place, missing, params.Output)
 		if failed, ok := errors.AsType[*InstallError](err); ok {
 			failed.lock, _, _ = strings.Cut(lock.Comment, "\n")
 		}
@@ -94,17 +88,21 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 		}
 	}
 	installation := &Installation{}
-	return installation, p.finish(ctx, key, installation, before, names)
+	return installation, p.finish(ctx, place, key, installation, before, names)
 }
 
 // installLocked uploads the wheels that are kept here, has pip fetch the others,
 // installs all of them, and keeps what was fetched.
-func (p *Packages) installLocked(ctx context.Context, lock *LockFile, output io.Writer) error {
+func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFile, output io.Writer) error {
 	var asked []string
 	for _, one := range lock.Packages {
 		asked = append(asked, one.Name+"=="+one.Version)
 	}
-	run, err := p.startPip(ctx, asked, output)
+	start := func() (*pipRun, error) { return p.startPip(ctx, place, asked, output) }
+	if place.wasm != nil {
+		return p.installWheels(ctx, place, lock, start)
+	}
+	run, err := start()
 	if err != nil {
 		return err
 	}
@@ -112,7 +110,7 @@ func (p *Packages) installLocked(ctx context.Context, lock *LockFile, output io.
 	wheels := run.path("wheels")
 	absent, err := p.bring(ctx, run, lock, wheels)
 	if err != nil {
-		return fmt.Errorf("sandbox: install packages: %w", err)
+		return err
 	}
 	// pip does not leave behind what it installs from an index, so what is to be
 	// kept is fetched first.
@@ -148,12 +146,7 @@ func (p *Packages) installLocked(ctx context.Context, lock *LockFile, output io.
 	if err := run.run(ctx, append(arguments, "-r", file)...); err != nil {
 		return err
 	}
-	for _, one := range toKeep.Packages {
-		// This only makes the next sandbox faster, so a failure is just logged.
-		if err := p.keep(ctx, one, path.Join(wheels, one.File)); err != nil {
-			p.sb.client.api.Logger().WarnContext(ctx, "a wheel is not kept", "sandbox", p.sb.ID(), "file", one.File, "error", err)
-		}
-	}
+	p.keepAll(ctx, run, toKeep, wheels)
 	return nil
 }
 
@@ -174,10 +167,13 @@ func (p *Packages) bring(ctx context.Context, run *pipRun, lock *LockFile, direc
 		run.used = true
 		group.Go(func() error {
 			defer f.Close()
-			return p.sb.Files.WriteFrom(ctx, path.Join(directory, one.File), f, &FileParams{User: "root"})
+			return run.sb.Files.WriteFrom(ctx, path.Join(directory, one.File), f, &FileParams{User: "root"})
 		})
 	}
-	return absent, group.Wait()
+	if err := group.Wait(); err != nil {
+		return nil, fmt.Errorf("sandbox: install packages: %w", err)
+	}
+	return absent, nil
 }
 
 // requirements writes a lock for pip and returns its path.
@@ -189,9 +185,19 @@ func (c *pipRun) requirements(ctx context.Context, name string, lock *LockFile) 
 	return c.path(name), c.write(ctx, c.path(name), strings.NewReader(string(text)))
 }
 
+// keepAll stores the wheels that pip fetched into a directory. This only makes the next
+// sandbox faster, so a failure is just logged.
+func (p *Packages) keepAll(ctx context.Context, run *pipRun, fetched *LockFile, directory string) {
+	for _, one := range fetched.Packages {
+		if err := p.keep(ctx, run, one, path.Join(directory, one.File)); err != nil {
+			p.sb.client.api.Logger().WarnContext(ctx, "a wheel is not kept", "sandbox", p.sb.ID(), "file", one.File, "error", err)
+		}
+	}
+}
+
 // keep stores a wheel that pip fetched.
-func (p *Packages) keep(ctx context.Context, one LockedPackage, file string) error {
-	f, err := p.sb.Files.Open(ctx, file, &FileParams{User: "root"})
+func (p *Packages) keep(ctx context.Context, run *pipRun, one LockedPackage, file string) error {
+	f, err := run.sb.Files.Open(ctx, file, &FileParams{User: "root"})
 	if err != nil {
 		return err
 	}

@@ -31,17 +31,22 @@ type pipRun struct {
 	directory string
 	used      bool // the directory has something
 	envs      map[string]string
+	wasm      *wasmPython // that the packages are for; nil: that of sb
 	masks     *strings.Replacer
 	output    io.Writer // may be nil
 }
 
 // startPip prepares a run of pip, whose output may be nil; close must be called.
-func (p *Packages) startPip(ctx context.Context, asked []string, output io.Writer) (*pipRun, error) {
+func (p *Packages) startPip(ctx context.Context, place *place, asked []string, output io.Writer) (*pipRun, error) {
 	settings, err := p.index.settings(p.credentials)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: %w", err)
 	}
-	c := &pipRun{sb: p.sb, asked: asked, directory: "/tmp/e2bctl-" + jupyter.NewID(), masks: settings.Masks(), output: output}
+	sb, err := place.pip(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &pipRun{sb: sb, asked: asked, directory: newPipDirectory(), wasm: place.wasm, masks: settings.Masks(), output: output}
 	certificates := c.path("certificates.pem")
 	c.envs = settings.Environment(certificates)
 	if settings.Certificates != nil {
@@ -53,9 +58,13 @@ func (p *Packages) startPip(ctx context.Context, asked []string, output io.Write
 	return c, nil
 }
 
-// close removes the directory in the background.
+// newPipDirectory returns the path of a directory for one call.
+func newPipDirectory() string { return "/tmp/e2bctl-" + jupyter.NewID() }
+
+// close removes the directory in the background. A sandbox that is there for pip alone ends
+// with the call.
 func (c *pipRun) close(ctx context.Context) {
-	if c.used {
+	if c.used && c.wasm == nil {
 		c.sb.background(ctx, func(ctx context.Context) {
 			_, _ = c.sb.Commands.run(ctx, []string{"rm", "-rf", c.directory}, &CommandParams{User: "root"})
 		})
@@ -83,7 +92,8 @@ func (c *pipRun) upload(ctx context.Context, file string) (string, error) {
 // run runs pip to its end; pip is killed when ctx ends.
 func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	c.used = true // by the log
-	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython, "-m", "pip", "--log", c.path("log")}, arguments...)
+	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython}, c.wasm.pip()...)
+	argv = append(append(argv, "--log", c.path("log")), c.wasm.arguments(arguments)...)
 	command := &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutput: 64 << 10}
 	var outputs []*pipOutput
 	if c.output != nil {
@@ -97,7 +107,9 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 		}
 	}
 	if _, failed := errors.AsType[*ExitError](err); failed {
-		return newInstallError(c.asked, result, c.log(ctx), c.masks, c.sb.offline(ctx))
+		failed := newInstallError(c.asked, result, c.log(ctx), c.masks, c.sb.offline(ctx))
+		failed.wasm = c.wasm
+		return failed
 	}
 	if err != nil {
 		return c.sb.failed(ctx, "install packages", err)

@@ -4,14 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
 // site describes what the sandbox's Python has.
@@ -20,6 +19,15 @@ type site struct {
 	Directory string `json:"directory"`
 	// Packages are versions by name.
 	Packages map[string]string `json:"packages"`
+}
+
+// versions returns the versions by normalized name.
+func (s *site) versions() map[string]string {
+	versions := make(map[string]string, len(s.Packages))
+	for name, version := range s.Packages {
+		versions[pip.Normalize(name)] = version
+	}
+	return versions
 }
 
 // siteDirectory is the state of a directory of packages: every run of pip changes
@@ -36,29 +44,20 @@ const (
 	maxKnown = 100
 )
 
-func (p *Packages) site(ctx context.Context) (*site, error) {
-	const script = `import importlib.metadata as m, json, sysconfig
+func (p *place) site(ctx context.Context) (*site, error) {
+	const script = `import importlib.metadata as m, json, site, sys, sysconfig
 found = {}
 for d in m.distributions():
     name = d.metadata["Name"]
     if name:
         found.setdefault(name, d.version)
-print(json.dumps({"directory": sysconfig.get_path("purelib"), "packages": found}))`
+directory = site.USER_SITE if sys.platform == "emscripten" else sysconfig.get_path("purelib")
+print(json.dumps({"directory": directory, "packages": found}))`
 	var found site
-	return &found, p.python(ctx, script, nil, &found)
-}
-
-// python runs a script that prints JSON.
-func (p *Packages) python(ctx context.Context, script string, arguments []string, out any) error {
-	argv := append([]string{pipPython, "-c", script}, arguments...)
-	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", MaxOutput: 16 << 20})
-	if err == nil {
-		err = json.Unmarshal([]byte(result.Stdout), out)
+	if err := p.python(ctx, script, nil, &found); err != nil {
+		return nil, p.sb.failed(ctx, "list packages", err)
 	}
-	if err != nil {
-		return p.sb.failed(ctx, "list packages", err)
-	}
-	return nil
+	return &found, nil
 }
 
 // topModules defines, in Python, which modules a distribution installs.
@@ -73,37 +72,39 @@ def tops(name):
 // verify imports what packages install, in a separate Python process that reports
 // each import before it starts, and returns those that failed. A crash or a hang
 // counts as a failure, too.
-func (p *Packages) verify(ctx context.Context, packages []string) ([]ImportFailure, error) {
+func (p *place) verify(ctx context.Context, packages []string) ([]ImportFailure, error) {
 	if len(packages) == 0 {
 		return nil, nil
 	}
-	const script = topModules + `import importlib, os
-said = os.fdopen(os.dup(1), "w")
-null = os.open(os.devnull, os.O_RDWR)
-for descriptor in range(3):
-    os.dup2(null, descriptor)
+	const script = topModules + `import importlib, io, os
+if sys.platform == "emscripten":
+    said = sys.stdout
+    sys.stdout = sys.stderr = io.StringIO()
+else:
+    said = os.fdopen(os.dup(1), "w")
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(null, descriptor)
 for package in sys.argv[1:]:
     for module in tops(package):
         print(json.dumps({"package": package, "module": module}), file=said, flush=True)
         try:
             importlib.import_module(module)
             error = ""
+        except KeyboardInterrupt:
+            raise
         except BaseException as e:
             error = "%s: %s" % (type(e).__name__, str(e)[:500])
         print(json.dumps({"error": error}), file=said, flush=True)
 said.flush()
-os._exit(0)`
-	argv := append([]string{pipPython, "-c", script}, packages...)
-	result, err := p.sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Timeout: verifyTimeout, MaxOutput: 16 << 20})
-	died := ""
-	if _, exited := errors.AsType[*ExitError](err); exited {
-		died = fmt.Sprintf("Python ended with status %d", result.ExitCode)
-	} else if result != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		died = fmt.Sprintf("it took longer than %v", verifyTimeout)
-	} else if err != nil {
+if sys.platform != "emscripten":
+    os._exit(0)`
+	text, err := p.run(ctx, script, packages, verifyTimeout)
+	died := stopped(ctx, err, verifyTimeout)
+	if err != nil && died == "" {
 		return nil, p.sb.failed(ctx, "import what was installed", err)
 	}
-	failures, open := importFailures(result.Stdout)
+	failures, open := importFailures(text)
 	if died != "" {
 		open.Error = died
 		failures = append(failures, open)
@@ -139,7 +140,7 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 // loaded returns which of the packages the default context has loaded, and lets
 // it see the new ones. This is only a convenience: a context that is busy or not
 // open, or any failure, is no reason to fail.
-func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
+func (p *Packages) loaded(ctx context.Context, place *place, upgraded []string) []string {
 	k := p.sb.code.kernels.Opened("python")
 	if k == nil {
 		return nil
@@ -155,7 +156,7 @@ func (p *Packages) loaded(ctx context.Context, upgraded []string) []string {
 	text := Result{Data: reply.UserExpressions[modules].Data}.Text()
 	const script = topModules + `print(json.dumps({name: tops(name) for name in sys.argv[1:]}))`
 	var tops map[string][]string
-	if p.python(ctx, script, upgraded, &tops) != nil {
+	if place.python(ctx, script, upgraded, &tops) != nil {
 		return nil
 	}
 	in := strings.Split(text, ",")

@@ -1,7 +1,8 @@
 // Command dockerexecutor runs a model's code in containers of your own Docker or Podman, as
 // the "Docker executor" of agent frameworks does, with the limits that their documentation
 // names: it reads them back inside, solves a task, and shows that a container does not
-// outlive a step that fails.
+// outlive a step that fails. Then a team of agents that is in a container with all its code,
+// built from the Dockerfile in the directory team, solves the same task.
 //
 //	CGO_ENABLED=0 go run ./examples/dockerexecutor
 //	export OPENAI_API_KEY=…
@@ -9,7 +10,8 @@
 //
 // The daemon is the one that the docker command uses; DOCKER_HOST names another. This
 // program becomes the first process of the containers, which is why it is built without C.
-// Model, key and tools stay outside: a container receives only code.
+// Model, key and tools stay outside: a container receives only code. So it is with the team:
+// its agents call a function of this program when they ask the model.
 //
 // Without a model it solves a task of its own, with scripted answers.
 // The model can be at any endpoint that speaks OpenAI's chat completions protocol:
@@ -44,8 +46,12 @@ func main() {
 	task := strings.Join(flag.Args(), " ")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := model.UseScript(os.Stderr, answers, task)
+	task = cmp.Or(task, fibonacci)
 	if err == nil {
-		err = run(ctx, os.Stdout, model, *image, cmp.Or(task, fibonacci))
+		err = run(ctx, os.Stdout, model, *image, task)
+	}
+	if err == nil {
+		err = team(ctx, os.Stdout, model, task)
 	}
 	stop()
 	if err != nil {
@@ -121,11 +127,19 @@ func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 
 const fibonacci = "Could you give me the 118th number of the Fibonacci sequence? The first and the second are 1."
 
-// answers solve fibonacci. The second step has the variables of the first.
-var answers = loop.Script{"": {
-	"a, b = 0, 1\nfor _ in range(118):\n    a, b = b, a + b\nprint(a)",
-	"final_answer(a)",
-}}
+// answers solve fibonacci, as the agent of this program, and as those of the team. The second
+// step has the variables of the first.
+var answers = loop.Script{
+	"You solve tasks by": {
+		"a, b = 0, 1\nfor _ in range(118):\n    a, b = b, a + b\nprint(a)",
+		"final_answer(a)",
+	},
+	"You lead": {
+		"from tabulate import tabulate\nn = helper('Give the 118th Fibonacci number. The first and the second are 1.')\nprint(tabulate([[118, str(n)]], headers=['n', 'number']))",
+		"final_answer(n)",
+	},
+	"You help": {"a, b = 0, 1\nfor _ in range(118):\n    a, b = b, a + b\nfinal_answer(a)"},
+}
 
 // solve has the model solve a task in the container.
 func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Model, task string) error {

@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -28,7 +30,7 @@ func TestMain(m *testing.M) {
 // Every row can be measured, and the table ends up in the file where people
 // read it.
 func TestRows(t *testing.T) {
-	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	cloud := sandboxtest.New(t) // skips on a machine that cannot run a local cloud
 	t.Setenv("HTTPS_PROXY", "")
 	readme := filepath.Join(t.TempDir(), "README.md")
 	if err := os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
@@ -36,21 +38,40 @@ func TestRows(t *testing.T) {
 	}
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3, records: 250}
-	if err := run(t.Context(), &printed, readme, "/bin/true", "", sizes); err != nil {
+	if err := run(t.Context(), &printed, readme, "/bin/true", "", false, sizes); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	written, err := os.ReadFile(readme)
 	if want := "before\n" + begin + printed.String() + end + "after\n"; err != nil || string(written) != want {
 		t.Errorf("the file has %q, %v, want %q and no error", written, err, want)
 	}
-	rows := (&bench{sizes: sizes, command: "/bin/true"}).rows()
-	for _, row := range rows {
+	b := &bench{sizes: sizes, command: "/bin/true"}
+	if cloud.Isolation() == local.Full {
+		b.images = "here"
+	}
+	for _, row := range b.rows() {
 		if !strings.Contains(printed.String(), "| "+row.name+" | ") {
 			t.Errorf("no row %q in\n%s", row.name, printed.String())
 		}
 	}
 	if strings.Contains(strings.ReplaceAll(printed.String(), " 0 failed", ""), " failed") {
 		t.Errorf("something failed:\n%s", printed.String())
+	}
+	t.Log("\n" + printed.String())
+}
+
+// TestWasmRows does the same with the rows about WebAssembly.
+func TestWasmRows(t *testing.T) {
+	wasmtest.Need(t)
+	var printed strings.Builder
+	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20}
+	if err := run(t.Context(), &printed, "", "", wasmRow, true, sizes); err != nil {
+		t.Fatalf("%v\n%s", err, printed.String())
+	}
+	for _, row := range (&bench{sizes: sizes}).wasmRows() {
+		if !strings.Contains(printed.String(), "| "+row.name+" | ") {
+			t.Errorf("no row %q in\n%s", row.name, printed.String())
+		}
 	}
 	t.Log("\n" + printed.String())
 }

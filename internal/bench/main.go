@@ -31,6 +31,7 @@ import (
 func main() {
 	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure; without it, that row is left out")
 	scale := flag.Float64("scale", 1, "`times` as many runs")
+	wasm := flag.Bool("wasm", false, "measure sandboxes of WebAssembly, too, which \"e2bctl local setup --engine wasm\" prepares")
 	only := flag.String("only", "", "measure the rows whose name contains this `text`")
 	readme := flag.String("readme", "", "`file` to put the table into, too, such as internal/bench/README.md")
 	serveAt := flag.String("serve", "", "instead, be the server of a row at this `address`")
@@ -47,7 +48,7 @@ func main() {
 		err = getAgain(ctx, os.Stdout, *get, *through, *runs)
 	default:
 		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
-		err = run(ctx, os.Stdout, *readme, *command, *only, sizes)
+		err = run(ctx, os.Stdout, *readme, *command, *only, *wasm, sizes)
 	}
 	stop()
 	if err != nil {
@@ -74,15 +75,18 @@ type bench struct {
 	cloud   *local.Cloud
 	client  *sandbox.Client
 	options []sandbox.Option // for that cloud, for rows with a client of their own
+	kind    []sandbox.Option // of sandboxes, if they are not the cloud's usual ones
+	wasm    bool             // whether to measure WebAssembly, too
 	egress  string           // what Report says about egress
 	origin  string           // address of a server outside of the sandboxes
 	proxy   string           // address of a proxy that leads everything to origin
 	command string           // path of e2bctl, or ""
+	images  string           // directory of which images may be read; "" where no sandbox can have one
 }
 
 // run starts a local cloud and measures the rows one after the other, so that
 // they do not disturb each other. If one fails the others are still measured.
-func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes) (err error) {
+func run(ctx context.Context, w io.Writer, readme, command, only string, wasm bool, sizes sizes) (err error) {
 	origin := httptest.NewServer(answers(sizes.bulk))
 	defer origin.Close()
 	proxy := httptest.NewServer(leadTo(origin.Listener.Addr().String()))
@@ -92,7 +96,12 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	if err := os.Setenv("HTTPS_PROXY", proxy.URL); err != nil {
 		return err
 	}
-	cloud, err := local.Start(ctx)
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	cloud, err := local.Start(ctx, local.WithImageDir(dir))
 	if err != nil {
 		return err
 	}
@@ -103,8 +112,11 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	b := &bench{
-		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command,
+		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command, wasm: wasm,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
+	}
+	if cloud.Isolation() == local.Full {
+		b.images = dir
 	}
 
 	var table bytes.Buffer

@@ -99,6 +99,12 @@ func (b *bench) rows() []row {
 	rows = append(rows, b.controlRows()...)
 	rows = append(rows, b.pauseRows()...)
 	rows = append(rows, b.forkRows()...)
+	if b.images != "" {
+		rows = append(rows, b.imageRows()...)
+	}
+	if b.wasm {
+		rows = append(rows, b.wasmRows()...)
+	}
 	if b.egress == "transparent" {
 		rows = append(rows, row{
 			name: "out of a sandbox: connection and request", runs: 200, measure: b.out("/", 0),

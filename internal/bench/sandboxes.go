@@ -39,7 +39,7 @@ func (b *bench) created(pause time.Duration, do call) measurement {
 				return 0, ctx.Err()
 			}
 			start := time.Now()
-			sb, err := b.client.Create(ctx)
+			sb, err := b.client.Create(ctx, b.kind...)
 			if err != nil {
 				return 0, err
 			}
@@ -63,7 +63,7 @@ func (b *bench) inOne(do call) measurement {
 
 // with creates a sandbox, calls do with it, and closes it.
 func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error {
-	sb, err := b.client.Create(ctx)
+	sb, err := b.client.Create(ctx, b.kind...)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,3 @@
-//go:build linux
-
 package cloud
 
 import (
@@ -57,7 +55,7 @@ type Options struct {
 	State        string            // directory that keeps what outlives the process; "": nothing does
 	Key          string            // API key; "": a new one, or that of State
 	Dir          string            // private directory that holds the instances; "": one of this user's
-	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room
+	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room, and engine.Docker where there is no Linux
 	Docker       docker.Options    // of engine.Docker; Binary and Logger are this cloud's
 	Runsc        string            // of engine.GVisor; "": what package gvisorenv built
 	Isolation    engine.Isolation  // of the room; "": the best this machine supports
@@ -69,6 +67,7 @@ type Options struct {
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
 	Mounts       []mounts.Mount    // directories of the host that every sandbox has
 	AllowMounts  []mounts.Allowed  // below which clients may ask for others
+	PyodideDist  string            // directory of a Pyodide distribution, for packages of sandboxes of engine.Wasm; "": none
 	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
 	Policy       network.Policy    // what sandboxes may reach
@@ -89,6 +88,7 @@ type Cloud struct {
 	store     *store.Store
 	volumes   *volumes.Registry
 	mounts    *mounts.Set
+	dist      *mounts.Set // of the Pyodide distribution, for sandboxes in which pip runs
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
@@ -122,10 +122,10 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	o.Limits, o.Engine = o.Limits.WithDefaults(), cmp.Or(o.Engine, engine.Room)
+	o.Limits, o.Engine = o.Limits.WithDefaults(), cmp.Or(o.Engine, defaultEngine)
 	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
-		if c.python, err = orAbsent(pyenv.Find(ctx)); err != nil {
+		if c.python, err = findPython(ctx); err != nil {
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
@@ -139,6 +139,10 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	undo = append(undo, c.mounts.Close)
+	if c.dist, err = openDist(o.PyodideDist); err != nil {
+		return nil, err
+	}
+	undo = append(undo, c.dist.Close)
 	dir, err := newInstanceDir(o.Dir)
 	if err != nil {
 		return nil, err
@@ -201,7 +205,8 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Engine: o.Engine, Resources: resources(o.Limits), Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
+		Engine: o.Engine, Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, Mounts: o.Mounts,
+		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})

@@ -1,5 +1,3 @@
-//go:build linux
-
 package cloud
 
 import (
@@ -9,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,43 +14,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/gvisor"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
-	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
-	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
-	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// openers open the engines that a cloud can have. Each is given the cloud, of which the
-// options and what comes before the engines is there, and the directory of the instance.
-var openers = map[engine.Name]opener{
-	engine.Room:   openRoom,
-	engine.Docker: openDocker,
-	engine.Wasm:   openWasm,
-	engine.GVisor: openGVisor,
-}
-
+// opener opens an engine. It is given the cloud, of which the options and what comes before
+// the engines is there, and the directory of the instance.
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
-
-// roomEngine is the engine that isolates sandboxes with namespaces.
-type roomEngine struct{ *room.Room }
-
-func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
-	dir, err := c.roomDir(engine.Room, dir)
-	if err != nil {
-		return nil, err
-	}
-	r, err := room.Start(ctx, c.roomOptions(dir))
-	if err != nil {
-		return nil, err
-	}
-	if hidden := r.Report().Hidden; len(hidden) > 0 && c.options.Engine != engine.Room { // the Python is in use by now
-		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
-	}
-	return roomEngine{r}, nil
-}
 
 func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
 	o := c.options.Docker
@@ -61,77 +27,6 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 	sum := sha256.Sum256(append([]byte("images"), c.store.Seed()...))
 	o.Store, o.Passes = hex.EncodeToString(sum[:10]), !c.store.Durable()
 	return docker.Open(ctx, o)
-}
-
-// openWasm opens a room of its own, in which there are other files.
-func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
-	env, err := wasmenv.Find()
-	if err != nil {
-		return nil, err
-	}
-	if dir, err = c.roomDir(engine.Wasm, dir); err != nil {
-		return nil, err
-	}
-	r, err := room.Start(ctx, room.Options{
-		Dir: dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	if hidden := r.Report().Hidden; len(hidden) > 0 {
-		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
-	}
-	return wasm.New(roomEngine{r}, env), nil
-}
-
-// openGVisor opens a room of its own, in whose sandboxes there is gVisor.
-func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
-	program, err := gvisorenv.Find(ctx, c.options.Runsc)
-	if err != nil {
-		return nil, err
-	}
-	if dir, err = c.roomDir(engine.GVisor, dir); err != nil {
-		return nil, err
-	}
-	o := c.roomOptions(dir)
-	o.Runsc, o.Isolation, o.Zygote, o.Warm = program.Path, engine.Full, nil, nil
-	r, err := room.Start(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return gvisor.New(ctx, roomEngine{r}, program)
-}
-
-// roomDir returns the directory of the room of an engine, which its keeper removes: that of
-// the cloud, for the room that is there from the start, or one of its own.
-func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {
-	first := c.options.Engine
-	if first == engine.Docker { // which needs no directory
-		first = engine.Room
-	}
-	if name == first {
-		return dir, nil
-	}
-	return newInstanceDir(c.options.Dir)
-}
-
-func (c *Cloud) roomOptions(dir string) room.Options {
-	o := room.Options{
-		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
-	}
-	if c.options.Warm != 0 {
-		o.Warm, o.WarmCount = &c.options.Limits, c.options.Warm
-	}
-	return o
-}
-
-func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
-	s, err := r.Room.NewSandbox(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
 }
 
 // engines are those of a cloud: its own one, which is there from the start, and others,
@@ -233,15 +128,28 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		return builds.Target{}, err
 	}
 	report := e.Report()
-	t := builds.Target{Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python), OneID: report.IDs == 1}
+	t := builds.Target{Machine: fmt.Sprintf("%s %d %s", report.Isolation, report.IDs, c.python.Python)}
+	if report.IDs == 1 {
+		t.OneUser = "not supported by the isolation of this local cloud: sandboxes have only one user id, of root and user; as root, or with /etc/subuid, they have many"
+	}
 	switch {
 	case report.Engine == engine.Wasm:
 		t.Refusal = guest.NoProcesses
 	case !ofRoom(report):
 		t.Machine = string(report.Engine)
+		t.OneUser = fmt.Sprintf("not supported by the %s engine: the containers of its built-in templates have one user, that of their image: begin with an image", report.Engine)
+		if t.User = c.options.Docker.User; t.User != "" {
+			t.OneUser = fmt.Sprintf("not supported by the %s engine: all its containers have the user %s of local.DockerParams.User: leave that out for the last USER to be who it is", report.Engine, t.User)
+		}
+		if based, moves := e.(interface {
+			DefaultImage(ctx context.Context) (string, error)
+		}); moves {
+			t.Base = based.DefaultImage
+		}
 		t.NoImages = report.Promises[engine.Images]
 		if keeper, keeps := e.(imageKeeper); keeps && t.NoImages == "" {
-			t.Images, t.Chosen = keptImages{c, keeper}, c.options.Docker.User == ""
+			t.Images, t.Chosen = keptImages{c, keeper}, t.User == ""
+			t.Machine += " " + keeper.Architecture()
 		}
 	case report.Isolation != engine.Full:
 		t.Refusal = "its sandboxes have no root directory of their own, which isolation full gives them"

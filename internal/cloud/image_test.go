@@ -205,8 +205,8 @@ func (c *imageCloud) testUsers(t *testing.T, r *reachable, base string) {
 	}
 }
 
-// TestImageWithoutShell: programs of an image run without a shell, and a command line says
-// what it lacks.
+// TestImageWithoutShell: programs of an image run without a shell, also where a command line
+// names them and nothing else, and another one says what it lacks.
 func TestImageWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)
@@ -217,7 +217,10 @@ func TestImageWithoutShell(t *testing.T) {
 	if got, err := output(t, r, envdclient.Command{Args: []string{"echo", "works"}}); got != "works\n" || err != nil {
 		t.Errorf("got %q, %v, want works", got, err)
 	}
-	for _, command := range []envdclient.Command{envdclient.Shell("echo"), {Args: []string{"missing"}}} {
+	if got, err := output(t, r, envdclient.Shell("echo 'two  words' x=1")); got != "two  words x=1\n" || err != nil {
+		t.Errorf("a line of words: got %q, %v, want them", got, err)
+	}
+	for _, command := range []envdclient.Command{envdclient.Shell("echo; echo"), envdclient.Shell("missing"), {Args: []string{"missing"}}} {
 		if got, err := output(t, r, command); err == nil || !strings.Contains(err.Error(), "neither /bin/bash nor /bin/sh") {
 			t.Errorf("%q: got %q, %v, want an error that names the shells", command.Args, got, err)
 		}

@@ -1,12 +1,8 @@
-//go:build linux
-
 package cloud
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
-	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
@@ -24,21 +20,12 @@ func newInstanceDir(parent string) (string, error) {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return "", fmt.Errorf("cloud: directory for instances: %w", err)
 	}
-	info, err := os.Lstat(parent)
-	if err != nil {
+	if err := privatedir.Check(parent); err != nil {
 		return "", fmt.Errorf("cloud: directory for instances: %w", err)
-	}
-	if !private(info) {
-		return "", fmt.Errorf("cloud: directory for instances: %s must be a directory of this user that no other can write to", parent)
 	}
 	dir, err := os.MkdirTemp(parent, "cloud-")
 	if err != nil {
 		return "", fmt.Errorf("cloud: directory for instances: %w", err)
 	}
 	return dir, nil
-}
-
-func private(info fs.FileInfo) bool {
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	return ok && info.IsDir() && info.Mode().Perm()&0o022 == 0 && int(owner.Uid) == os.Geteuid()
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -23,6 +24,8 @@ type keepingRoom struct {
 	has   map[string]bool
 	fails error // of Load
 }
+
+func (k *keepingRoom) Architecture() string { return runtime.GOARCH }
 
 func (k *keepingRoom) Has(_ context.Context, digest string) (bool, error) {
 	k.mu.Lock()

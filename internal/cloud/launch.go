@@ -1,5 +1,3 @@
-//go:build linux
-
 package cloud
 
 import (
@@ -14,7 +12,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -22,7 +19,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/headers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
@@ -34,7 +30,11 @@ import (
 // launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
-	r, err := c.open(ctx, spec, c.mounts.All())
+	all, err := c.shownToAll(ctx, spec.Template)
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.open(ctx, spec, all)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	switch {
 	case !ofRoom(by):
 	case image != nil: // it has programs of its own
-		config.Python, config.Path = []string{"python3"}, cmp.Or(spec.Envs["PATH"], room.DefaultPath)
+		config.Python, config.Path = []string{"python3"}, cmp.Or(spec.Envs["PATH"], imagePath)
 	default:
 		config.System, config.Python, config.Path = c.system(), interpreter(c.python), searchPath(c.python)
 	}
@@ -373,13 +373,4 @@ func interpreter(env *pyenv.Env) []string {
 		return nil
 	}
 	return []string{env.Python}
-}
-
-// searchPath returns the PATH inside the sandbox. The Python that kernels run
-// comes first, so that pip in a command installs packages for kernels.
-func searchPath(env *pyenv.Env) string {
-	if env.Level == pyenv.Absent {
-		return room.SearchPath()
-	}
-	return filepath.Dir(env.Python) + ":" + room.SearchPath()
 }

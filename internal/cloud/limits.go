@@ -1,13 +1,8 @@
-//go:build linux
-
 package cloud
 
 import (
 	"fmt"
 	"math"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -24,20 +19,11 @@ const (
 
 // connections returns the number of client connections allowed at once.
 func connections() (int, error) {
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return 0, fmt.Errorf("cloud: limit of open files: %w", os.NewSyscallError("getrlimit", err))
+	files, err := openFiles()
+	if err != nil {
+		return 0, fmt.Errorf("cloud: limit of open files: %w", err)
 	}
-	return int(min(files.Cur/clientShare, maxConnections)), nil
-}
-
-// machineMemory returns the bytes of this machine's memory; 0 if that is not known.
-func machineMemory() int64 {
-	var info unix.Sysinfo_t
-	if unix.Sysinfo(&info) != nil {
-		return 0
-	}
-	return int64(info.Totalram) * int64(info.Unit)
+	return int(min(files/clientShare, maxConnections)), nil
 }
 
 // resources returns the limits in the API's units.

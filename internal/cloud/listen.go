@@ -1,5 +1,3 @@
-//go:build linux
-
 package cloud
 
 import (
@@ -11,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
@@ -58,7 +55,7 @@ func loopback(ctx context.Context, address string) (first, second *net.TCPListen
 		switch {
 		case err == nil:
 			return first, second, nil
-		case errors.Is(err, syscall.EADDRNOTAVAIL), errors.Is(err, syscall.EAFNOSUPPORT):
+		case lacksAddress(err):
 			return first, nil, nil // a machine without IPv6, for example
 		}
 		_ = first.Close()

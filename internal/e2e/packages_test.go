@@ -56,9 +56,9 @@ func newIndex(t *testing.T) *index {
 
 // cloud returns a cloud whose sandboxes reach the index by its name, which only
 // the proxy can resolve.
-func (x *index) cloud(t *testing.T) *sandboxtest.Cloud {
+func (x *index) cloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
-	return sandboxtest.New(t, local.WithProxyNames())
+	return sandboxtest.New(t, append(options, local.WithProxyNames())...)
 }
 
 // add adds a wheel with one module.

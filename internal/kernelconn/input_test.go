@@ -2,8 +2,10 @@ package kernelconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"testing"
 	"time"
 
@@ -126,5 +128,61 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	}
 	if err != nil || printed != "of the cell" {
 		t.Errorf("the next cell: %q, %v", printed, err)
+	}
+}
+
+// Code that is given up is interrupted before its question gets an answer: a thread that has
+// one may end, and let the code end as if nothing had interrupted it.
+func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]bool{"an open question": false, "one that is asked meanwhile": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for range 10 {
+				s := newServer(t)
+				began, interrupt, told, answered := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan string, 1)
+				s.rest = func(w http.ResponseWriter, _ *http.Request) {
+					close(interrupt)
+					select {
+					case got := <-answered:
+						t.Errorf("it got %q before it was interrupted", got)
+						answered <- got
+					case <-told:
+					}
+					w.WriteHeader(http.StatusNoContent)
+				}
+				s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+					k.Begin(m)
+					k.Ask(m, "first")
+					<-interrupt
+					if again {
+						k.Ask(m, "second")
+					}
+					k.Stream(m, "stdout", "x")
+					answered <- k.Answer()
+					k.Reply(m, "error")
+					k.Status(m, "idle")
+				})
+				limit := func(ctx context.Context) (context.Context, context.CancelFunc) {
+					ctx, cancel := context.WithCancel(ctx)
+					go func() { <-began; cancel() }()
+					return ctx, cancel
+				}
+				h := printing(func() { close(told) })
+				h.Limit = limit
+				h.Input = func(ctx context.Context, _ string, _ bool) (string, error) {
+					close(began)
+					<-ctx.Done()
+					return "late", nil
+				}
+				_, err := run(t.Context(), s.kernels(), "", h)
+				if interrupted, ok := errors.AsType[*InterruptedError](err); !ok || !interrupted.Ended {
+					t.Errorf("got %v, want that it was interrupted, and ended", err)
+				}
+				if got := <-answered; got != endOfInput {
+					t.Errorf("it got %q, want no answer", got)
+				}
+			}
+		})
 	}
 }

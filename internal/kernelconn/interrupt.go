@@ -22,8 +22,13 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	k.interruptAside(caller, e)
+	interrupting := k.interruptSent
 	for {
 		select {
+		case <-interrupting:
+			interrupting = nil
+			k.turnDown(e.asked)
+			e.asked = nil
 		case <-timer.C:
 			return err
 		case <-gone:
@@ -33,7 +38,11 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 				e.messages <- nil // for stop; there is room, because nothing else writes now
 				return err
 			}
-			k.turnDown(m)
+			if interrupting == nil {
+				k.turnDown(m)
+			} else if asks(m) {
+				e.asked = m // until it is interrupted: an answer could end the code before
+			}
 			if k.note(e, m) != nil {
 				k.primed.Store(false)
 				if fateOf(m).deadly() {

@@ -45,18 +45,10 @@ var (
 )
 
 // ReadReport reads a report of "pip install --report", which comes from the
-// sandbox.
-func ReadReport(r io.Reader) (*Lock, error) {
+// sandbox. from are the addresses of the files, in the order of the lock.
+func ReadReport(r io.Reader) (lock *Lock, from []string, err error) {
 	var report struct {
-		Install []struct {
-			Download struct {
-				URL     string
-				Archive struct {
-					Hashes map[string]string
-				} `json:"archive_info"`
-			} `json:"download_info"`
-			Metadata struct{ Name, Version string }
-		}
+		Install     []reported
 		Environment struct {
 			Implementation string `json:"platform_python_implementation"`
 			Python         string `json:"python_version"`
@@ -65,19 +57,32 @@ func ReadReport(r io.Reader) (*Lock, error) {
 		}
 	}
 	if err := json.NewDecoder(io.LimitReader(r, maxReport)).Decode(&report); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	slices.SortFunc(report.Install, func(a, b reported) int {
+		return cmp.Compare(Normalize(a.Metadata.Name), Normalize(b.Metadata.Name))
+	})
 	e := report.Environment
-	lock := &Lock{Comment: fmt.Sprintf("For %s %s on %s %s.\npip install --no-deps --require-hashes -r this file", e.Implementation, e.Python, e.System, e.Machine), Packages: []Locked{}}
+	lock = &Lock{Comment: fmt.Sprintf("For %s %s on %s %s.\npip install --no-deps --require-hashes -r this file", e.Implementation, e.Python, e.System, e.Machine), Packages: []Locked{}}
 	for _, one := range report.Install {
 		locked := Locked{Name: one.Metadata.Name, Version: one.Metadata.Version, SHA256: []string{one.Download.Archive.Hashes["sha256"]}}
 		if u, err := url.Parse(one.Download.URL); err == nil && locked.isWheel(path.Base(u.Path)) {
 			locked.File = path.Base(u.Path)
 		}
-		lock.Packages = append(lock.Packages, locked)
+		lock.Packages, from = append(lock.Packages, locked), append(from, one.Download.URL)
 	}
-	slices.SortFunc(lock.Packages, func(a, b Locked) int { return cmp.Compare(Normalize(a.Name), Normalize(b.Name)) })
-	return lock, lock.Check()
+	return lock, from, lock.Check()
+}
+
+// reported is a package of a report.
+type reported struct {
+	Download struct {
+		URL     string
+		Archive struct {
+			Hashes map[string]string
+		} `json:"archive_info"`
+	} `json:"download_info"`
+	Metadata struct{ Name, Version string }
 }
 
 // isWheel reports whether a file has the name of a wheel of this version.

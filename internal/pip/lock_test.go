@@ -2,6 +2,7 @@ package pip
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,7 +123,7 @@ func TestLockReport(t *testing.T) {
 		{"download_info": {"url": "https://u:p@h/a/My_pkg-1.0-py3-none-any.whl#x", "archive_info": {"hashes": {"sha256": "` + sumA + `"}}}, "metadata": {"name": "My.pkg", "version": "1.0"}},
 		{"download_info": {"url": "https://h/b-2.tar.gz", "archive_info": {"hashes": {"sha256": "` + sumB + `"}}}, "metadata": {"name": "b", "version": "2"}}],
 		"environment": {"platform_python_implementation": "CPython", "python_version": "3.11", "sys_platform": "linux", "platform_machine": "x86_64"}}`
-	lock, err := ReadReport(strings.NewReader(report))
+	lock, from, err := ReadReport(strings.NewReader(report))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,10 +131,13 @@ func TestLockReport(t *testing.T) {
 	if diff := cmp.Diff(want, lock.Packages); diff != "" || !strings.HasPrefix(lock.Comment, "For CPython 3.11 on linux x86_64.") {
 		t.Errorf("%q, packages (-want +got):\n%s", lock.Comment, diff)
 	}
+	if want := []string{"https://h/b-2.tar.gz", "https://u:p@h/a/My_pkg-1.0-py3-none-any.whl#x"}; !slices.Equal(from, want) {
+		t.Errorf("from %q, want %q", from, want)
+	}
 	for _, hostile := range []string{
 		"", "[]", strings.Replace(report, sumA, "", 1), strings.Replace(report, `"My.pkg"`, `"--pre"`, 1), strings.Replace(report, `"1.0"`, `"1.0\n--pre"`, 1), report[:200],
 	} {
-		if lock, err := ReadReport(strings.NewReader(hostile)); err == nil {
+		if lock, _, err := ReadReport(strings.NewReader(hostile)); err == nil {
 			t.Errorf("%.80q: got %+v, want an error", hostile, lock)
 		}
 	}

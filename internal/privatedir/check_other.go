@@ -2,5 +2,5 @@
 
 package privatedir
 
-// check leaves it to the system who can write to a directory of the user's profile.
-func check(string) error { return nil }
+// Check leaves it to the system who can write to a directory of the user's profile.
+func Check(string) error { return nil }

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// check returns an error unless dir is a directory of this user that no other can
+// Check returns an error unless dir is a directory of this user that no other can
 // write to.
-func check(dir string) error {
+func Check(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
 		return err

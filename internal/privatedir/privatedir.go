@@ -38,7 +38,7 @@ var (
 		if runtime == "" {
 			return "", errors.New("it is not set")
 		}
-		return filepath.Join(runtime, "e2bctl"), check(runtime)
+		return filepath.Join(runtime, "e2bctl"), Check(runtime)
 	}}
 	// Temporary is in the directory for temporary files, which all users share.
 	Temporary = Base{"the temporary directory", func() (string, error) {
@@ -46,7 +46,7 @@ var (
 		if err := os.Mkdir(base, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return "", err
 		}
-		return base, check(base)
+		return base, Check(base)
 	}}
 )
 
@@ -62,7 +62,7 @@ func Make(name string, bases ...Base) (string, error) {
 			err = try(dir)
 		}
 		if err == nil {
-			return dir, check(dir)
+			return dir, Check(dir)
 		}
 		refused = append(refused, fmt.Sprintf("%s: %v", base.name, err))
 	}

@@ -18,3 +18,40 @@ func special(c rune) bool {
 	plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-./,:@%+", c)
 	return !plain
 }
+
+// Words returns the words of a line in which nothing means more than itself to a POSIX
+// shell, such as one that [Quote] wrote the words of: what a program may be started with
+// where there is no shell. ok is false for any other line.
+func Words(line string) (words []string, ok bool) {
+	var word strings.Builder
+	begun, escaped, quote := false, false, rune(0)
+	for _, c := range line {
+		switch {
+		case escaped && c != '\n', quote == '\'' && c != quote, quote == '"' && !strings.ContainsRune("\"$`\\", c):
+			word.WriteRune(c)
+			escaped = false
+		case quote != 0 && c == quote:
+			quote = 0
+		case escaped, quote != 0:
+			return nil, false
+		case c == '\'', c == '"':
+			begun, quote = true, c
+		case c == '\\':
+			begun, escaped = true, true
+		case c != ' ' && c != '\t':
+			if special(c) && (c != '=' || len(words) == 0) {
+				return nil, false
+			}
+			word.WriteRune(c)
+			begun = true
+		case begun:
+			words = append(words, word.String())
+			word.Reset()
+			begun = false
+		}
+	}
+	if begun {
+		words = append(words, word.String())
+	}
+	return words, quote == 0 && !escaped && len(words) > 0
+}

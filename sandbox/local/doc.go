@@ -12,7 +12,9 @@
 //	sb, err := sandbox.Create(ctx, cloud.Options()...)
 //
 // Programs in other languages reach the same cloud through the variables of
-// [Cloud.Env]. The cloud needs Linux, but no account, Docker, KVM or root.
+// [Cloud.Env]. On Linux the cloud needs no account, Docker, KVM or root. On macOS and
+// Windows it is [EngineDocker] that runs sandboxes, in the user's Docker or Podman; that is
+// built for these systems and not tested there.
 //
 // # How it runs
 //

@@ -3,14 +3,18 @@
 package local_test
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -67,6 +71,44 @@ func TestNoDocker(t *testing.T) {
 	_, err := local.Start(t.Context(), local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: "unix:///no/such.sock"}))
 	if err == nil || !strings.Contains(err.Error(), "install") || !strings.Contains(err.Error(), "unix:///no/such.sock") {
 		t.Errorf("got %v, want what was tried and what to install", err)
+	}
+}
+
+// TestDockerSetup checks that a program which is linked to libraries has containers once the
+// one that they run was compiled, and not before.
+func TestDockerSetup(t *testing.T) {
+	host := dockertest.Shared(t).Host()
+	compiled, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", strings.TrimSpace(string(compiled)))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	options := []local.Option{local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: host, Image: dockertest.Image})}
+	cloud, err := local.Start(t.Context(), options...)
+	if err == nil {
+		if err := cloud.Close(); err != nil {
+			t.Error(err)
+		}
+		pinned.Skip(t, "this test program is static, so containers run it as it is: test it with -race")
+	}
+	if !strings.Contains(err.Error(), "linked to libraries") || !strings.Contains(err.Error(), "e2bctl local setup --engine docker") {
+		t.Errorf("got %v, want that the program for containers has to be prepared", err)
+	}
+	path, err := local.SetupDocker(t.Context(), nil, &local.SetupDockerParams{Host: host})
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := local.SetupDocker(t.Context(), nil, &local.SetupDockerParams{Host: host}); again != path || err != nil {
+		t.Errorf("got %q, %v the second time, want %s", again, err, path)
+	}
+	sb := sandboxtest.New(t, options...).Create(t)
+	if got, want := run(t, sb, "sha256sum /.e2bctl | cut -d ' ' -f 1; echo $FROM_IMAGE"), fmt.Sprintf("%x\nyes", sha256.Sum256(program)); got != want {
+		t.Errorf("the first process of the container: got %q, want %q", got, want)
 	}
 }
 
@@ -287,5 +329,79 @@ RUN id -un >mine; echo "$HOME $PWD" >>mine`))
 	empty := build("empty", file("FROM IMAGE AS tools\nFROM scratch\nCOPY --from=tools /bin/busybox /bin/sh\nRUN echo works >/made"))
 	if got := run(t, cloud.Create(t, sandbox.WithTemplate(empty)), "read line </made; echo $line; set -- /*; echo $*"); !strings.HasPrefix(got, "works\n/bin ") || strings.Contains(got, "usr") {
 		t.Errorf("on nothing: got %q", got)
+	}
+}
+
+// TestDockerImageMoves checks that a cached step stands on the default image of today, not on
+// what was called so before.
+func TestDockerImageMoves(t *testing.T) {
+	t.Parallel()
+	const moving = "e2bctl-test:moving"
+	d := dockertest.Shared(t)
+	d.Docker(t, "tag", dockertest.Bare, moving)
+	t.Cleanup(func() { d.Docker(t, "rmi", "--force", moving) })
+	cloud := sandboxtest.New(t, local.WithEngine(local.EngineDocker), local.WithBinary(dockertest.Program(t)), local.WithDocker(local.DockerParams{Host: d.Host(), Image: moving}))
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for _, want := range []string{"first", "cached", "second"} {
+		if want == "second" {
+			made := d.Docker(t, "create", dockertest.Bare, "true")
+			d.Docker(t, "commit", "--change", "ENV WHICH=second", made, moving)
+			d.Docker(t, "rm", made)
+		}
+		var log strings.Builder
+		built, err := template.Build(t.Context(), client.API(), "made", template.FromBase().Run(`echo ${WHICH:-first} >/which`, nil), &template.BuildParams{Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, &log)
+		}
+		if got := strings.Contains(log.String(), "CACHED"); got != (want == "cached") {
+			t.Errorf("%s: the step is from the cache: %v\n%s", want, got, &log)
+		}
+		if want == "cached" {
+			want = "first"
+		}
+		if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /which"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestDockerUserOfImage checks that who all containers are is said to a template that wants to
+// be someone else, by its image or by its steps, and that it may name that one.
+func TestDockerUserOfImage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	reference, _ := savedImage(t, dir, dockertest.Bare, "USER 12:34")
+	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{User: "nobody"}), local.WithImageDir(dir))...)
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	from := template.FromImage(reference, nil)
+	for name, c := range map[string]struct {
+		made template.Definition
+		want string
+	}{
+		"image":  {from.Run("id", nil), "all processes of its container are 65534:"},
+		"step":   {from.User("app"), "USER 'app': not supported by the docker engine: all its containers have the user nobody of local.DockerParams.User"},
+		"nobody": {from.User("nobody").Run("id -u >/tmp/mine", nil), ""},
+	} {
+		built, err := template.Build(t.Context(), client.API(), name, c.made, nil)
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "DockerParams.User") {
+				t.Errorf("%s: got %v, want %q and what to change", name, err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /tmp/mine; id -u"); got != "65534\n65534" {
+			t.Errorf("%s: got %q", name, got)
+		}
 	}
 }

@@ -57,6 +57,32 @@ func ExampleStart() {
 	// Output: 42
 }
 
+// Deno and Pyodide are fetched once per machine, through npm; later SetupWasm returns at once.
+func ExampleSetupWasm() {
+	ctx := context.Background()
+	if _, err := local.SetupWasm(ctx, os.Stderr, nil); err != nil {
+		fmt.Println(err) // it says what to install, or how to do without a network
+		return
+	}
+	cloud, err := local.Start(ctx, local.WithEngine(local.EngineWasm))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cloud.Close()
+	err = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		execution, err := sb.RunCode(ctx, "import sys; sys.platform", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Println(execution.Text()) // emscripten
+		return nil
+	}, cloud.Options()...)
+	if err != nil {
+		fmt.Println(err)
+	}
+}
+
 // What a program does when the service fails can be tried.
 func ExampleCloud_Inject() {
 	ctx := context.Background()

@@ -23,7 +23,7 @@ type Cloud struct {
 	closed  atomic.Bool
 }
 
-// service is the cloud of this operating system.
+// service is a cloud, whose types are not those of this package.
 type service interface {
 	URL() string
 	Domain() string

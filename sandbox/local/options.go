@@ -25,8 +25,8 @@ type Engine string
 
 // The engines. What each can do, and what not, is in [Report].Promises.
 const (
-	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default
-	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman
+	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default on Linux
+	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman: the default elsewhere
 	EngineWasm   Engine = "wasm"   // Python in WebAssembly, without processes: see [SetupWasm]
 	EngineGVisor Engine = "gvisor" // a kernel in user space: see [SetupGVisor]
 )
@@ -35,14 +35,15 @@ const (
 func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm, EngineGVisor} }
 
 var (
-	// ErrNoIsolation means that this machine cannot isolate sandboxes. The text
+	// ErrNoIsolation means that this machine cannot isolate sandboxes: with the default
+	// engine of macOS and Windows, that no Docker or Podman answers. The text
 	// of the error says what was tried and how to fix it.
 	ErrNoIsolation = errors.New("no isolation")
 	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. Calls
 	// of a sandbox then match [sandbox.ErrGone] as well.
 	ErrClosed = errors.New("the local cloud is closed")
-	// ErrUnsupported means that this operating system has no local cloud.
-	ErrUnsupported = errors.New("the local cloud runs on Linux only: use a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
+	// ErrUnsupported means that this operating system does not have the engine.
+	ErrUnsupported = errors.New("it runs on Linux only: use the engine docker here, or a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
 )
 
 // Option sets one property of a cloud.
@@ -52,6 +53,7 @@ type settings struct {
 	engine       Engine
 	docker       DockerParams
 	runsc        string
+	wasm         WasmParams
 	isolation    Isolation
 	binary       string
 	address      string
@@ -74,7 +76,7 @@ type settings struct {
 
 // WithEngine sets what runs sandboxes whose template does not say it: base,
 // code-interpreter-v1 and the templates that are built from them. The default is
-// [EngineRoom]. Templates of other engines are there all the same, such as base-docker, and
+// [DefaultEngine]. Templates of other engines are there all the same, such as base-docker, and
 // their engine is opened with the first sandbox. A template keeps the engine that it was
 // built with; so do snapshots and paused sandboxes.
 func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }

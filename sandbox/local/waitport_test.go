@@ -16,7 +16,7 @@ import (
 func TestWaitPort(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
-	closed, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	closed, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := sb.WaitPort(closed, 8000); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sandbox.ErrPortClosed) {
 		t.Errorf("without a server: %v, want the deadline and ErrPortClosed", err)

@@ -7,6 +7,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
+// WasmParams say what sandboxes of [EngineWasm] have. Zero values are the defaults.
+type WasmParams struct {
+	// PyodideDist is the directory of a full Pyodide distribution, unpacked, of the version
+	// that SetupWasm prepares. [sandbox.Packages] take from it what no index has for
+	// WebAssembly, such as numpy and pandas, and check each file against the digests in its
+	// pyodide-lock.json. Everybody must be able to read it, and sandboxes of [EngineRoom] see
+	// it as /opt/pyodide, because pip runs there.
+	PyodideDist string
+}
+
+// WithWasm configures [EngineWasm]. It does not choose it: [WithEngine] does, or a template
+// of that engine, such as base-wasm.
+func WithWasm(p WasmParams) Option { return func(s *settings) { s.wasm = p } }
+
 // SetupWasmParams are the optional parameters of [SetupWasm].
 type SetupWasmParams struct {
 	// From is a directory with the packages of npm to take in place of fetched ones, under

@@ -112,6 +112,9 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		return nil, err
 	}
 	defer files.close()
+	if err := checkPlatforms(ctx, client, d.platforms); err != nil {
+		return nil, err
+	}
 	if len(d.stages) > 0 {
 		if err := client.Templates.CheckStages(ctx); err != nil {
 			return nil, err

@@ -25,12 +25,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fake is a service that builds nothing. It is a transport, so that time may be faked, too.
 type fake struct {
-	states []api.BuildState // one after another; the last one stays
-	lines  int              // of the log
-	stages bool             // it builds some
-	has    map[string]bool  // hashes
-	fail   map[string]int   // statuses of calls, by the method and the route
-	away   map[string]int   // calls that are answered with 503 before they are served
+	states       []api.BuildState // one after another; the last one stays
+	lines        int              // of the log
+	stages       bool             // it builds some
+	architecture string           // that it says
+	has          map[string]bool  // hashes
+	fail         map[string]int   // statuses of calls, by the method and the route
+	away         map[string]int   // calls that are answered with 503 before they are served
 
 	mu       sync.Mutex
 	asked    []string
@@ -48,7 +49,9 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer f.mu.Unlock()
 	routes := http.NewServeMux()
 	if f.stages {
-		routes.HandleFunc("GET /local/features", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"stages":true}`) })
+		routes.HandleFunc("GET /local/features", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"stages":true,"architecture":%q}`, f.architecture)
+		})
 	}
 	for route, serve := range map[string]http.HandlerFunc{
 		"POST /v3/templates":                   f.create,

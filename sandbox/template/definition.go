@@ -20,7 +20,8 @@ const baseImage = "e2bdev/base"
 type Definition struct {
 	image, template string // at most one; neither means baseImage
 	registry        *api.ImageRegistry
-	stages          []stage // that steps copy from, each before those that need it
+	platforms       []platform // that images are to be for
+	stages          []stage    // that steps copy from, each before those that need it
 	steps           []step
 	forced          bool // steps from here on are done anew
 	start           string

@@ -40,6 +40,9 @@ type DockerfileParams struct {
 // an image, too. Services that are no local cloud have no COPY --from: [Build] says so,
 // before it asks for anything.
 //
+// --platform of FROM must be that of the service's images: [Build] asks it, and the error is
+// [errors.ErrUnsupported] if they are for another architecture.
+//
 // EXPOSE, VOLUME, LABEL and MAINTAINER mean nothing for a sandbox, and are skipped. All else
 // that would not do what the file says is an error with its line and what to use. What is
 // left out because the result is the same is in [Definition.Warnings].

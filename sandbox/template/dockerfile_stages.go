@@ -24,7 +24,8 @@ type dockerStage struct {
 
 	hasUser, hasWorkdir bool
 	command, entrypoint *parser.Node
-	inherited           bool // the command is that of the stage that it begins with
+	inherited           bool       // the command is that of the stage that it begins with
+	platforms           []platform // that it is to be for, and the stages that it begins with
 }
 
 // convert returns the definition of the target, "" for the last stage.
@@ -69,14 +70,15 @@ func (c *conversion) from(n *parser.Node) error {
 	if err != nil {
 		return err
 	}
-	if platform := found["platform"]; platform != "" && !strings.HasPrefix(platform, "$") {
-		c.warn(at(n), "--platform of FROM is not supported, and left out")
-	}
 	args := values(n)
 	if len(args) != 1 && (len(args) != 3 || !strings.EqualFold(args[1], "as")) {
 		return errors.New("FROM wants an image, and AS with a name at most")
 	}
 	c.dockerStage = &dockerStage{values: c.global} // FROM knows no other variables
+	platforms, err := c.platform(n, found["platform"])
+	if err != nil {
+		return err
+	}
 	image, err := c.resolved(args[0])
 	if err != nil {
 		return err
@@ -85,6 +87,7 @@ func (c *conversion) from(n *parser.Node) error {
 		return fmt.Errorf("the image %q is not known: an ARG before FROM must have a value", args[0])
 	}
 	next := c.beginning(image)
+	next.platforms = append(slices.Clip(next.platforms), platforms...)
 	next.name = strconv.Itoa(len(c.stages))
 	if len(args) == 3 {
 		next.name = strings.ToLower(args[2])
@@ -182,13 +185,17 @@ func (c *conversion) finished(s *dockerStage) (Definition, error) {
 	if !s.hasWorkdir {
 		d = d.Workdir("/home/user")
 	}
-	d.stages = needed(s)
+	d.platforms = s.platforms
+	for _, from := range needed(s) {
+		d.stages = append(d.stages, stage{name: from.name, image: from.made.image, steps: from.made.steps})
+		d.platforms = append(slices.Clip(d.platforms), from.platforms...)
+	}
 	return d, d.err
 }
 
 // needed returns what a stage copies from, after what that needs itself.
-func needed(s *dockerStage) []stage {
-	var all []stage
+func needed(s *dockerStage) []*dockerStage {
+	var all []*dockerStage
 	seen := map[*dockerStage]bool{}
 	var visit func(*dockerStage)
 	visit = func(s *dockerStage) {
@@ -196,7 +203,7 @@ func needed(s *dockerStage) []stage {
 			if !seen[from] {
 				seen[from] = true
 				visit(from)
-				all = append(all, stage{name: from.name, image: from.made.image, steps: from.made.steps})
+				all = append(all, from)
 			}
 		}
 	}

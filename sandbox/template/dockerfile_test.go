@@ -46,7 +46,6 @@ func TestDockerfile(t *testing.T) {
 		{name: "shell entry point", text: "FROM x\nENTRYPOINT run me\nCMD [\"it\"]", want: defaults[1:], start: "run me"},
 		{name: "escape", text: "# escape=`\nFROM x\nRUN a `\n  b", want: "RUN a   b" + defaults},
 		{name: "what is left out", text: "FROM --platform=linux/amd64 x\nEXPOSE 80\nLABEL a=b\nVOLUME /v\nMAINTAINER me\nRUN --mount=type=cache,target=/x --network=default y\nARG TARGETARCH\nCOPY --link a b", want: "RUN y\nENV TARGETARCH|\nCOPY a|b||" + defaults, warnings: []string{
-			"Dockerfile: line 1: --platform of FROM is not supported, and left out",
 			"Dockerfile: line 6: --mount=type=cache of RUN is not supported, and left out",
 			"Dockerfile: line 7: ARG TARGETARCH has no value unless it is given as a build argument",
 		}},

@@ -15,11 +15,12 @@ import (
 // that start one; on a service the template decides.
 type ResourceFlags struct {
 	engine       Engine
+	dist         directory
 	memory, disk Size
 	cpus         Processors
 	pids         Count
 	runsc        path
-	all          []*pflag.Flag // of what a cloud is started with
+	all          []*pflag.Flag // that only a new cloud heeds
 }
 
 // Add adds the flags to cmd.
@@ -33,12 +34,12 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
-	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor (default room)")
-	flags.Var(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
-	r.all = append(r.all, flags.Lookup("runsc"))
+	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor\n(default "+string(local.DefaultEngine)+")")
+	add(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
+	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
 }
 
-// first returns the first of the flags of limits that is set, or "".
+// first returns the first of the flags that is set and that only a new cloud heeds, or "".
 func (r *ResourceFlags) first() string {
 	for _, flag := range r.all {
 		if flag.Changed {
@@ -54,10 +55,10 @@ func (r *ResourceFlags) Engine() string { return string(r.engine) }
 // Options returns what starts a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
-	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithRunsc(string(r.runsc))}
+	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)})}
 }
 
-// Arguments returns the flags of limits as they are set, for another e2bctl.
+// Arguments returns those flags as they are set, for another e2bctl.
 func (r *ResourceFlags) Arguments() []string {
 	var arguments []string
 	for _, flag := range r.all {
@@ -66,6 +67,18 @@ func (r *ResourceFlags) Arguments() []string {
 		}
 	}
 	return arguments
+}
+
+// directory is a flag value: a directory that another process finds, too.
+type directory string
+
+func (d *directory) Type() string   { return "dir" }
+func (d *directory) String() string { return string(*d) }
+
+func (d *directory) Set(value string) error {
+	path, err := filepath.Abs(value)
+	*d = directory(path)
+	return err
 }
 
 // atLeast is a flag value below which no sandbox starts.

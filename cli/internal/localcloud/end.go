@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 )
 
@@ -23,7 +22,7 @@ func (p Place) End(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	if err := process.Signal(syscall.SIGTERM); err != nil {
+	if err := end(process); err != nil {
 		return true, fmt.Errorf("asking process %d to end: %w", pid, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, endWait)

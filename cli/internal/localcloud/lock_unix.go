@@ -38,3 +38,6 @@ func lockHolder(file *os.File) (int, error) {
 
 // ownSession lets a process outlive the terminal that it was started from.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+// end asks a process to end.
+func end(process *os.Process) error { return process.Signal(syscall.SIGTERM) }

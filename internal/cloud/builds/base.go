@@ -55,11 +55,19 @@ func (r *run) parent(ctx context.Context, from, reference string) error {
 	if r.target, err = r.Builder.target(ctx, build.Engine); err != nil {
 		return err
 	}
+	parts := []any{"base", build.ID, r.target.Machine}
+	if t.BuiltIn && r.target.Base != nil {
+		made, err := r.target.Base(ctx)
+		if err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+		parts = append(parts, made)
+	}
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
 	r.state = build.Content
-	r.key = key("base", build.ID, r.target.Machine)
+	r.key = key(parts...)
 	r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
 	if t.BuiltIn {
 		r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("%s is the built-in template %s of this local cloud: sandboxes see the programs of this machine", clip.Text(from, maxRepeated), t.Name))

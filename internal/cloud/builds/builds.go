@@ -96,8 +96,11 @@ type Target struct {
 	// Machine names what layers depend on besides the steps: those of another machine
 	// are not used.
 	Machine string
-	OneID   bool   // sandboxes have only one user id
-	Chosen  bool   // that is the id of whoever the template of an image names
+	// Base returns what built-in templates are made of, where that may change; nil: it does not.
+	Base    func(ctx context.Context) (string, error)
+	OneUser string // why sandboxes have only one user, and what to do; "": they have several
+	User    string // who that is besides root and user; "": nobody else
+	Chosen  bool   // it is whoever the template of an image names
 	Refusal string // why nothing can be built; "": it can
 	// Images fetches images; nil: builds begin with built-in templates only, and NoImages may
 	// say why. Unpack makes a layer of a tar above others, as that of [engine.Engine] does;

@@ -157,7 +157,7 @@ func TestFailures(t *testing.T) {
 		"a bad variable":      {step("ARG", "A B", "c"), "2", `ARG has "A B"`},
 		"much environment":    {step("ENV", "A", strings.Repeat("x", maxEnvs)), "2", "ENV: the variables are too large"},
 		"a bad user":          {step("USER", "-a"), "2", "USER '-a': it must be the name"},
-		"another user":        {step("USER", "alice"), "2", "only one user id"},
+		"another user":        {step("USER", "alice"), "2", "USER 'alice': there is only one user id"},
 		"a bad mode":          {step("COPY", "a", "b", "", "9"), "2", "the mode '9' must be octal"},
 		"a bad owner":         {step("COPY", "a", "b", "a b", ""), "2", "the owner 'a b"},
 		"no archive":          {step("COPY", "a", "b", "", ""), "2", "its files were not uploaded"},
@@ -167,7 +167,9 @@ func TestFailures(t *testing.T) {
 			t.Parallel()
 			w := newWorld()
 			s := w.serve(t, t.TempDir(), func(o *Options) {
-				o.Target = func(context.Context, engine.Name) (Target, error) { return Target{OneID: true}, nil }
+				o.Target = func(context.Context, engine.Name) (Target, error) {
+					return Target{OneUser: "there is only one user id"}, nil
+				}
 			})
 			id := s.request(t, "job")
 			if err := s.Start(id.template, id.build, tt.spec); err != nil {

@@ -71,7 +71,7 @@ func TestChosenUser(t *testing.T) {
 	s := w.serve(t, t.TempDir(), func(o *Options) {
 		images := &fakeImages{all: map[string]image.Image{"x": {Digest: "sha256:1", Config: image.Config{User: "app", Workdir: "/srv"}}}, layers: o.Layers}
 		o.Target = func(context.Context, engine.Name) (Target, error) {
-			return Target{Images: images, OneID: true, Chosen: true}, nil
+			return Target{Images: images, OneUser: "there is only one", Chosen: true}, nil
 		}
 		o.Launch = func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error) {
 			users = append(users, spec.Template.User+" "+spec.Template.Workdir)

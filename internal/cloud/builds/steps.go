@@ -65,14 +65,14 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 		r.state.User, r.state.Home = name, "/"
 		return false, nil // envd says whether there are such ids
 	}
-	switch known := name == "root" || name == "user"; {
+	switch known := name == "root" || name == "user" || name == r.target.User; {
 	case !userName().MatchString(name):
 		return false, fmt.Errorf("USER '%s': it must be the name of a user: lower-case letters, digits, hyphens and underscores", clip.Text(name, maxRepeated))
 	case known:
 		r.state.User, r.state.Home = name, ""
 		return false, nil // who has sudo already
-	case r.target.OneID && (!r.target.Chosen || r.state.Image == nil):
-		return false, fmt.Errorf("not supported by the isolation of this local cloud: USER '%s': sandboxes have only one user id, of root and user; as root, or with /etc/subuid, they have many", name)
+	case r.target.OneUser != "" && (!r.target.Chosen || r.state.Image == nil):
+		return false, fmt.Errorf("USER '%s': %s", name, r.target.OneUser)
 	}
 	inside, err := r.sandbox(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *run) absolute(p string) string {
 // expand replaces the variables in a text by their values.
 func (r *run) expand(text string) string {
 	name, home := r.user()
-	search := r.options.Path
+	search := cmp.Or(r.options.Path, imagePath)
 	if r.state.Image != nil {
 		search = imagePath
 	}

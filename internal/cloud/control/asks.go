@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -15,7 +16,7 @@ const askWait = 20 * time.Second
 // features answers with what this cloud has that the service has not, and that a client must
 // know of before it relies on it.
 func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, map[string]bool{"ask": true, "engines": true, "stages": true, "mounts": true})
+	writeJSON(w, http.StatusOK, map[string]any{"ask": true, "engines": true, "stages": true, "mounts": true, "architecture": runtime.GOARCH})
 	return nil
 }
 

@@ -23,9 +23,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -68,7 +70,9 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 		Templates: all, Builds: s.builder,
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Secrets:   secrets.New(secrets.Options{Store: o.Store, Key: secrets.NewKey()}),
-		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024},
+		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}, Engine: engine.Room,
+		Of:     map[engine.Name]Resources{engine.Docker: {CPUs: 1, MemoryMB: 512, DiskMB: 1024}},
+		Mounts: []mounts.Mount{{Dir: "/host", Path: "/shown"}},
 	})
 	server := httptest.NewServer(s.log.Handler(s.Service))
 	s.url = server.URL
@@ -367,6 +371,7 @@ func TestDetail(t *testing.T) {
 		"metadata": map[string]any{"a": "b"}, "volumeMounts": []any{}, "envdAccessToken": s.fakes.Spec(id).AccessToken,
 		"allowInternetAccess": false, "domain": "localhost:1", "network": map[string]any{"allowPublicTraffic": false, "httpsPorts": []any{443.0}},
 		"lifecycle": map[string]any{"autoResume": false, "onTimeout": "kill"},
+		"engine":    "room", "mounts": []any{map[string]any{"dir": "/host", "path": "/shown", "writable": false}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("detail (-want +got):\n%s", diff)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 )
 
@@ -26,11 +27,12 @@ type metric struct {
 	DiskTotal     uint64    `json:"diskTotal"`
 }
 
-func (s *Service) metricOf(sample telemetry.Sample) metric {
+func (s *Service) metricOf(sample telemetry.Sample, by engine.Name) metric {
+	has := s.resourcesOf(by)
 	return metric{
 		Timestamp: sample.Time.UTC(), TimestampUnix: sample.Time.Unix(),
-		CPUCount: s.options.Resources.CPUs, CPUUsedPct: sample.CPUPercent,
-		MemUsed: sample.Memory, MemTotal: uint64(s.options.Resources.MemoryMB) << 20, MemCache: sample.Cache,
+		CPUCount: has.CPUs, CPUUsedPct: sample.CPUPercent,
+		MemUsed: sample.Memory, MemTotal: uint64(has.MemoryMB) << 20, MemCache: sample.Cache,
 		DiskUsed: sample.Disk, DiskTotal: sample.DiskTotal,
 	}
 }
@@ -60,7 +62,7 @@ func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
 	samples := s.telemetry.Metrics(sb.ID, time.Unix(from, 0), time.Unix(until, 999_999_999))
 	all := make([]metric, len(samples))
 	for i, sample := range samples {
-		all[i] = s.metricOf(sample)
+		all[i] = s.metricOf(sample, sb.Template.Engine)
 	}
 	writeJSON(w, http.StatusOK, all)
 	return nil
@@ -83,7 +85,8 @@ func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 			return invalid("sandbox_ids must be ids of sandboxes")
 		}
 		if sample, ok := s.telemetry.Latest(id); ok {
-			latest[id] = s.metricOf(sample)
+			sb, _ := s.sandboxes.Get(id) // if it has ended meanwhile, no engine is known
+			latest[id] = s.metricOf(sample, sb.Template.Engine)
 		}
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"sandboxes": latest})

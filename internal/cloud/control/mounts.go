@@ -41,6 +41,16 @@ func checkHostMounts(asked []hostMount, volumes []volumeMount) error {
 	return nil
 }
 
+// hostMountAnswer says which directories of the host a sandbox sees: those of every sandbox,
+// and its own.
+func hostMountAnswer(all ...[]mounts.Mount) []hostMount {
+	var answer []hostMount
+	for _, m := range slices.Concat(all...) {
+		answer = append(answer, hostMount(m))
+	}
+	return answer
+}
+
 func hostMounts(asked []hostMount) []mounts.Mount {
 	var all []mounts.Mount
 	for _, m := range asked {

@@ -47,6 +47,8 @@ type detail struct {
 	Network             *networkRequest `json:"network,omitempty"`
 	Lifecycle           onTimeout       `json:"lifecycle"`
 	PauseMode           string          `json:"pauseMode,omitempty"` // of a paused sandbox: "full" or "filesystem"
+	Engine              string          `json:"engine,omitempty"`    // which the service does not have, nor Mounts
+	Mounts              []hostMount     `json:"mounts,omitempty"`
 }
 
 // onTimeout is what happens to a sandbox whose lifetime is over.
@@ -64,10 +66,11 @@ func (s *Service) answer(sb lifecycle.Sandbox) answer {
 }
 
 func (s *Service) listed(sb lifecycle.Sandbox) listed {
+	has := s.resourcesOf(sb.Template.Engine)
 	return listed{
 		TemplateID: sb.Template.ID, SandboxID: sb.ID, ClientID: clientID, Alias: sb.Template.Alias,
 		StartedAt: sb.StartedAt, EndAt: sb.EndAt,
-		CPUCount: s.options.Resources.CPUs, MemoryMB: s.options.Resources.MemoryMB, DiskSizeMB: s.options.Resources.DiskMB,
+		CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB,
 		State: stateOf(sb), EnvdVersion: s.options.EnvdVersion, Metadata: sb.Metadata, VolumeMounts: mountAnswer(sb.Volumes),
 		Unresponsive: sb.Unresponsive,
 	}
@@ -97,6 +100,7 @@ func (s *Service) detail(sb lifecycle.Sandbox) detail {
 	d := detail{
 		listed: s.listed(sb), EnvdAccessToken: sb.AccessToken, AllowInternetAccess: sb.Internet,
 		Network: networkAnswer(sb.Network), Lifecycle: onTimeout{AutoResume: sb.AutoResume, OnTimeout: "kill"},
+		Engine: string(s.engineOf(sb.Template.Engine)), Mounts: hostMountAnswer(s.options.Mounts, sb.Mounts),
 	}
 	if sb.AutoPause {
 		d.Lifecycle.OnTimeout = "pause"

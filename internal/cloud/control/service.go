@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
@@ -37,11 +38,13 @@ type Resources struct {
 
 // Options configure a [Service].
 type Options struct {
-	Key         string // the first API key; others are made with it and are in Store
-	Domain      string // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
-	EnvdVersion string // of envd in every sandbox; the SDKs' behaviour depends on it
-	Resources   Resources
-	Engine      engine.Name // runs sandboxes whose template names none
+	Key         string    // the first API key; others are made with it and are in Store
+	Domain      string    // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
+	EnvdVersion string    // of envd in every sandbox; the SDKs' behaviour depends on it
+	Resources   Resources // of sandboxes of engines that Of does not name
+	Of          map[engine.Name]Resources
+	Mounts      []mounts.Mount // that every sandbox has
+	Engine      engine.Name    // runs sandboxes whose template names none
 	Sandboxes   *lifecycle.Registry
 	Templates   *templates.Registry
 	Builds      *builds.Builder // of Templates

@@ -159,6 +159,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: got %+v, want %d", query, got, want)
 		}
 	}
+	contained := s.mustCreate(t, `{"templateID":"base-docker"}`)
+	s.kept.Open(contained)
+	s.kept.Run(contained, func() (engine.Usage, bool) { return engine.Usage{Memory: 3}, true })
+	of := ask[struct{ Sandboxes map[string]metric }](t, s, "/sandboxes/metrics?sandbox_ids="+contained).Sandboxes[contained]
+	if got := ask[[]metric](t, s, "/sandboxes/"+contained+"/metrics"); len(got) != 1 || got[0] != of || of.MemTotal != 512<<20 || of.CPUCount != 1 {
+		t.Errorf("of another engine: got %+v and %+v, want what its sandboxes have", got, of)
+	}
 	bulk := ask[struct{ Sandboxes map[string]metric }](t, s, "/sandboxes/metrics?sandbox_ids="+id+","+other+",inobody")
 	if _, ok := bulk.Sandboxes[id]; !ok || len(bulk.Sandboxes) != 1 {
 		t.Errorf("got %+v in bulk, want that of %s alone", bulk, id)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
@@ -17,7 +18,7 @@ func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
 	return lifecycle.Template{
 		ID: t.ID, Alias: t.Name, User: build.User, Workdir: build.Workdir, Start: build.Start, Ready: build.Ready,
-		Engine: cmp.Or(build.Engine, s.options.Engine), Image: build.Image,
+		Engine: s.engineOf(build.Engine), Image: build.Image,
 	}, build, err
 }
 
@@ -55,12 +56,24 @@ type templateAnswer struct {
 	BuildCount    int        `json:"buildCount"`
 	EnvdVersion   string     `json:"envdVersion"`
 	BuildStatus   string     `json:"buildStatus"`
+	Engine        string     `json:"engine,omitempty"` // which the service does not have
+}
+
+// engineOf returns the engine that an engine's name stands for.
+func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
+
+// resourcesOf returns what the sandboxes of an engine have.
+func (s *Service) resourcesOf(named engine.Name) Resources {
+	if r, other := s.options.Of[s.engineOf(named)]; other {
+		return r
+	}
+	return s.options.Resources
 }
 
 // resources returns what the sandboxes of a build are reported to have: what was asked for,
 // if anything was.
 func (s *Service) resources(b templates.Build) Resources {
-	r := s.options.Resources
+	r := s.resourcesOf(b.Engine)
 	r.CPUs, r.MemoryMB = cmp.Or(b.CPUs, r.CPUs), cmp.Or(b.MemoryMB, r.MemoryMB)
 	return r
 }
@@ -72,6 +85,7 @@ func (s *Service) templateAnswer(t templates.Template) templateAnswer {
 		TemplateID: t.ID, BuildID: latest.ID, CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB,
 		Public: t.Public, Aliases: namesOf(t.Name), Names: namesOf(t.FullName()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt,
 		SpawnCount: spawned.Count, BuildCount: len(t.Builds), EnvdVersion: s.options.EnvdVersion, BuildStatus: string(latest.Status),
+		Engine: string(s.engineOf(latest.Engine)),
 	}
 	if spawned.Count > 0 {
 		a.LastSpawnedAt = &spawned.Last

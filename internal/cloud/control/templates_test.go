@@ -19,7 +19,7 @@ func TestTemplates(t *testing.T) {
 	source := s.mustCreate(t, `{"templateID":"base"}`)
 	s.must(t, "POST", "/sandboxes/"+source+"/snapshots", `{"name":"job"}`, 201)
 	fields := []string{
-		"aliases", "buildCount", "buildID", "buildStatus", "cpuCount", "createdAt", "createdBy", "diskSizeMB", "envdVersion",
+		"aliases", "buildCount", "buildID", "buildStatus", "cpuCount", "createdAt", "createdBy", "diskSizeMB", "engine", "envdVersion",
 		"lastSpawnedAt", "memoryMB", "names", "public", "spawnCount", "templateID", "updatedAt",
 	}
 	for _, path := range []string{"/templates", "/v2/templates", "/templates?teamID=" + teamID} {

@@ -40,6 +40,8 @@ var (
 	// ErrProcessesLeft: not all processes could be ended, because there are no
 	// namespaces and no control groups that would end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
+	// ErrLinuxOnly: this system does not have the engine.
+	ErrLinuxOnly = errors.New("it runs on Linux only")
 	// ErrNoVolumes: this machine, or the file system of a volume, does not let a sandbox
 	// have it.
 	ErrNoVolumes = errors.New("a sandbox cannot have this volume")

@@ -112,7 +112,7 @@ func (u *users) usable(user *User) (*User, error) {
 		own.Credential = nil
 		return &own, nil
 	}
-	return nil, fmt.Errorf("user: %s is %d:%d: %w: on this machine it has a single one, for root and user; start the local cloud as root", bounded(user.Name), user.UID, user.GID, ErrNoID)
+	return nil, fmt.Errorf("user: %s is %d:%d: %w: %s", bounded(user.Name), user.UID, user.GID, ErrNoID, u.single)
 }
 
 // groupID returns the id of a group that is named, or the id that its name is.

@@ -28,6 +28,7 @@ type Options struct {
 	Users          []User
 	DefaultUser    string // of a request that names none; "": the first of Users
 	AnyOwner       bool   // builds may give files to ids that processes cannot have here
+	OneUser        string // why Users have one id, and what to do; "": the machine gives no more
 	DefaultWorkdir string // for an empty path or cwd; "": the user's home
 
 	Token string // the sandbox's access token; "": none is required
@@ -78,7 +79,7 @@ type Server struct {
 // New checks o and returns an envd that runs nothing yet. [Server.Close] ends
 // everything it will have started.
 func New(o Options) (*Server, error) {
-	users, err := newUsers(o.Users, o.DefaultUser)
+	users, err := newUsers(o.Users, o.DefaultUser, o.OneUser)
 	if err != nil {
 		return nil, fmt.Errorf("envd: %w", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	quoted "github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // launch describes a process to start.
@@ -140,13 +141,17 @@ const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit
 // exec starts the command. If it cannot be executed, a shell is started instead, which
 // runs unexecutable: the client sees a process that failed, not a call that failed.
 func (l *launch) exec(files stdio) (*child.Group, error) {
-	name := l.config.GetCmd()
+	name, args := l.config.GetCmd(), l.config.GetArgs()
 	path := child.LookPath(name, l.env)                         // as the process would, not envd
 	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have a plain shell only, which has the same flags
 		name, path = filepath.Base(guest.PlainShell), guest.PlainShell
+		if words := wordsOf(args); words != nil && isMissing(statError(path)) {
+			name, args = words[0], words[1:]
+			path = child.LookPath(name, l.env)
+		}
 	}
 	if path != "" {
-		group, err := child.StartGroup(l.command(files, path, append([]string{name}, l.config.GetArgs()...)))
+		group, err := child.StartGroup(l.command(files, path, append([]string{name}, args...)))
 		if err == nil {
 			return group, nil
 		}
@@ -154,7 +159,7 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 			return nil, l.startError(err)
 		}
 	}
-	group, err := child.StartGroup(l.command(files, guest.PlainShell, append([]string{"sh", "-c", unexecutable, "sh", name}, l.config.GetArgs()...)))
+	group, err := child.StartGroup(l.command(files, guest.PlainShell, append([]string{"sh", "-c", unexecutable, "sh", name}, args...)))
 	if err != nil && isMissing(statError(guest.PlainShell)) {
 		err = errNoShell
 	}
@@ -164,9 +169,23 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 	return group, nil
 }
 
+// wordsOf returns the words of the command line that a shell is started with, if it has no
+// other flags and the line has nothing but words: what the exec form of a Dockerfile's RUN is
+// sent as. It returns nil for anything else.
+func wordsOf(args []string) []string {
+	if len(args) > 0 && args[0] == "-l" {
+		args = args[1:]
+	}
+	if len(args) != 2 || args[0] != "-c" {
+		return nil
+	}
+	words, _ := quoted.Words(args[1])
+	return words
+}
+
 // errNoShell is the error of a command in a sandbox of an image that has no shell.
 var errNoShell = errors.New("there is no such program, and its image has neither " + guest.LoginShell + " nor " + guest.PlainShell +
-	", which command lines need: start a program of the image by its path and arguments, or make the image with a shell")
+	", which command lines need that are more than a program and its arguments: start a program of the image, or make the image with a shell")
 
 func statError(path string) error {
 	_, err := os.Stat(path)

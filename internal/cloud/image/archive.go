@@ -10,13 +10,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 // Keeper is a program that keeps images itself.
 type Keeper interface {
+	// Architecture is that of what it runs, as Go names it.
+	Architecture() string
 	// Has reports whether it has an image, by the digest.
 	Has(ctx context.Context, digest string) (bool, error)
 	// Name returns the name and the labels that it is to know the image by.
@@ -46,7 +47,7 @@ func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keep
 func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
 	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
 	defer cancel()
-	f, err := p.findNew(ctx, reference, auth)
+	f, err := p.findNew(ctx, platformOf(to.Architecture()), reference, auth)
 	if err != nil {
 		return Image{}, err
 	}
@@ -75,15 +76,15 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 }
 
 // findNew looks an image up whose layers are all to be read, whatever is here.
-func (p *Puller) findNew(ctx context.Context, reference string, auth *Auth) (*found, error) {
+func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, auth *Auth) (*found, error) {
 	if reference == Scratch {
-		return nothing()
+		return nothing(on)
 	}
-	return p.find(ctx, reference, auth, nil)
+	return p.find(ctx, on, reference, auth, nil)
 }
 
 // nothing returns the image with nothing in it.
-func nothing() (*found, error) {
+func nothing(on v1.Platform) (*found, error) {
 	var text bytes.Buffer
 	if err := tar.NewWriter(&text).Close(); err != nil {
 		return nil, err
@@ -92,11 +93,11 @@ func nothing() (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &found{name: Scratch, digest: diffID.String(), local: true, close: func() {}}
+	f := &found{name: Scratch, platform: on, digest: diffID.String(), local: true, close: func() {}}
 	f.open = func(context.Context, int) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
 	}
-	config := &v1.ConfigFile{OS: platform.OS, Architecture: platform.Architecture, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}}}
+	config := &v1.ConfigFile{OS: on.OS, Architecture: on.Architecture, RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{diffID}}}
 	return f, f.describe(config, []v1.Descriptor{{Digest: diffID, Size: size}})
 }
 
@@ -130,7 +131,7 @@ func (p *pull) archive(ctx context.Context, dir string, to Keeper, w io.Writer) 
 	tag, labels := to.Name(p.digest)
 	out := tar.NewWriter(w)
 	manifest := saved{Config: "config.json", RepoTags: []string{tag}}
-	config := v1.ConfigFile{OS: platform.OS, Architecture: runtime.GOARCH, Config: v1.Config{Labels: labels}, RootFS: v1.RootFS{Type: "layers"}}
+	config := v1.ConfigFile{OS: p.platform.OS, Architecture: p.platform.Architecture, Config: v1.Config{Labels: labels}, RootFS: v1.RootFS{Type: "layers"}}
 	for i, b := range p.blobs {
 		name := fmt.Sprintf("%d.tar", i)
 		manifest.Layers = append(manifest.Layers, name)

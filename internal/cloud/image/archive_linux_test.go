@@ -17,9 +17,17 @@ import (
 
 // keeper keeps images as the files of their archives.
 type keeper struct {
-	all   map[string]map[string]string // by digest and name
-	fails error                        // of Load, before it has read anything
-	loads int
+	architecture string                       // "": this machine's
+	all          map[string]map[string]string // by digest and name
+	fails        error                        // of Load, before it has read anything
+	loads        int
+}
+
+func (k *keeper) Architecture() string {
+	if k.architecture != "" {
+		return k.architecture
+	}
+	return platform.Architecture
 }
 
 func (k *keeper) Has(_ context.Context, digest string) (bool, error) {

@@ -60,13 +60,13 @@ type ociLayout struct {
 	dir  string
 }
 
-func (p *Puller) findLayout(ctx context.Context, reference string) (_ *found, err error) {
+func (p *Puller) findLayout(ctx context.Context, on v1.Platform, reference string) (_ *found, err error) {
 	name, tag, _ := strings.Cut(reference, ":")
 	root, dir, err := p.openAllowed(name)
 	if err != nil {
 		return nil, err
 	}
-	f, err := ociLayout{root, dir}.find(ctx, "oci:"+reference, tag)
+	f, err := ociLayout{root, dir}.find(ctx, on, "oci:"+reference, tag)
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -74,7 +74,7 @@ func (p *Puller) findLayout(ctx context.Context, reference string) (_ *found, er
 	return f, nil
 }
 
-func (l ociLayout) find(ctx context.Context, name, tag string) (*found, error) {
+func (l ociLayout) find(ctx context.Context, on v1.Platform, name, tag string) (*found, error) {
 	f, size, err := openFile(l.root, filepath.Join(l.dir, "index.json"))
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (l ociLayout) find(ctx context.Context, name, tag string) (*found, error) {
 			return nil, err
 		}
 	}
-	found, err := resolve(ctx, l, name, root, text)
+	found, err := resolve(ctx, on, l, name, root, text)
 	if found != nil {
 		found.asked = "" // a file says nothing about whether it is the same
 	}
@@ -157,7 +157,7 @@ type saved struct {
 	Layers   []string
 }
 
-func (p *Puller) findArchive(_ context.Context, reference string) (*found, error) {
+func (p *Puller) findArchive(on v1.Platform, reference string) (*found, error) {
 	name, tag, _ := strings.Cut(reference, ":")
 	root, rest, err := p.openAllowed(name)
 	if err != nil {
@@ -169,14 +169,14 @@ func (p *Puller) findArchive(_ context.Context, reference string) (*found, error
 		return nil, err
 	}
 	a := &archive{file: file, parts: map[string]part{}}
-	f, err := a.find("docker-archive:"+reference, tag)
+	f, err := a.find(on, "docker-archive:"+reference, tag)
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return f, nil
 }
 
-func (a *archive) find(name, tag string) (*found, error) {
+func (a *archive) find(on v1.Platform, name, tag string) (*found, error) {
 	if err := a.index(); err != nil {
 		return nil, fmt.Errorf("it is no archive of docker save: %w", err)
 	}
@@ -203,7 +203,7 @@ func (a *archive) find(name, tag string) (*found, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &found{name: name, digest: digest.String(), local: true, close: func() { a.file.Close() }}
+	f := &found{name: name, platform: on, digest: digest.String(), local: true, close: func() { a.file.Close() }}
 	descriptors := make([]v1.Descriptor, len(image.Layers))
 	for i, l := range image.Layers {
 		one, err := a.part(l)

@@ -30,14 +30,15 @@ const (
 
 // found is an image whose layers are still where they come from.
 type found struct {
-	name   string // for messages
-	asked  string // the digest that was asked for, or that a tag stands for; "": none
-	digest string
-	config Config
-	blobs  []blob // lowest first
-	open   func(ctx context.Context, i int) (io.ReadCloser, error)
-	local  bool // open reads a file
-	close  func()
+	name     string // for messages
+	platform v1.Platform
+	asked    string // the digest that was asked for, or that a tag stands for; "": none
+	digest   string
+	config   Config
+	blobs    []blob // lowest first
+	open     func(ctx context.Context, i int) (io.ReadCloser, error)
+	local    bool // open reads a file
+	close    func()
 }
 
 // blob is a layer as it is fetched.
@@ -54,11 +55,16 @@ type origin interface {
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
 }
 
-var platform = v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+// platform is that of the rooms of this machine.
+var platform = platformOf(runtime.GOARCH)
 
-// resolve follows what a reference stands for to an image for this machine.
-func resolve(ctx context.Context, from origin, name string, root v1.Descriptor, text []byte) (*found, error) {
-	f := &found{name: name, asked: root.Digest.String(), close: func() {}}
+func platformOf(architecture string) v1.Platform {
+	return v1.Platform{OS: "linux", Architecture: architecture}
+}
+
+// resolve follows what a reference stands for to an image for a platform.
+func resolve(ctx context.Context, on v1.Platform, from origin, name string, root v1.Descriptor, text []byte) (*found, error) {
+	f := &found{name: name, platform: on, asked: root.Digest.String(), close: func() {}}
 	for depth := 0; ; depth++ {
 		kind, err := kindOf(root, text)
 		if err != nil {
@@ -70,7 +76,7 @@ func resolve(ctx context.Context, from origin, name string, root v1.Descriptor, 
 		if depth == maxIndexes {
 			return nil, fmt.Errorf("it is more than %d indexes inside each other", maxIndexes)
 		}
-		if root, err = choose(text); err != nil {
+		if root, err = choose(on, text); err != nil {
 			return nil, err
 		}
 		if text, err = from.manifest(ctx, root); err != nil {
@@ -112,8 +118,8 @@ func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	return "", fmt.Errorf("it is no container image of a known format, but %q", kind)
 }
 
-// choose returns the image for this machine in an index.
-func choose(text []byte) (v1.Descriptor, error) {
+// choose returns the image for a platform in an index.
+func choose(on v1.Platform, text []byte) (v1.Descriptor, error) {
 	var index v1.IndexManifest
 	if err := boundjson.Unmarshal(text, &index, maxValues, 8); err != nil {
 		return v1.Descriptor{}, fmt.Errorf("its index: %w", err)
@@ -126,21 +132,21 @@ func choose(text []byte) (v1.Descriptor, error) {
 			}
 			continue
 		}
-		if m.Platform.OS == platform.OS && m.Platform.Architecture == platform.Architecture {
+		if m.Platform.OS == on.OS && m.Platform.Architecture == on.Architecture {
 			return m, nil
 		}
 		if m.Platform.OS != "unknown" { // which are notes about the others
 			others = append(others, m.Platform.String())
 		}
 	}
-	return v1.Descriptor{}, platformError(others...)
+	return v1.Descriptor{}, platformError(on, others...)
 }
 
-func platformError(others ...string) error {
+func platformError(on v1.Platform, others ...string) error {
 	if len(others) == 0 {
-		return fmt.Errorf("it has no image for %s", platform)
+		return fmt.Errorf("it has no image for %s", on)
 	}
-	return fmt.Errorf("it is for %s, and this machine is %s", strings.Join(slices.Compact(others[:min(len(others), 20)]), ", "), platform)
+	return fmt.Errorf("it is for %s, and sandboxes here are %s", strings.Join(slices.Compact(others[:min(len(others), 20)]), ", "), on)
 }
 
 func readConfig(ctx context.Context, from origin, d v1.Descriptor) (*v1.ConfigFile, error) {
@@ -171,8 +177,8 @@ func parseConfig(text []byte) (*v1.ConfigFile, error) {
 
 // describe takes over what a configuration says, and the layers.
 func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
-	if is := (v1.Platform{OS: c.OS, Architecture: c.Architecture}); !is.Equals(platform) {
-		return platformError(is.String())
+	if is := (v1.Platform{OS: c.OS, Architecture: c.Architecture}); !is.Equals(f.platform) {
+		return platformError(f.platform, is.String())
 	}
 	switch n := len(descriptors); {
 	case n != len(c.RootFS.DiffIDs):

@@ -502,60 +502,6 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// TestPlatforms: of an index the image for this machine is taken, and of others is told what
-// they are for.
-func TestPlatforms(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, nil)
-	foreign := func(os, arch string) v1.Image {
-		img := imageOf(t, layerOf(t, types.OCILayer, "a", arch))
-		config, err := img.ConfigFile()
-		if err == nil {
-			config = config.DeepCopy()
-			config.OS, config.Architecture = os, arch
-			img, err = mutate.ConfigFile(img, config)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return img
-	}
-	add := func(img v1.Image, os, arch string) mutate.IndexAddendum {
-		return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: os, Architecture: arch}}}
-	}
-	mine := imageOf(t, layerOf(t, types.OCILayer, "a", "mine"))
-	push := func(path string, index v1.ImageIndex) string {
-		ref, err := name.ParseReference(w.host() + "/" + path)
-		if err == nil {
-			err = remote.WriteIndex(ref, index, remote.WithTransport(http.DefaultTransport))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		return ref.String()
-	}
-	others := []mutate.IndexAddendum{add(foreign("linux", "s390x"), "linux", "s390x"), add(foreign("windows", platform.Architecture), "windows", platform.Architecture), add(foreign("unknown", "unknown"), "unknown", "unknown")}
-	for range 2 { // of the second one all is here
-		img, err := w.Pull(t.Context(), push("index", mutate.AppendManifests(empty.Index, append(others, add(mine, platform.OS, platform.Architecture))...)), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if img.Digest != digestOf(t, mine) || !slices.Equal(w.files(t, img.Layers), []string{"a=mine"}) {
-			t.Errorf("got %+v, want %s", img, digestOf(t, mine))
-		}
-	}
-	for ref, want := range map[string]string{
-		push("others", mutate.AppendManifests(empty.Index, others...)): "it is for linux/s390x, windows/" + platform.Architecture + ", and this machine is " + platform.String(),
-		w.push(t, "other", foreign("linux", "s390x")):                  "it is for linux/s390x, and this machine is " + platform.String(),
-		push("none", empty.Index):                                      "no image for " + platform.String(),
-	} {
-		if _, err := w.Pull(t.Context(), ref, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %s", ref, err, want)
-		}
-	}
-}
-
 // TestDamaged: what is not what was asked for is not used, and nothing is left of it, not
 // even if only the last byte of the last layer is another.
 func TestDamaged(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
@@ -105,7 +106,7 @@ func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progres
 func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
 	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
 	defer cancel()
-	f, err := p.find(ctx, reference, auth, p.cache)
+	f, err := p.find(ctx, platform, reference, auth, p.cache)
 	if err != nil {
 		return Image{}, err
 	}
@@ -114,15 +115,16 @@ func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progres
 	return one.run(ctx)
 }
 
-// find looks an image up. known has those that need not be fetched again; nil: none.
-func (p *Puller) find(ctx context.Context, reference string, auth *Auth, known *cache) (*found, error) {
+// find looks an image up. known has those of this machine that need not be fetched again; nil:
+// none.
+func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	if path, is := strings.CutPrefix(reference, "docker-archive:"); is {
-		return p.findArchive(ctx, path)
+		return p.findArchive(on, path)
 	}
 	if path, is := strings.CutPrefix(reference, "oci:"); is {
-		return p.findLayout(ctx, path)
+		return p.findLayout(ctx, on, path)
 	}
-	return p.remote.find(ctx, reference, auth, known)
+	return p.remote.find(ctx, on, reference, auth, known)
 }
 
 // pull is one call of Pull whose image was found.

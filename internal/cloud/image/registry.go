@@ -126,7 +126,7 @@ func (r *registries) place(reference string) (name.Reference, error) {
 
 // find looks an image up. One that the cache has is not fetched again, if its registry says
 // that the reference still stands for it. known may be nil.
-func (r *registries) find(ctx context.Context, reference string, auth *Auth, known *cache) (*found, error) {
+func (r *registries) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	ref, err := r.place(reference)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (r *registries) find(ctx context.Context, reference string, auth *Auth, kno
 	if err != nil {
 		return nil, explain(ref, err)
 	}
-	f, err := resolve(ctx, from, reference, got.Descriptor, got.Manifest)
+	f, err := resolve(ctx, on, from, reference, got.Descriptor, got.Manifest)
 	return f, explain(ref, err)
 }
 

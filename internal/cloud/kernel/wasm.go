@@ -20,9 +20,10 @@ import (
 // output, is told its environment in the first line, and interrupts in others: a signal would
 // end it.
 type Wasm struct {
-	Command []string // that starts it
-	Environ []string // the environment of the command, not that of code
-	Places  []string // directories that code sees, where they are
+	Command []string     // that starts it
+	Environ []string     // the environment of the command, not that of code
+	Places  []string     // directories that code sees, where they are
+	Check   func() error // says what is wrong with what the command needs
 }
 
 // startContent is the first line for such a process, which has the environment of code, too.
@@ -33,6 +34,9 @@ type startContent struct {
 
 // executeWasm makes p a new process that runs the driver in WebAssembly.
 func (p *process) executeWasm(environ []string, stdio []*os.File) error {
+	if err := p.kernel.spec.Wasm.Check(); err != nil {
+		return err
+	}
 	ours, theirs, err := child.SocketPair()
 	if err != nil {
 		return err

@@ -188,7 +188,7 @@ func TestIndexRefuses(t *testing.T) {
 	directory := t.TempDir()
 	log := filepath.Join(directory, "pip.log")
 	build := builder{directory: directory}
-	err = build.command(t.Context(), nil, env.Python, "-m", "pip", "install", "--no-input", "--log="+log, "--target", directory, "e2bctl-no-such-package==1.0")
+	err = build.command(t.Context(), nil, env.Python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--log="+log, "--target", directory, "e2bctl-no-such-package==1.0")
 	if err == nil {
 		t.Fatal("pip read an index that nobody serves")
 	}

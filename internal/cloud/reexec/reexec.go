@@ -68,6 +68,9 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
 	}
+	if config.Contained {
+		options.OneUser = fmt.Sprintf("all processes of its container are %d:%d, whom local.DockerParams.User names, or else the last USER of the template", g.Users[0].UID, g.Users[0].GID)
+	}
 	user, credential := kernelUser, (*syscall.Credential)(nil)
 	if python != nil {
 		options.NoProcesses = guest.NoProcesses

@@ -3,6 +3,7 @@
 package reexec
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"syscall"
@@ -29,12 +30,11 @@ func wasm(config *guest.Config, g *inside.Guest) (*kernel.Wasm, error) {
 	if config.Wasm == nil {
 		return nil, nil //nolint:nilnil // nil says that they do not
 	}
-	places := append([]string{g.Temp, "/code"}, config.Wasm.Places...)
-	for _, u := range g.Users {
-		if u.Name == defaultUser {
-			places = append(places, u.Home)
-		}
+	i := slices.IndexFunc(g.Users, func(u guest.User) bool { return u.Name == defaultUser })
+	if i < 0 { // its kernels would run as root
+		return nil, fmt.Errorf("there is no user %s for Python to run as", defaultUser)
 	}
+	places := append([]string{g.Temp, "/code", g.Users[i].Home}, config.Wasm.Places...)
 	places = slices.DeleteFunc(places, func(dir string) bool {
 		info, err := os.Stat(dir)
 		return err != nil || !info.IsDir()
@@ -43,5 +43,8 @@ func wasm(config *guest.Config, g *inside.Guest) (*kernel.Wasm, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &kernel.Wasm{Command: command, Environ: wasmenv.Environ(), Places: places}, nil
+	return &kernel.Wasm{
+		Command: command, Environ: wasmenv.Environ(), Places: places,
+		Check: func() error { return wasmenv.Check(config.Wasm.Dir) },
+	}, nil
 }

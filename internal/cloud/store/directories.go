@@ -101,11 +101,7 @@ func (s *Store) flush(dir string) error {
 	if !s.durable {
 		return nil
 	}
-	file, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
+	return syncDir(dir)
 }
 
 // dispose removes a directory that no record names, unless the store was closed: what is

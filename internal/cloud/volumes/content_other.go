@@ -5,20 +5,23 @@ package volumes
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 )
 
-// Systems without a local cloud have no volumes.
+// Other systems have no volumes: none of their engines could use them.
+
+var errNone = fmt.Errorf("volumes need Linux, and no engine of this system has them: %w", errors.ErrUnsupported)
 
 func sweep(context.Context, string) error { return nil }
 
-func makeImage(context.Context, string, int64) error { return errors.ErrUnsupported }
+func makeImage(context.Context, string, int64) error { return errNone }
 
 // CheckSize returns errors.ErrUnsupported if there is a size.
 func (r *Registry) CheckSize(context.Context) error {
 	if r.size != 0 {
-		return errors.ErrUnsupported
+		return errNone
 	}
 	return nil
 }
@@ -31,37 +34,37 @@ func (*Registry) enter(v *volume) (string, error) { return v.dir, nil }
 
 func (*Registry) leave(*volume) error { return nil }
 
-func (*Registry) clone(*volume) (*os.File, error) { return nil, errors.ErrUnsupported }
+func (*Registry) clone(*volume) (*os.File, error) { return nil, errNone }
 
-func (ids) give(*os.File, Owner, uint32) error { return nil }
+func (ids) give(*os.File, Owner, uint32) error { return errNone }
 
 // Stat returns errors.ErrUnsupported.
-func (*Content) Stat(string) (Entry, error) { return Entry{}, errors.ErrUnsupported }
+func (*Content) Stat(string) (Entry, error) { return Entry{}, errNone }
 
 // SetAttributes returns errors.ErrUnsupported.
 func (*Content) SetAttributes(string, Attributes) (Entry, error) {
-	return Entry{}, errors.ErrUnsupported
+	return Entry{}, errNone
 }
 
 // List returns errors.ErrUnsupported.
 func (*Content) List(context.Context, string, int) ([]Entry, error) {
-	return nil, errors.ErrUnsupported
+	return nil, errNone
 }
 
 // Read returns errors.ErrUnsupported.
 func (*Content) Read(string) (io.ReadCloser, Entry, error) {
-	return nil, Entry{}, errors.ErrUnsupported
+	return nil, Entry{}, errNone
 }
 
 // Write returns errors.ErrUnsupported.
 func (*Content) Write(string, io.Reader, Attributes, bool) (Entry, error) {
-	return Entry{}, errors.ErrUnsupported
+	return Entry{}, errNone
 }
 
 // MakeDir returns errors.ErrUnsupported.
 func (*Content) MakeDir(string, Attributes, bool) (Entry, error) {
-	return Entry{}, errors.ErrUnsupported
+	return Entry{}, errNone
 }
 
 // Remove returns errors.ErrUnsupported.
-func (*Content) Remove(context.Context, string) error { return errors.ErrUnsupported }
+func (*Content) Remove(context.Context, string) error { return errNone }

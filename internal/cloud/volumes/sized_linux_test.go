@@ -166,7 +166,7 @@ func TestSizeLeavesNothing(t *testing.T) {
 // use of a file system ends a moment after it was unmounted.
 func wantNoDevice(t *testing.T, dir string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,17 +27,26 @@ const (
 	mainName     = "main.mjs" // what a kernel runs
 	makerName    = "snapshot.mjs"
 	snapshotName = "snapshot"
+	sizesName    = "sizes.json" // of all the others
 )
 
-// ErrNotSetUp means that the machine is not prepared.
-var ErrNotSetUp = errors.New("there are no Deno and Pyodide for sandboxes of WebAssembly: run `e2bctl local setup --engine wasm`")
+var (
+	// ErrNotSetUp means that the machine is not prepared.
+	ErrNotSetUp = errors.New("there are no Deno and Pyodide for sandboxes of WebAssembly: run `e2bctl local setup --engine wasm`")
+	// ErrDamaged means that files were removed or changed since the machine was prepared.
+	ErrDamaged = errors.New("what sandboxes of WebAssembly run was removed or changed: run `e2bctl local setup --engine wasm`, and start the local cloud again")
+)
 
 // Env is a prepared directory.
 type Env struct{ Dir string }
 
 // Find returns what [Setup] prepared for this version of the program. If there is nothing
-// the error matches [ErrNotSetUp].
+// the error matches [ErrNotSetUp], and if not all of it is there, [ErrDamaged]. Any other
+// error says that this system can have none.
 func Find() (*Env, error) {
+	if _, err := packages(system()); err != nil { // setup would not help
+		return nil, err
+	}
 	dir, err := home()
 	if err != nil {
 		return nil, err
@@ -44,7 +54,53 @@ func Find() (*Env, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("wasm: %w (%w)", ErrNotSetUp, err)
 	}
+	if err := Check(dir); err != nil {
+		return nil, err
+	}
 	return &Env{dir}, nil
+}
+
+// Check checks that a directory has what [Setup] put there: that its files are there, and of
+// the same sizes. If not the error matches [ErrDamaged].
+func Check(dir string) error {
+	sizes := map[string]int64{}
+	content, err := os.ReadFile(filepath.Join(dir, sizesName))
+	if err == nil {
+		err = json.Unmarshal(content, &sizes)
+	}
+	if err != nil {
+		return fmt.Errorf("wasm: %s: %w (%w)", dir, ErrDamaged, err)
+	}
+	for name, want := range sizes {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err == nil && info.Size() != want {
+			err = fmt.Errorf("%s has %d bytes, not %d", name, info.Size(), want)
+		}
+		if err != nil {
+			return fmt.Errorf("wasm: %s: %w (%w)", dir, ErrDamaged, err)
+		}
+	}
+	return nil
+}
+
+// writeSizes records what [Check] compares.
+func writeSizes(dir string) error {
+	sizes := map[string]int64{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil {
+			sizes[name] = info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(sizes)
+	return errors.Join(err, os.WriteFile(filepath.Join(dir, sizesName), content, 0o644))
 }
 
 // NoteUse records the time of the last use, to the day. A program that uses it for a long time
@@ -95,16 +151,16 @@ const (
 	pageSize = 64 << 10
 	minPages = 64 << 20 / pageSize // what Python itself needs, and a little more
 	maxPages = 4 << 30 / pageSize  // of WebAssembly
-	overhead = 192 << 20           // what Deno takes beside the memory of Python
+	overhead = 256 << 20           // what Deno takes beside the memory of Python: 180 MiB, and the code that it compiles
 )
 
 // Command returns the command of a kernel whose process may use memory bytes, 0 for no bound,
 // and read and write the files below places and no others. An error says which of the places
 // cannot be named to Deno.
 func Command(dir string, places []string, memory uint64) ([]string, error) {
-	for _, place := range places {
+	for _, place := range append([]string{dir}, places...) {
 		if strings.ContainsRune(place, ',') || !filepath.IsAbs(place) {
-			return nil, fmt.Errorf("wasm: Python cannot be shown %q: its path has a comma, or is not absolute", place)
+			return nil, fmt.Errorf("wasm: Deno cannot be shown %q: its path has a comma, or is not absolute", place)
 		}
 	}
 	pages := uint64(maxPages)
@@ -125,8 +181,12 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 // sealed are the flags by which Deno fetches, asks and finds nothing.
 var sealed = []string{"--quiet", "--no-config", "--no-remote", "--no-npm", "--no-prompt", "--no-lock", "--cached-only"}
 
+// cacheDir is where Deno keeps what it has compiled. It makes that directory if it can, which
+// root can anywhere but below a file; without one it keeps nothing.
+const cacheDir = "/dev/null/deno"
+
 // Environ returns the environment of the command. What code sees as its environment is told
 // to the program: Deno would obey some of it.
 func Environ() []string {
-	return []string{"DENO_DIR=/nonexistent", "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
+	return []string{"DENO_DIR=" + cacheDir, "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
 }

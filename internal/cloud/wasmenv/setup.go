@@ -33,7 +33,8 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 		progress = io.Discard
 	}
 	env, err := Find()
-	if !errors.Is(err, ErrNotSetUp) {
+	damaged := errors.Is(err, ErrDamaged)
+	if !damaged && !errors.Is(err, ErrNotSetUp) {
 		return env, err
 	}
 	all, err := packages(system())
@@ -68,11 +69,21 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	if err := makeSnapshot(ctx, made, filepath.Join(temporary, "driver")); err != nil {
 		return nil, err
 	}
-	err = os.Rename(made, dir)
-	if env, found := Find(); found == nil { // another process may have been faster
-		return env, nil
+	if err := writeSizes(made); err != nil {
+		return nil, fmt.Errorf("wasm: %w", err)
 	}
-	return nil, fmt.Errorf("wasm: %w", err)
+	if _, found := Find(); damaged && found != nil {
+		fmt.Fprintf(progress, "replacing %s: not all of it is there\n", dir)
+		if err := os.Rename(dir, filepath.Join(temporary, "damaged")); err != nil {
+			return nil, fmt.Errorf("wasm: %w", err)
+		}
+	}
+	err = os.Rename(made, dir)
+	env, found := Find() // another process may have been faster
+	if found != nil {
+		return nil, fmt.Errorf("wasm: %w", errors.Join(err, found))
+	}
+	return env, nil
 }
 
 // makeSnapshot adds to a directory the programs and the snapshot. driver is a directory for

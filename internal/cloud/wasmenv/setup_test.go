@@ -45,6 +45,32 @@ func TestSetupRefuses(t *testing.T) {
 	}
 }
 
+// TestCheck checks that what was removed or changed is named.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := filepath.Join(dir, pyodideName, "file")
+	if err := errors.Join(os.Mkdir(filepath.Dir(name), 0o755), os.WriteFile(name, []byte("four"), 0o600), writeSizes(dir), Check(dir)); err != nil {
+		t.Fatal(err)
+	}
+	for _, damage := range []struct {
+		do   func() error
+		want string
+	}{
+		{func() error { return os.Truncate(name, 3) }, "pyodide/file has 3 bytes, not 4"},
+		{func() error { return os.Remove(name) }, "no such file"},
+		{func() error { return os.Truncate(filepath.Join(dir, sizesName), 1) }, "JSON"},
+		{func() error { return os.RemoveAll(dir) }, sizesName},
+	} {
+		if err := damage.do(); err != nil {
+			t.Fatal(err)
+		}
+		if err := Check(dir); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), damage.want) {
+			t.Errorf("got %v, want %v with %q", err, ErrDamaged, damage.want)
+		}
+	}
+}
+
 func TestPackages(t *testing.T) {
 	t.Parallel()
 	if _, err := packages("plan9/386"); err == nil || !strings.Contains(err.Error(), "linux/amd64") || !strings.Contains(err.Error(), "plan9/386") {

@@ -141,12 +141,16 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 // checkLocal starts a local cloud and reports what it found. It does not judge
 // by settings: it finds out what the machine can do by doing it.
 func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
-	if runtime.GOOS != "linux" {
-		return []check{{Name: "local cloud", Status: checkWarning, Detail: local.ErrUnsupported.Error()}}
-	}
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
-	checks = []check{checkPython(ctx), checkState(ctx)}
+	note := ""
+	if runtime.GOOS == "linux" {
+		python := checkPython(ctx)
+		note, checks = python.Hint, append(checks, python)
+	} else {
+		checks = append(checks, check{Name: "system", Status: checkWarning, Detail: "the local cloud is built for " + runtime.GOOS + " and not tested there; its only engine there is " + string(local.DefaultEngine)})
+	}
+	checks = append(checks, checkState(ctx))
 	started := time.Now()
 	cloud, err := local.Start(ctx, local.WithLogger(f.Logger()))
 	if err != nil {
@@ -158,7 +162,7 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 		}
 	}()
 	report := cloud.Report()
-	notes := slices.DeleteFunc(report.Notes, func(note string) bool { return note == checks[0].Hint }) // the python check's
+	notes := slices.DeleteFunc(report.Notes, func(n string) bool { return n == note }) // the python check says it
 	isolation := check{
 		Name: "isolation", Status: checkOK,
 		Detail: fmt.Sprintf("%s; %s; started in %v", report.Isolation, users(report.UserIDs), time.Since(started).Round(time.Millisecond)),

@@ -24,7 +24,7 @@ func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
 	var (
 		full   bool
 		file   string
-		engine = cmdutil.Engine(local.EngineRoom)
+		engine = cmdutil.Engine(local.DefaultEngine)
 		from   string
 	)
 	cmd := &cobra.Command{
@@ -49,12 +49,18 @@ With --engine wasm it prepares the machine for sandboxes of WebAssembly in its p
 fetches Deno and Pyodide, in fixed versions of which the digests are known. With --from
 they are taken from a directory, under the names that npm pack gives them.
 
+With --engine docker, the default on macOS and Windows, it prepares the program that is the
+first process of containers, if e2bctl cannot be that itself: on these systems, and where
+the daemon runs on another processor. Release builds of e2bctl carry it; otherwise the
+Go of this machine compiles it, once for each version.
+
 With --engine gvisor your go command builds runsc, the program of gVisor, in a fixed
 version, which takes some minutes. Another one is named with --runsc, where a local cloud
 starts.`,
 		Example: `  e2bctl local setup --full
   e2bctl local setup --packages requirements.txt
   e2bctl local setup --engine wasm
+  e2bctl local setup --engine docker
   e2bctl local setup --engine gvisor`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,24 +79,19 @@ starts.`,
 	}
 	cmd.Flags().BoolVar(&full, "full", false, "prepare everything that the service's template has, and more kernels")
 	cmd.Flags().StringVar(&file, "packages", "", "install the packages of this requirements `FILE`, too")
-	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, wasm or gvisor")
+	cmd.Flags().Var(&engine, "engine", "prepare what sandboxes of this `ENGINE` run: room, docker, wasm or gvisor")
 	cmd.Flags().StringVar(&from, "from", "", "with --engine wasm: take the packages of npm from `DIR`")
 	return cmd
 }
 
 // checkSetup refuses flags that have no meaning for the engine.
 func checkSetup(cmd *cobra.Command, engine local.Engine) error {
-	var others []string
-	switch engine {
-	case local.EngineRoom:
-		others = []string{"from"}
-	case local.EngineWasm:
-		others = []string{"full", "packages"}
-	case local.EngineGVisor:
-		others = []string{"full", "packages", "from"}
-	default:
-		return cmdutil.Usagef(cmd, "there is nothing to prepare for the engine %s", engine)
-	}
+	others := map[local.Engine][]string{
+		local.EngineRoom:   {"from"},
+		local.EngineDocker: {"full", "packages", "from"},
+		local.EngineWasm:   {"full", "packages"},
+		local.EngineGVisor: {"full", "packages", "from"},
+	}[engine]
 	for _, name := range others {
 		if cmd.Flags().Changed(name) {
 			return cmdutil.Usagef(cmd, "--%s is not for the engine %s", name, engine)
@@ -112,8 +113,13 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	if opts.Quiet {
 		progress = io.Discard
 	}
-	if opts.Engine == local.EngineWasm {
-		return setupWasm(ctx, progress, opts)
+	switch opts.Engine {
+	case local.EngineWasm:
+		dir, err := local.SetupWasm(ctx, progress, &local.SetupWasmParams{From: opts.From})
+		return opts.prepared(wasmView{dir}, dir, err)
+	case local.EngineDocker:
+		path, err := local.SetupDocker(ctx, progress, nil)
+		return opts.prepared(dockerView{path}, path, err)
 	}
 	if opts.Engine == local.EngineGVisor {
 		return setupGVisor(ctx, progress, opts)
@@ -137,15 +143,20 @@ type wasmView struct {
 	Directory string `json:"directory"`
 }
 
-func setupWasm(ctx context.Context, progress io.Writer, opts *setupOptions) error {
-	dir, err := local.SetupWasm(ctx, progress, &local.SetupWasmParams{From: opts.From})
+// dockerView is what is the first process of containers, as -o json shows it.
+type dockerView struct {
+	Program string `json:"program"`
+}
+
+// prepared writes what an engine was prepared with.
+func (o *setupOptions) prepared(view any, path string, err error) error {
 	if err != nil {
 		return err
 	}
-	if opts.JSON {
-		return cmdutil.WriteJSON(opts.IO.Out, wasmView{dir})
+	if o.JSON {
+		return cmdutil.WriteJSON(o.IO.Out, view)
 	}
-	_, err = fmt.Fprintln(opts.IO.Out, dir)
+	_, err = fmt.Fprintln(o.IO.Out, path)
 	return err
 }
 

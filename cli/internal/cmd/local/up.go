@@ -65,12 +65,13 @@ its running sandboxes end with it; those that pause when their time is over (aut
 are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --ephemeral nothing outlives it, and its key is a fresh one.
 
---engine says what runs its sandboxes unless their template does: room, the default,
-or docker. --memory, --cpus, --disk and --pids limit each of its sandboxes; e2bctl
-doctor says whether this machine can enforce them. With --volume-size each new volume is a file
-system of that size, which takes root, loop devices and mkfs.ext4. Directories of this
-machine come into a sandbox only below one of --allow-mount, and only if the sandbox
-is created with them (e2bctl create --mount).
+--engine says what runs its sandboxes unless their template does: room, the default
+on Linux, docker, the only one on macOS and Windows, or wasm. --memory, --cpus, --disk
+and --pids limit each of its sandboxes; e2bctl doctor says whether this machine can
+enforce them. With --volume-size each new volume is a file system of that size, which
+takes root, loop devices and mkfs.ext4. Directories of this machine come into a sandbox
+only below one of --allow-mount, and only if the sandbox is created with them
+(e2bctl create --mount).
 
 Builds of templates fetch container images with the logins of your docker configuration.
 --registry-mirror maps the name of a registry to another address, so that a Dockerfile

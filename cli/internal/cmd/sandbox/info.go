@@ -76,6 +76,12 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 	if l := info.Lifecycle; l != nil {
 		rows = append(rows, []string{"On timeout", onTimeoutText(l)})
 	}
+	if info.Engine != "" {
+		rows = append(rows, []string{"Engine", info.Engine})
+	}
+	for _, m := range info.Mounts {
+		rows = append(rows, []string{"Mount", mountText(m)})
+	}
 	return append(rows,
 		[]string{"CPUs", fmt.Sprint(info.CPUCount)},
 		[]string{"Memory", fmt.Sprintf("%d MiB", info.MemoryMB)},
@@ -83,6 +89,14 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 		[]string{"Daemon", info.EnvdVersion},
 		[]string{"Metadata", metadataText(info.Metadata)},
 	)
+}
+
+// mountText says what a sandbox sees where.
+func mountText(m api.Mount) string {
+	if m.Writable {
+		return m.Dir + " at " + m.Path + ", writable"
+	}
+	return m.Dir + " at " + m.Path + ", read-only"
 }
 
 // kept says what a paused sandbox continues with.

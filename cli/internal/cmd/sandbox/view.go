@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -26,6 +27,9 @@ type sandboxView struct {
 	PauseMode               string     `json:"pauseMode,omitempty"`
 	EnvdUnresponsiveAtPause bool       `json:"envdUnresponsiveAtPause,omitempty"`
 	Lifecycle               *lifecycle `json:"lifecycle,omitempty"`
+
+	Engine string      `json:"engine,omitempty"`
+	Mounts []api.Mount `json:"mounts,omitempty"`
 }
 
 type lifecycle struct {
@@ -40,6 +44,7 @@ func viewOf(info *sandbox.Info) sandboxView {
 		CPUCount: info.CPUCount, MemoryMB: info.MemoryMB, DiskSizeMB: info.DiskSizeMB,
 		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
 		PauseMode: string(info.PauseMode), EnvdUnresponsiveAtPause: info.EnvdUnresponsiveAtPause,
+		Engine: info.Engine, Mounts: info.Mounts,
 	}
 	if l := info.Lifecycle; l != nil {
 		v.Lifecycle = &lifecycle{string(l.OnTimeout), l.AutoResume}

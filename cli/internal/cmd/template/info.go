@@ -88,6 +88,9 @@ func rowsOf(detail *api.TemplateDetail, tags []*api.TemplateTag, terminal bool) 
 		{"Updated", cmdutil.Moment(detail.UpdatedAt, now, terminal)},
 		{"Sandboxes made", fmt.Sprint(detail.SpawnCount)},
 	}
+	if detail.Engine != "" {
+		rows = append(rows, []string{"Engine", detail.Engine})
+	}
 	if at := detail.LastSpawnedAt; at != nil {
 		rows = append(rows, []string{"Last one", cmdutil.Moment(*at, now, terminal)})
 	}

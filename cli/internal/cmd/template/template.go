@@ -58,6 +58,7 @@ type templateView struct {
 	CreatedAt     time.Time  `json:"createdAt"`
 	UpdatedAt     time.Time  `json:"updatedAt"`
 	LastSpawnedAt *time.Time `json:"lastSpawnedAt,omitempty"`
+	Engine        string     `json:"engine,omitempty"`
 }
 
 func viewOf(t *api.Template) templateView {
@@ -65,6 +66,7 @@ func viewOf(t *api.Template) templateView {
 		TemplateID: t.ID, Names: namesOf(t), Public: t.Public, BuildID: t.BuildID, BuildStatus: string(t.BuildStatus),
 		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUCount, MemoryMB: t.MemoryMB, DiskSizeMB: t.DiskSizeMB,
 		EnvdVersion: t.EnvdVersion, CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC(), LastSpawnedAt: utc(t.LastSpawnedAt),
+		Engine: t.Engine,
 	}
 }
 

@@ -51,8 +51,8 @@ func TestCode(t *testing.T) {
 		t.Errorf("got %s, want an error", got)
 	}
 	bare := start(t, open(t, docker.Options{Image: dockertest.Bare}), engine.SandboxOptions{})
-	if got := execute(t, bare, `"1"`); !strings.Contains(strings.ToLower(got), "python") {
-		t.Errorf("without Python: got %s, want an error that names it", got)
+	if got := execute(t, bare, `"1"`); !strings.Contains(got, "python3: the image of this sandbox has none in its PATH") {
+		t.Errorf("without Python: got %s, want an error that names it and the image", got)
 	}
 }
 

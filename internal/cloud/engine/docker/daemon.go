@@ -61,8 +61,11 @@ func (e noDaemonError) Error() string {
 	if errors.Is(errors.Join(e...), fs.ErrPermission) {
 		return b.String() + "; to mend it: let this user reach the socket (usermod -aG docker NAME, and log in again)"
 	}
-	return b.String() + "; to mend it: install and start Docker Engine (apt-get install docker.io), Docker Desktop or Podman" +
-		" (systemctl --user start podman.socket), or name another daemon with DOCKER_HOST"
+	remedy := "Docker Engine (apt-get install docker.io), Docker Desktop or Podman (systemctl --user start podman.socket)"
+	if runtime.GOOS != "linux" {
+		remedy = "Docker Desktop or Podman (podman machine start)"
+	}
+	return b.String() + "; to mend it: install and start " + remedy + ", or name another daemon with DOCKER_HOST"
 }
 
 func (e noDaemonError) Is(target error) bool { return target == ErrNoDaemon }

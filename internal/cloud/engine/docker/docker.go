@@ -27,7 +27,7 @@ const DefaultImage = "python:3.12-slim"
 type Options struct {
 	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
 	Image  string       // of sandboxes that name none; "": DefaultImage
-	Binary string       // static Linux program that becomes the first process; "": this one
+	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
 	Store  string       // names whose images of templates the daemon is given; "": those of this engine
 	Passes bool         // these images are to go when this process has ended
 	Logger *slog.Logger // nil: no log

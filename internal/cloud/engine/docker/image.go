@@ -41,6 +41,20 @@ func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error)
 	}
 }
 
+// DefaultImage returns the id of the image of sandboxes that name none, which is pulled if need
+// be: another one may be called so tomorrow.
+func (e *Engine) DefaultImage(ctx context.Context) (string, error) {
+	ref, err := e.image(ctx, nil)
+	if err != nil {
+		return "", fmt.Errorf("docker: %w", err)
+	}
+	found, err := e.client.ImageInspect(ctx, ref)
+	if err != nil {
+		return "", fmt.Errorf("docker: the image %s: %w", ref, err)
+	}
+	return found.ID, nil
+}
+
 // progressEvery is how often the log has the progress of a pull.
 const progressEvery = 5 * time.Second
 

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -136,9 +137,5 @@ func (e *Engine) removeImages(ctx context.Context, label string, stays func(labe
 	return errors.Join(errs...)
 }
 
-// sameArchitecture reports whether the daemon runs programs for this machine's processor, for
-// which images are fetched.
-func (e *Engine) sameArchitecture() bool {
-	names := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
-	return e.info.Architecture == runtime.GOARCH || e.info.Architecture == names[runtime.GOARCH]
-}
+// Architecture is that of the daemon's machine, as Go names it.
+func (e *Engine) Architecture() string { return cmp.Or(goName(e.info.Architecture), runtime.GOARCH) }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -60,8 +61,8 @@ func isDead(server string) bool {
 		return false
 	}
 	process, err := os.FindProcess(pid)
-	if err != nil {
-		return true
+	if err != nil { // Windows says so at once; another user's may not be opened
+		return !errors.Is(err, fs.ErrPermission)
 	}
 	defer func() { _ = process.Release() }()
 	return errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) || startOf(pid) != fields[1]

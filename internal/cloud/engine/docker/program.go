@@ -2,6 +2,7 @@ package docker
 
 import (
 	"archive/tar"
+	"context"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -9,9 +10,11 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
+
+	"github.com/moby/moby/client"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
 )
 
 // program is the file of the first process of each container.
@@ -22,32 +25,102 @@ type program struct {
 	shared bool   // every user may execute it where it is
 }
 
-const staticRemedy = "build it with CGO_ENABLED=0, or name a static e2bctl with local.WithBinary(path)"
-
-// openProgram opens the program, or this one, which must run in any Linux container of the
-// architecture.
-func openProgram(path, architecture string) (*program, error) {
-	open := path
-	if path == "" {
-		own, err := os.Executable()
+// openProgram opens the program that somebody named, or one that runs in any Linux container
+// of the architecture: this one, or else one that was made for that.
+func openProgram(named, architecture string) (*program, error) {
+	if named != "" {
+		p, err := openFile(named, named, architecture)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("the program for containers, %s: %w", named, err)
 		}
-		path, open = own, own
-		if runtime.GOOS == "linux" {
-			open = "/proc/self/exe" // works even if the file was replaced or removed in the meantime
-		}
+		return p, nil
 	}
+	p, unfit := openOwn(architecture)
+	if unfit == nil {
+		return p, nil
+	}
+	path, err := linuxprogram.Find(goName(architecture))
+	if err == nil {
+		p, err = openFile(path, path, architecture)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the program for containers: it cannot be this one: %w; %w; or name a static e2bctl for Linux, of this version, with local.WithBinary(path)", unfit, err)
+	}
+	return p, nil
+}
+
+// openOwn opens this program.
+func openOwn(architecture string) (*program, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	open := own
+	if runtime.GOOS == "linux" {
+		open = "/proc/self/exe" // works even if the file was replaced or removed in the meantime
+	}
+	return openFile(open, own, architecture)
+}
+
+func openFile(open, path, architecture string) (*program, error) {
 	f, err := os.Open(open)
 	if err != nil {
-		return nil, fmt.Errorf("the program for containers: %w", err)
+		return nil, err
 	}
 	p := &program{file: f, path: path}
 	if err := p.check(architecture); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("the program for containers, %s: %w", path, err)
+		return nil, err
 	}
 	return p, nil
+}
+
+// Setup makes the program for containers of the daemon, unless this program can be that, and
+// returns the path of what it is. The daemon need not be there yet.
+func Setup(ctx context.Context, progress io.Writer, host string) (string, error) {
+	if progress == nil {
+		progress = io.Discard
+	}
+	architecture, err := architectureOf(ctx, host)
+	if err != nil {
+		architecture = runtime.GOARCH
+		fmt.Fprintf(progress, "%v; going on for this machine's processor, %s\n", err, architecture)
+	}
+	if p, err := openOwn(architecture); err == nil {
+		fmt.Fprintln(progress, "this program runs in containers as it is: there is nothing to prepare")
+		return p.path, p.Close()
+	}
+	path, err := linuxprogram.Make(ctx, progress, goName(architecture))
+	if err != nil {
+		return "", fmt.Errorf("docker: %w", err)
+	}
+	return path, nil
+}
+
+// architectureOf returns the architecture of the daemon, as it names it.
+func architectureOf(ctx context.Context, host string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+	defer cancel()
+	c, host, err := find(ctx, host)
+	if err != nil {
+		return "", err
+	}
+	info, err := c.Info(ctx, client.InfoOptions{})
+	if err = errors.Join(err, c.Close()); err != nil {
+		return "", fmt.Errorf("ask %s about itself: %w", host, err)
+	}
+	return info.Info.Architecture, nil
+}
+
+// goName returns Go's name of an architecture that a daemon names.
+func goName(architecture string) string {
+	switch architecture {
+	case "x86_64":
+		return "amd64"
+	case "aarch64":
+		return "arm64"
+	}
+	return architecture
 }
 
 func (p *program) check(architecture string) error {
@@ -57,15 +130,18 @@ func (p *program) check(architecture string) error {
 	}
 	p.shared = p.info.Mode()&0o005 == 0o005
 	f, err := elf.NewFile(p.file)
+	if _, other := errors.AsType[*elf.FormatError](err); other || errors.Is(err, io.EOF) {
+		return errors.New("it is no program of Linux, and containers run nothing else")
+	}
 	if err != nil {
-		return fmt.Errorf("it is no program of Linux, and containers run nothing else: name one, e2bctl of the same version, with local.WithBinary(path): %w", err)
+		return err
 	}
 	if slices.ContainsFunc(f.Progs, func(s *elf.Prog) bool { return s.Type == elf.PT_INTERP }) {
-		return errors.New("it is linked to libraries that a container may not have: " + staticRemedy)
+		return errors.New("it is linked to libraries that a container may not have (CGO_ENABLED=0 builds one that is not)")
 	}
-	machines := map[elf.Machine]string{elf.EM_X86_64: "x86_64 amd64", elf.EM_AARCH64: "aarch64 arm64"}
-	if architecture != "" && !slices.Contains(strings.Fields(machines[f.Machine]), architecture) {
-		return fmt.Errorf("it is for %v and the daemon runs %s: name another one with local.WithBinary(path)", f.Machine, architecture)
+	machines := map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64"}
+	if architecture != "" && machines[f.Machine] != goName(architecture) {
+		return fmt.Errorf("it is for %v and the daemon runs %s", f.Machine, architecture)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -47,7 +46,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",
 		engine.Mounts:       unless(isLocal(e.host), "the daemon may be on another machine: "+e.host),
-		engine.Images:       unless(e.sameArchitecture(), fmt.Sprintf("the daemon runs programs for %s, and this server fetches images for %s", e.info.Architecture, runtime.GOARCH)),
+		engine.Images:       "",
 	}
 	if e.options.NetworkDisabled {
 		p[engine.AllEgress] = "network is off for every sandbox"

@@ -157,14 +157,19 @@ const cpuPeriod = 100_000
 func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
 	limits := o.Limits.WithDefaults()
 	limits.CPUs = min(limits.CPUs, float64(max(e.info.NCPU, 1)))
-	if e.options.MemLimit > 0 {
-		limits.MemoryBytes = e.options.MemLimit
+	return e.options.Limits(limits)
+}
+
+// Limits returns the limits of sandboxes with what the options say in their place.
+func (o Options) Limits(limits engine.Limits) engine.Limits {
+	if o.MemLimit > 0 {
+		limits.MemoryBytes = o.MemLimit
 	}
-	if e.options.CPUQuota > 0 {
-		limits.CPUs = float64(e.options.CPUQuota) / cpuPeriod
+	if o.CPUQuota > 0 {
+		limits.CPUs = float64(o.CPUQuota) / cpuPeriod
 	}
-	if e.options.PidsLimit > 0 {
-		limits.Processes = int(e.options.PidsLimit)
+	if o.PidsLimit > 0 {
+		limits.Processes = int(o.PidsLimit)
 	}
 	return limits
 }
@@ -252,6 +257,10 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	e := s.engine
 	attached, err := e.client.ContainerAttach(ctx, s.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
+		// Podman prepares the container then, and only start says what it failed with.
+		if _, failed := e.client.ContainerStart(ctx, s.name, client.ContainerStartOptions{}); failed != nil {
+			err = failed
+		}
 		return fmt.Errorf("attach to the container: %w", err)
 	}
 	s.attach = newAttachment(attached.HijackedResponse)

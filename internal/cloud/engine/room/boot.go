@@ -4,6 +4,7 @@ package room
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -453,10 +454,16 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 	return spec, mounts, err
 }
 
-// pidOf returns the process that a pidfd refers to, as this process numbers it.
+// pidOf returns the process that a pidfd refers to, as this process numbers it. The pidfd may
+// be closed meanwhile, which is an error.
 func pidOf(pidfd *os.File) (int, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd.Fd()))
+	raw, err := pidfd.SyscallConn()
 	if err != nil {
+		return 0, err
+	}
+	var data []byte
+	closed := raw.Control(func(fd uintptr) { data, err = os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd)) })
+	if err := cmp.Or(closed, err); err != nil {
 		return 0, err
 	}
 	for line := range bytes.Lines(data) {

@@ -28,9 +28,9 @@ def until(so):
 func TestMemoryInfo(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 256 << 20}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
 	tests := []struct{ name, program, want string }{
-		{"limit", `m = memory(); print(m["MemTotal"], m["SwapTotal"], 0 < m["MemFree"] <= m["MemAvailable"] < m["MemTotal"])`, "262144 0 True\n"},
+		{"limit", `m = memory(); print(m["MemTotal"], m["SwapTotal"], 0 < m["MemFree"] <= m["MemAvailable"] < m["MemTotal"])`, "524288 0 True\n"},
 		{"use", `
 before = memory()
 held = bytearray(os.urandom(1 << 20)) * 64
@@ -53,7 +53,7 @@ while time.monotonic() < end:
 print(2 <= len(times) <= 4 or times)`, "True\n"},
 		{"free", `
 import shutil, subprocess
-print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.which("free") else "256")`, "256\n"},
+print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.which("free") else "512")`, "512\n"},
 	}
 	for i, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -71,13 +71,13 @@ print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.whic
 func TestMemoryInfoStays(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 256 << 20}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
 	attempts := []string{
 		"echo 1 > /proc/meminfo", "chmod 666 /proc/meminfo", "rm -f /proc/meminfo", "touch /proc/meminfo", "truncate -s 0 /proc/meminfo",
 		"mv /etc/hostname /proc/meminfo", "umount /proc/meminfo", "umount -l /proc/meminfo", "umount -l /proc",
 		"mount --bind /etc/hostname /proc/meminfo", "mount -o remount,rw,bind /proc/meminfo", "mount -t proc proc /mnt && cat /mnt/meminfo",
 		"unshare -rm umount /proc/meminfo", "unshare -rmpf mount -t proc proc /proc", "for f in /proc/1/fd/*; do echo 1 > $f && exit 0; done; exit 1",
-		"cat /proc/[0-9]*/root/proc/meminfo | grep MemTotal | grep -v 262144",
+		"cat /proc/[0-9]*/root/proc/meminfo | grep MemTotal | grep -v 524288",
 		`python3 -c 'import fcntl; fcntl.fcntl(open("/proc/meminfo"), fcntl.F_SETLEASE, fcntl.F_RDLCK)'`,
 		`python3 -c 'import fcntl; fcntl.fcntl(open("/proc/meminfo"), fcntl.F_SETLEASE, fcntl.F_WRLCK)'`,
 	}
@@ -85,7 +85,7 @@ func TestMemoryInfoStays(t *testing.T) {
 	for _, user := range []string{"root", "user"} {
 		for _, attempt := range attempts {
 			got := call(t, s, "/run", testRequest{Command: "(" + attempt + ") 2>/dev/null </dev/null && echo done; " + total, User: user})
-			if want := "MemTotal:         262144 kB\n"; got.Output != want {
+			if want := "MemTotal:         524288 kB\n"; got.Output != want {
 				t.Errorf("%s: %s: got %+v, want %q", user, attempt, got, want)
 			}
 		}
@@ -96,7 +96,7 @@ fcntl.flock(f, fcntl.LOCK_EX)
 for _ in range(1000):
     try: os.kill(1, signal.SIGIO)
     except PermissionError: pass'; `
-		if got := call(t, s, "/run", testRequest{Command: disturb + total, User: user}); !strings.Contains(got.Output, " 262144 kB") {
+		if got := call(t, s, "/run", testRequest{Command: disturb + total, User: user}); !strings.Contains(got.Output, " 524288 kB") {
 			t.Errorf("%s: got %+v, want the sandbox's limit", user, got)
 		}
 	}

@@ -86,3 +86,23 @@ func TestTell(t *testing.T) {
 		t.Errorf("it said %.200q, want %q", fmt.Sprint(told), want)
 	}
 }
+
+// TestUsageWhileClosing checks that a sandbox can end while its processes are added up, by
+// what refers to them.
+func TestUsageWhileClosing(t *testing.T) {
+	t.Parallel()
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
+	measured := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		first := sync.OnceFunc(func() { close(measured) })
+		for ok := true; ok; first() {
+			_, ok = s.usage(nil)
+		}
+	})
+	<-measured
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	work.Wait()
+}

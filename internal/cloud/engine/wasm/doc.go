@@ -51,6 +51,13 @@
 // catches the interrupt is killed with its process, and its caller is told that the variables
 // are lost, as of any kernel.
 //
+// # Packages
+//
+// Python has neither pip nor a network. The client has the pip of a second sandbox, one of the
+// room, find and fetch wheels (sandbox.Packages); it sees the Pyodide distribution of the cloud,
+// if there is one. Python unpacks them into the home of its user, which is on its path. No
+// wheel is looked into in the server.
+//
 // # Memory
 //
 // WebAssembly's memory is bounded below the limit of the sandbox, so that Python raises a

@@ -18,21 +18,26 @@ import (
 type Engine struct {
 	room engine.Engine
 	env  *wasmenv.Env
+	dist string
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
 // New returns an engine whose sandboxes are those of a room, which shows them the directory of
-// env. Close closes the room.
-func New(room engine.Engine, env *wasmenv.Env) *Engine { return &Engine{room, env} }
+// env. Their packages may come from the Pyodide distribution in the directory dist; "": there
+// is none. Close closes the room.
+func New(room engine.Engine, env *wasmenv.Env, dist string) *Engine { return &Engine{room, env, dist} }
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	if o.Image != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w: there is nothing to run their programs", o.ID, engine.ErrNoImages)
 	}
-	var err error
-	if o.Config, err = e.config(o); err != nil {
+	err := wasmenv.Check(e.env.Dir)
+	if err == nil {
+		o.Config, err = e.config(o)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
 	o.Egress = nil
@@ -65,7 +70,11 @@ func (e *Engine) Report() engine.Report {
 	r := e.room.Report()
 	r.Engine = engine.Wasm
 	r.Egress = "none: Python in WebAssembly has no sockets"
-	r.Notes = append(slices.Clone(r.Notes), "Python runs in WebAssembly, by Deno and Pyodide in "+e.env.Dir)
+	packages := "packages come from indexes alone, which have no numpy and no pandas for WebAssembly: a full Pyodide distribution has (WasmParams.PyodideDist, --pyodide-dist)"
+	if e.dist != "" {
+		packages = "packages come from indexes and from the Pyodide distribution in " + e.dist
+	}
+	r.Notes = append(slices.Clone(r.Notes), "Python runs in WebAssembly, by Deno and Pyodide in "+e.env.Dir, packages)
 	r.Promises.Lack("there are no processes", engine.Commands, engine.Terminals, engine.Ports)
 	r.Promises.Lack("code runs as the user only", engine.TwoUsers)
 	r.Promises.Lack("Python in WebAssembly has no sockets", engine.AllEgress, engine.HeaderRules)

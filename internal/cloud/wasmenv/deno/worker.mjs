@@ -78,6 +78,7 @@ function show(FS, places) {
 }
 
 const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFileSync(here("./snapshot")) });
+delete python._api.config._loadSnapshot; // 30 MB that nothing needs any longer
 python.setInterruptBuffer(signals);
 const start = JSON.parse(bridge.receive());
 show(python.FS, start.content.places);

@@ -24,11 +24,24 @@ const (
 	Bare  = "e2bctl-test:bare"
 )
 
+// Files returns the files of [Image] or [Bare] as a layer: a tar that is not compressed.
+func Files(name string) ([]byte, error) {
+	files := bareFiles
+	if name == Image {
+		files = pythonFiles
+	}
+	data, err := files()
+	if err != nil {
+		return nil, fmt.Errorf("the files of %s: %w", name, err)
+	}
+	return data, nil
+}
+
 func (d *Daemon) addImage(ctx context.Context) error {
-	for name, files := range map[string]func() ([]byte, error){Image: pythonFiles, Bare: bareFiles} {
-		data, err := files()
+	for _, name := range []string{Image, Bare} {
+		data, err := Files(name)
 		if err != nil {
-			return fmt.Errorf("the files of %s: %w", name, err)
+			return err
 		}
 		if _, err := d.docker(ctx, data, "import", "--change", "ENV FROM_IMAGE=yes", "-", name); err != nil {
 			return err

@@ -277,7 +277,7 @@ func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	c.System, c.Path, c.Python = nil, p.path, nil
+	c.System, c.Path, c.Python = nil, p.path, []string{"python3"} // which says what is missing where there is none
 	for _, name := range []string{"python3", "python"} {
 		if path, err := exec.LookPath(name); err == nil {
 			c.Python = []string{path}

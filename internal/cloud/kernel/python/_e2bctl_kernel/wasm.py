@@ -12,8 +12,16 @@ import json
 import os
 import platform
 import signal
+import site
 import sys
 import time
+
+# What installing packages needs is in the snapshot, too: to import it takes a second.
+import csv  # noqa: F401
+import email.parser  # noqa: F401
+import importlib.metadata  # noqa: F401
+import sysconfig  # noqa: F401
+import zipfile  # noqa: F401
 
 from . import plain
 from .kernel import Kernel
@@ -206,6 +214,15 @@ class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
         self._loop_factory = lambda: Loop(bridge)
 
 
+def add_packages():
+    """Makes the directory of packages that are installed in the home one of sys.path. Those of
+    Pyodide itself are in memory, and new in each kernel."""
+    site.ENABLE_USER_SITE = True
+    site.USER_BASE = os.path.expanduser("~/.local")
+    site.USER_SITE = "%s/lib/python%d.%d/site-packages" % (site.USER_BASE, *sys.version_info[:2])
+    site.addsitedir(site.USER_SITE)
+
+
 def main(bridge, environ, directory):
     """Serves requests until the process ends."""
     os.environ.clear()
@@ -217,6 +234,7 @@ def main(bridge, environ, directory):
     kernel.connect()
     engine = Engine(kernel)
     sys.argv = [""]
+    add_packages()
     try:
         os.chdir(directory)
     except OSError as error:

@@ -1,3 +1,5 @@
+//go:build unix
+
 package store
 
 import (
@@ -6,12 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
-
-const lockFile = "lock"
 
 // lock makes this process the only one that has the store open, until it ends or calls
 // release. The file says which process that is.
@@ -42,14 +42,45 @@ func lock(dir string) (release func() error, err error) {
 	}, nil
 }
 
-// holder returns the process that has locked file, 0 if that is not known.
-func holder(file *os.File) int {
-	var text [32]byte
-	n, _ := file.ReadAt(text[:], 0)
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:n])))
-	return pid
-}
-
 // unlock releases the lock of a file. Closing it is not enough: a mapping holds it, too,
 // and so does for a moment a process that is just being started.
 func unlock(file *os.File) { _ = unix.Flock(int(file.Fd()), unix.LOCK_UN) }
+
+// owned reports whether a file belongs to this user.
+func owned(info os.FileInfo) bool {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(owner.Uid) == os.Geteuid()
+}
+
+// closeToOthers makes sure that nobody but the owner can enter a directory.
+func closeToOthers(dir string, info os.FileInfo) error {
+	if info.Mode().Perm() == 0o700 {
+		return nil
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("others can enter it, and that cannot be changed: %w", err)
+	}
+	info, err := os.Stat(dir)
+	if err == nil && info.Mode().Perm() != 0o700 {
+		err = errors.New("others can enter it, and its file system keeps no modes: use a directory on another one")
+	}
+	return err
+}
+
+// blocks returns the bytes that a file takes on the disk.
+func blocks(info os.FileInfo) int64 {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return info.Size()
+	}
+	return stat.Blocks * 512
+}
+
+// syncDir returns when the names in a directory outlast a loss of power.
+func syncDir(dir string) error {
+	file, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}

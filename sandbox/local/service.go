@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
 
-type linux struct{ *cloud.Cloud }
+// running is a [service].
+type running struct{ *cloud.Cloud }
 
 func start(ctx context.Context, s settings) (service, error) {
 	var all []mounts.Mount
@@ -39,6 +40,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		Engine:       engine.Name(s.engine),
 		Docker:       s.docker.options(),
 		Runsc:        s.runsc,
+		PyodideDist:  s.wasm.PyodideDist,
 		Isolation:    engine.Isolation(s.isolation),
 		Binary:       s.binary,
 		MaxSandboxes: s.maxSandboxes,
@@ -53,12 +55,14 @@ func start(ctx context.Context, s settings) (service, error) {
 		Logger:       s.logger,
 	})
 	switch {
-	case errors.Is(err, engine.ErrNoIsolation):
+	case errors.Is(err, engine.ErrLinuxOnly):
+		return nil, fmt.Errorf("local: engine %s: %w", s.engine, ErrUnsupported)
+	case errors.Is(err, engine.ErrNoIsolation), s.engine == "" && errors.Is(err, docker.ErrNoDaemon):
 		return nil, fmt.Errorf("local: %w: %w", ErrNoIsolation, err)
 	case err != nil:
 		return nil, fmt.Errorf("local: %w", err)
 	}
-	return linux{c}, nil
+	return running{c}, nil
 }
 
 func (p DockerParams) options() docker.Options {
@@ -68,14 +72,14 @@ func (p DockerParams) options() docker.Options {
 	}
 }
 
-func (l linux) trust() []string { return l.Trust().Env() }
+func (r running) trust() []string { return r.Trust().Env() }
 
-func (l linux) engineReport(e Engine) (Report, error) {
-	r, err := l.EngineReport(engine.Name(e))
+func (r running) engineReport(e Engine) (Report, error) {
+	found, err := r.EngineReport(engine.Name(e))
 	if err != nil {
 		return Report{}, fmt.Errorf("local: engine %s: %w", e, err)
 	}
-	return reportOf(r), nil
+	return reportOf(found), nil
 }
 
 // reportOf is what there is to say of any engine.
@@ -90,9 +94,9 @@ func reportOf(r engine.Report) Report {
 	return report
 }
 
-func (l linux) report() Report {
-	report, env := reportOf(l.Report()), l.Python()
-	report.Python, report.PythonNote, report.StateNotes = env.Python, env.Note, l.StateNotes()
+func (r running) report() Report {
+	report, env := reportOf(r.Report()), r.Python()
+	report.Python, report.PythonNote, report.StateNotes = env.Python, env.Note, r.StateNotes()
 	report.Notes = slices.Concat(report.Notes, report.StateNotes)
 	if env.Note != "" {
 		report.Notes = append(report.Notes, env.Note)

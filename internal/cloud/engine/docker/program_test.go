@@ -1,0 +1,68 @@
+//go:build linux
+
+package docker_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
+)
+
+// TestOtherProcessor checks what is said of a daemon on another processor than this machine's,
+// for which nothing was prepared.
+func TestOtherProcessor(t *testing.T) {
+	other, named := "arm64", "aarch64"
+	if runtime.GOARCH == other {
+		other, named = "amd64", "x86_64"
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	e, err := docker.Open(t.Context(), docker.Options{Host: newFake(t, named)})
+	if err == nil {
+		t.Fatal(errors.Join(errors.New("it opened without a program for the daemon"), e.Close()))
+	}
+	if !errors.Is(err, linuxprogram.ErrNone) || !strings.Contains(err.Error(), "it cannot be this one: it is ") || !strings.Contains(err.Error(), "for "+other+" none is prepared") {
+		t.Errorf("got %v, want why it cannot be this one, and that one for %s has to be prepared", err, other)
+	}
+}
+
+// TestNoProgram checks what is said of a program that containers cannot run, which somebody
+// named.
+func TestNoProgram(t *testing.T) {
+	t.Parallel()
+	daemon := newFake(t, runtime.GOARCH)
+	for text, want := range map[string]string{"": "it is no program of Linux", "#!/bin/sh\n": "it is no program of Linux"} {
+		path := filepath.Join(t.TempDir(), "program")
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		e, err := docker.Open(t.Context(), docker.Options{Host: daemon, Binary: path})
+		if err == nil {
+			t.Fatal(errors.Join(fmt.Errorf("it opened with the program %q", text), e.Close()))
+		}
+		if !strings.Contains(err.Error(), path+": "+want) || errors.Is(err, linuxprogram.ErrNone) {
+			t.Errorf("the program %q: got %v, want %s, and no other one", text, err, want)
+		}
+	}
+}
+
+// newFake returns the address of a daemon that says nothing but what it runs on.
+func newFake(t *testing.T, architecture string) string {
+	t.Helper()
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]string{"Architecture": architecture, "OSType": "linux"})
+	}))
+	t.Cleanup(daemon.Close)
+	return "tcp://" + daemon.Listener.Addr().String()
+}

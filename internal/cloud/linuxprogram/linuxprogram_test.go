@@ -1,0 +1,179 @@
+package linuxprogram
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestModuleOf(t *testing.T) {
+	t.Parallel()
+	dep := func(m debug.Module) []*debug.Module {
+		return []*debug.Module{{Path: "example.com/other", Version: "v9.9.9"}, &m}
+	}
+	tests := []struct {
+		name string
+		info debug.BuildInfo
+		want source
+	}{
+		{"go install", debug.BuildInfo{Main: debug.Module{Path: modulePath, Version: "v1.2.3", Sum: "h1:x"}}, source{module: modulePath, version: "v1.2.3"}},
+		{"built in a working tree", debug.BuildInfo{Main: debug.Module{Path: modulePath, Version: "(devel)"}}, source{}},
+		{"built in a working tree with a version", debug.BuildInfo{Main: debug.Module{Path: modulePath, Version: "v1.2.3+dirty"}}, source{}},
+		{"a program of its own", debug.BuildInfo{Main: debug.Module{Path: "example.com/mine", Version: "(devel)"}, Deps: dep(debug.Module{Path: modulePath, Version: "v1.2.3", Sum: "h1:x"})}, source{module: modulePath, version: "v1.2.3"}},
+		{"a fork", debug.BuildInfo{Main: debug.Module{Path: "example.com/mine"}, Deps: dep(debug.Module{Path: modulePath, Version: "v1.2.3", Replace: &debug.Module{Path: "example.com/fork", Version: "v2.0.0"}})}, source{module: "example.com/fork", version: "v2.0.0"}},
+		{"replaced by a directory", debug.BuildInfo{Main: debug.Module{Path: "example.com/mine"}, Deps: dep(debug.Module{Path: modulePath, Version: "v1.2.3", Replace: &debug.Module{Path: "../e2bctl"}})}, source{}},
+	}
+	for _, test := range tests {
+		if got := moduleOf(&test.info); got != test.want {
+			t.Errorf("%s: got %+v, want %+v", test.name, got, test.want)
+		}
+	}
+}
+
+// TestTree checks that tests find the tree that they are in, and no other one.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	own, err := ownSource()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(own.dir, "internal/cloud/linuxprogram/contained/main.go")); err != nil || own.version != "" {
+		t.Errorf("got %+v, %v, want the working tree", own, err)
+	}
+	if dir, found := treeOf(t.TempDir()); found {
+		t.Errorf("got the tree %s of a directory that is in none", dir)
+	}
+}
+
+// TestKeyOfTree checks that a tree that changes has another program, but not for its tests.
+func TestKeyOfTree(t *testing.T) {
+	t.Parallel()
+	s := source{dir: t.TempDir()}
+	write := func(path, text string) {
+		t.Helper()
+		path = filepath.Join(s.dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := func() string {
+		t.Helper()
+		key, err := s.key()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	write("go.mod", "module "+modulePath)
+	write("go.sum", "")
+	write("internal/a/_python/a.py", "pass")
+	before := key()
+	write("internal/a/a_test.go", "package a")
+	write("internal/a/testdata/file", "text")
+	write("internal/cloud/linuxprogram/linux_amd64.gz", "packed")
+	if got := key(); got != before {
+		t.Error("a test changed what the program is")
+	}
+	for path, text := range map[string]string{"go.sum": "sum", "internal/a/_python/a.py": "raise", "internal/b/b.go": "package b"} {
+		write(path, text)
+		if got := key(); got == before {
+			t.Errorf("%s changed, and the program is the same", path)
+		} else {
+			before = got
+		}
+	}
+	if a, _ := (source{module: "m", version: "v1"}).key(); a == keyOf([]byte("m v2")) || a == "" {
+		t.Errorf("got the key %q for version 1, want another one than that of version 2", a)
+	}
+}
+
+// cache makes a cache directory for the test.
+func cache(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", dir)
+	return filepath.Join(dir, "e2bctl", "linux")
+}
+
+// TestNone checks that a program that is not there is asked for by name.
+func TestNone(t *testing.T) {
+	cache(t)
+	if path, err := Find("arm64"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "for arm64 none is prepared: run `e2bctl local setup --engine docker`") {
+		t.Errorf("got %q, %v, want ErrNone and what to do", path, err)
+	}
+	if path, err := Make(t.Context(), io.Discard, "riscv64"); err == nil || !strings.Contains(err.Error(), "riscv64") {
+		t.Errorf("got %q, %v, want that there is none for riscv64", path, err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if path, err := Make(t.Context(), io.Discard, "arm64"); err == nil || !strings.Contains(err.Error(), "install Go") {
+		t.Errorf("got %q, %v, want that Go is needed", path, err)
+	}
+}
+
+// TestPacked checks that what a release carries is unpacked once, whoever needs it first, and
+// that versions which nobody uses go.
+func TestPacked(t *testing.T) {
+	dir := cache(t)
+	old, young, left := filepath.Join(dir, "old-amd64", name), filepath.Join(dir, "young-amd64", name), filepath.Join(dir, making+"1", name)
+	for path, age := range map[string]time.Duration{old: keptUnused + time.Hour, young: abandoned + time.Hour, left: abandoned + time.Hour} {
+		then := time.Now().Add(-age)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, then, then), os.Chtimes(filepath.Dir(path), then, then)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := []byte(strings.Repeat("program", 1000))
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(program); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	o := origin{architecture: "arm64", packed: packed.Bytes(), key: keyOf(packed.Bytes())}
+	var paths [4]string
+	var making sync.WaitGroup
+	for i := range paths {
+		making.Go(func() {
+			path, err := o.make(t.Context(), io.Discard)
+			if err != nil {
+				t.Errorf("make it: %v", err)
+			}
+			paths[i] = path
+		})
+	}
+	making.Wait()
+	for _, path := range paths {
+		if path != paths[0] {
+			t.Errorf("got %s and %s, want one path", path, paths[0])
+		}
+	}
+	got, err := os.ReadFile(paths[0])
+	info, statErr := os.Stat(paths[0])
+	if err != nil || statErr != nil || !bytes.Equal(got, program) {
+		t.Fatalf("got %d bytes, %v, %v, want the program", len(got), err, statErr)
+	}
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode != readable {
+		t.Errorf("got mode %v, want %v: any user of a container runs it", mode, os.FileMode(readable))
+	}
+	if again, err := o.find(); again != paths[0] || err != nil {
+		t.Errorf("got %s, %v the next time, want %s", again, err, paths[0])
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if want := []string{filepath.Dir(paths[0]), filepath.Dir(young)}; err != nil || len(names) != 2 || names[0] != want[0] || names[1] != want[1] {
+		t.Errorf("left: %v, %v, want %v", names, err, want)
+	}
+	broken := origin{architecture: "amd64", packed: packed.Bytes()[:packed.Len()/2], key: "broken"}
+	if path, err := broken.make(t.Context(), io.Discard); err == nil {
+		t.Errorf("got %s from half of a program", path)
+	}
+	if _, err := broken.find(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half of a program is kept: %v", err)
+	}
+}

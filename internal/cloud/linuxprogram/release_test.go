@@ -1,0 +1,192 @@
+//go:build linux
+
+package linuxprogram_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
+)
+
+// needCompiler skips a test that compiles for minutes.
+func needCompiler(t *testing.T) {
+	t.Helper()
+	if os.Getenv(dockertest.Variable) == "" {
+		t.Skip("make check-engines runs this test")
+	}
+}
+
+// other returns the architecture that this machine's is not, as Go and daemons name it.
+func other() (golang, daemon string) {
+	if runtime.GOARCH == "arm64" {
+		return "amd64", "x86_64"
+	}
+	return "arm64", "aarch64"
+}
+
+// root is the working tree.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// goEnv asks the Go of this machine.
+func goEnv(t *testing.T, name string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestRelease builds a release, and prepares a machine with it whose daemon has another
+// processor: without Go, what it carries is the program that is compiled otherwise, byte for
+// byte.
+func TestRelease(t *testing.T) {
+	needCompiler(t)
+	golang, named := other()
+	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Api-Version", "1.41")
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(map[string]string{"Architecture": named, "OSType": "linux"})
+	}))
+	defer daemon.Close()
+	dir := t.TempDir()
+	release := exec.CommandContext(t.Context(), "make", "-C", root(t), "release", "RELEASE="+dir, "RELEASES=linux/"+runtime.GOARCH)
+	release.Env = append(os.Environ(), "MAKEFLAGS=")
+	if out, err := release.CombinedOutput(); err != nil {
+		t.Fatalf("make release: %v\n%s", err, out)
+	}
+	if left, err := filepath.Glob("linux_*.gz"); len(left) > 0 || err != nil {
+		t.Errorf("make release left %v, %v", left, err)
+	}
+	setup := exec.CommandContext(t.Context(), filepath.Join(dir, "e2bctl-linux-"+runtime.GOARCH), "local", "setup", "--engine", "docker", "-o", "json")
+	setup.Env = []string{"HOME=" + t.TempDir(), "PATH=" + t.TempDir(), "DOCKER_HOST=tcp://" + daemon.Listener.Addr().String()}
+	var complaint bytes.Buffer
+	setup.Stderr = &complaint
+	out, err := setup.Output()
+	if err != nil {
+		t.Fatalf("local setup --engine docker: %v\n%s", err, complaint.Bytes())
+	}
+	var prepared struct{ Program string }
+	if err := json.Unmarshal(out, &prepared); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	carried, err := os.ReadFile(prepared.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GOCACHE", goEnv(t, "GOCACHE"))
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	path, err := linuxprogram.Make(t.Context(), io.Discard, golang)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(carried, compiled) {
+		t.Errorf("the release carries %d bytes, %d are compiled (%v), want the same bytes", len(carried), len(compiled), err)
+	}
+	if found, err := linuxprogram.Find(golang); found != path || err != nil {
+		t.Errorf("got %q, %v once it was made, want %s", found, err, path)
+	}
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[golang]; file.Machine != want {
+		t.Errorf("got a program for %v, want %v", file.Machine, want)
+	}
+}
+
+// TestVersion compiles the program of a version of the module, which a proxy has.
+func TestVersion(t *testing.T) {
+	needCompiler(t)
+	const version = "v0.0.1-test"
+	proxy, modules := t.TempDir(), t.TempDir()
+	writeVersion(t, root(t), filepath.Join(proxy, "github.com/e2bctl/e2bctl/@v"), version)
+	have := filepath.Join(goEnv(t, "GOMODCACHE"), "cache", "download")
+	t.Setenv("GOMODCACHE", modules)
+	t.Setenv("GOPROXY", "file://"+proxy+",file://"+have)
+	t.Setenv("GONOSUMDB", linuxprogram.ModulePath)
+	defer func() { // its files are read-only
+		if out, err := exec.Command("go", "clean", "-modcache").CombinedOutput(); err != nil {
+			t.Errorf("go clean -modcache: %v\n%s", err, out)
+		}
+	}()
+	program := filepath.Join(t.TempDir(), "program")
+	if err := linuxprogram.Build(t.Context(), version, runtime.GOARCH, program); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
+	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != 2 || !strings.Contains(string(out), "in containers") {
+		t.Errorf("got %v: %s, want that it says what it is", err, out)
+	}
+	err = linuxprogram.Build(t.Context(), "v0.0.2-none", runtime.GOARCH, filepath.Join(t.TempDir(), "program"))
+	if err == nil || !strings.Contains(err.Error(), "fetch "+linuxprogram.ModulePath+" v0.0.2-none") {
+		t.Errorf("got %v of a version that there is none of, want that it cannot be fetched", err)
+	}
+}
+
+// writeVersion writes what a proxy has of a version of the module: as much of it as is needed.
+func writeVersion(t *testing.T, tree, to, version string) {
+	t.Helper()
+	mod, err := os.ReadFile(filepath.Join(tree, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	archive := zip.NewWriter(&packed)
+	add := func(path string) error {
+		text, err := os.ReadFile(filepath.Join(tree, path))
+		if err != nil {
+			return err
+		}
+		w, err := archive.Create(linuxprogram.ModulePath + "@" + version + "/" + filepath.ToSlash(path))
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	err = errors.Join(add("go.mod"), add("go.sum"), filepath.WalkDir(filepath.Join(tree, "internal"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && slices.Contains([]string{"tools", "interop", "testdata", "__pycache__"}, entry.Name()) {
+			return fs.SkipDir
+		}
+		if !entry.Type().IsRegular() || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		name, err := filepath.Rel(tree, path)
+		return errors.Join(err, add(name))
+	}), archive.Close(), os.MkdirAll(to, 0o700))
+	for name, text := range map[string][]byte{".info": []byte(`{"Version":"` + version + `"}`), ".mod": mod, ".zip": packed.Bytes()} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(to, version+name), text, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,176 @@
+package linuxprogram
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// modulePath is the module whose sources are needed; one that replaces it has another path.
+const modulePath = "github.com/e2bctl/e2bctl"
+
+// source is where sources are: a version of a module, or a working tree.
+type source struct {
+	module, version string
+	dir             string
+}
+
+// ownSource returns where the sources of this program are.
+func ownSource() (source, error) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return source{}, errors.New("it does not say what it was built from")
+	}
+	if s := moduleOf(info); s.version != "" {
+		return s, nil
+	}
+	_, file, _, _ := runtime.Caller(0)
+	here, err := os.Getwd()
+	if err != nil {
+		here = ""
+	}
+	for _, dir := range []string{filepath.Dir(file), here} {
+		if tree, found := treeOf(dir); found {
+			return source{dir: tree}, nil
+		}
+	}
+	return source{}, fmt.Errorf("it was built in a working tree of %s that is no longer there: run it in that directory", modulePath)
+}
+
+// moduleOf returns the version of the module that a program has; none if it was built from a
+// working tree.
+func moduleOf(info *debug.BuildInfo) source {
+	module := info.Main
+	if module.Path == modulePath && module.Sum == "" { // its version is that of the tree
+		return source{}
+	}
+	if i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == modulePath }); i >= 0 && module.Path != modulePath {
+		module = *info.Deps[i]
+	}
+	if module.Replace != nil {
+		module = *module.Replace
+	}
+	if module.Version == "" || module.Version == "(devel)" {
+		return source{}
+	}
+	return source{module: module.Path, version: module.Version}
+}
+
+// treeOf returns the working tree that a directory is in.
+func treeOf(dir string) (string, bool) {
+	if !filepath.IsAbs(dir) { // sources are not named by their paths
+		return "", false
+	}
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if words := strings.Fields(string(text)); err == nil && len(words) > 1 && words[0] == "module" && words[1] == modulePath {
+			return dir, true
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", false
+		}
+		dir = up
+	}
+}
+
+// key names what is compiled: the version, or what is in the tree.
+func (s source) key() (string, error) {
+	if s.dir == "" {
+		return keyOf([]byte(s.module + " " + s.version)), nil
+	}
+	hash := sha256.New()
+	add := func(path string) error {
+		text, err := os.ReadFile(path)
+		fmt.Fprintf(hash, "%s %d\n", path, len(text))
+		hash.Write(text)
+		return err
+	}
+	err := errors.Join(add(filepath.Join(s.dir, "go.mod")), add(filepath.Join(s.dir, "go.sum")))
+	if err != nil {
+		return "", err
+	}
+	err = filepath.WalkDir(filepath.Join(s.dir, "internal"), func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && isAside(entry.Name()):
+			return fs.SkipDir
+		case !entry.Type().IsRegular() || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".gz"):
+			return nil
+		}
+		return add(path)
+	})
+	return hex.EncodeToString(hash.Sum(nil)[:12]), err
+}
+
+// isAside reports whether nothing in a directory of this name is part of the program.
+func isAside(name string) bool {
+	return strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "tools", "interop", "bench", "node_modules", "__pycache__"}, name)
+}
+
+// build compiles the program for Linux.
+func (s source) build(ctx context.Context, progress io.Writer, architecture, to string) error {
+	golang, err := exec.LookPath("go")
+	if err != nil {
+		return fmt.Errorf("it has to be compiled, and there is no Go: install Go, or use a release build of e2bctl, which carries it, or name an e2bctl for Linux with local.WithBinary(path): %w", err)
+	}
+	dir := s.dir
+	if dir == "" {
+		if dir, err = s.download(ctx, golang, filepath.Dir(to)); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(progress, "compiling the program of containers for %s, of %s, which takes minutes the first time\n", architecture, cmp.Or(s.dir, s.module+" "+s.version))
+	command := exec.CommandContext(ctx, golang, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, "./internal/cloud/linuxprogram/contained")
+	command.Dir = dir
+	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	_, err = output(ctx, command)
+	return err
+}
+
+// download returns the directory with the sources in Go's module cache.
+func (s source) download(ctx context.Context, golang, in string) (string, error) {
+	command := exec.CommandContext(ctx, golang, "mod", "download", "-json", s.module+"@"+s.version)
+	command.Dir, command.Env = in, append(os.Environ(), "GOWORK=off")
+	text, err := output(ctx, command)
+	var found struct{ Dir, Error string }
+	if json.Unmarshal(text, &found) == nil && found.Error != "" {
+		err = errors.New(found.Error)
+	}
+	if err != nil {
+		return "", fmt.Errorf("fetch %s %s: %w", s.module, s.version, err)
+	}
+	return found.Dir, nil
+}
+
+// output runs a command of Go and returns what it prints; an error has what it complains of.
+func output(ctx context.Context, command *exec.Cmd) ([]byte, error) {
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	text, err := command.Output()
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		said := complaint.String()
+		return text, fmt.Errorf("go %s: %w: %s", command.Args[1], err, clip.Text(strings.TrimSpace(said[max(0, len(said)-4<<10):]), 2<<10))
+	}
+	return text, nil
+}

@@ -1,0 +1,147 @@
+package cloud
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/gvisor"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+)
+
+// defaultEngine runs sandboxes if nothing says what does.
+const defaultEngine = engine.Room
+
+// imagePath is the PATH of sandboxes whose image sets none.
+const imagePath = room.DefaultPath
+
+// openers open the engines that a cloud can have.
+var openers = map[engine.Name]opener{
+	engine.Room:   openRoom,
+	engine.Docker: openDocker,
+	engine.Wasm:   openWasm,
+	engine.GVisor: openGVisor,
+}
+
+// roomEngine is the engine that isolates sandboxes with namespaces.
+type roomEngine struct{ *room.Room }
+
+func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	dir, err := c.roomDir(engine.Room, dir)
+	if err != nil {
+		return nil, err
+	}
+	r, err := room.Start(ctx, c.roomOptions(dir))
+	if err != nil {
+		return nil, err
+	}
+	if hidden := r.Report().Hidden; len(hidden) > 0 && c.options.Engine != engine.Room { // the Python is in use by now
+		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
+	}
+	return roomEngine{r}, nil
+}
+
+// openWasm opens a room of its own, in which there are other files.
+func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	env, err := wasmenv.Find()
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = c.roomDir(engine.Wasm, dir); err != nil {
+		return nil, err
+	}
+	r, err := room.Start(ctx, room.Options{
+		Dir: dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkDist(env, r.Report()); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if hidden := r.Report().Hidden; len(hidden) > 0 {
+		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
+	}
+	return wasm.New(roomEngine{r}, env, c.options.PyodideDist), nil
+}
+
+// openGVisor opens a room of its own, in whose sandboxes there is gVisor.
+func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	program, err := gvisorenv.Find(ctx, c.options.Runsc)
+	if err != nil {
+		return nil, err
+	}
+	if dir, err = c.roomDir(engine.GVisor, dir); err != nil {
+		return nil, err
+	}
+	o := c.roomOptions(dir)
+	o.Runsc, o.Isolation, o.Zygote, o.Warm = program.Path, engine.Full, nil, nil
+	r, err := room.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return gvisor.New(ctx, roomEngine{r}, program)
+}
+
+// roomDir returns the directory of the room of an engine, which its keeper removes: that of
+// the cloud, for the room that is there from the start, or one of its own.
+func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {
+	first := c.options.Engine
+	if first == engine.Docker { // which needs no directory
+		first = engine.Room
+	}
+	if name == first {
+		return dir, nil
+	}
+	return newInstanceDir(c.options.Dir)
+}
+
+func (c *Cloud) roomOptions(dir string) room.Options {
+	o := room.Options{
+		Zygote: c.warmConfig(),
+		Dir:    dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
+	}
+	if c.options.Warm != 0 {
+		o.Warm, o.WarmCount = &c.options.Limits, c.options.Warm
+	}
+	return o
+}
+
+func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	s, err := r.Room.NewSandbox(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// findPython returns the Python that kernels in rooms run.
+func findPython(ctx context.Context) (*pyenv.Env, error) { return orAbsent(pyenv.Find(ctx)) }
+
+// searchPath returns the PATH inside the sandbox. The Python that kernels run
+// comes first, so that pip in a command installs packages for kernels.
+func searchPath(env *pyenv.Env) string {
+	if env.Level == pyenv.Absent {
+		return room.SearchPath()
+	}
+	return filepath.Dir(env.Python) + ":" + room.SearchPath()
+}
+
+// machineMemory returns the bytes of this machine's memory; 0 if that is not known.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}

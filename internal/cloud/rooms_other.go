@@ -1,0 +1,39 @@
+//go:build !linux
+
+package cloud
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+)
+
+// defaultEngine runs sandboxes if nothing says what does.
+const defaultEngine = engine.Docker
+
+// imagePath is the PATH of sandboxes whose image sets none, in rooms.
+const imagePath = ""
+
+// openers open the engines that a cloud can have. Rooms need namespaces of Linux.
+var openers = map[engine.Name]opener{
+	engine.Room:   openNone,
+	engine.Docker: openDocker,
+	engine.Wasm:   openNone,
+	engine.GVisor: openNone,
+}
+
+func openNone(context.Context, *Cloud, string) (engine.Engine, error) {
+	return nil, fmt.Errorf("%w: use the engine %s", engine.ErrLinuxOnly, engine.Docker)
+}
+
+// findPython returns none: containers have their own.
+func findPython(context.Context) (*pyenv.Env, error) { return &pyenv.Env{Level: pyenv.Absent}, nil }
+
+// searchPath returns "": only rooms have the programs of this machine.
+func searchPath(*pyenv.Env) string { return "" }
+
+// machineMemory returns 0: the memory of containers is that of a virtual machine, or of
+// another one.
+func machineMemory() int64 { return 0 }

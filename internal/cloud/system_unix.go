@@ -1,0 +1,23 @@
+//go:build unix
+
+package cloud
+
+import (
+	"errors"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// openFiles returns how many files this process may have open.
+func openFiles() (uint64, error) {
+	var files unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
+	return files.Cur, os.NewSyscallError("getrlimit", err)
+}
+
+// lacksAddress reports whether listening failed because this machine has no such address.
+func lacksAddress(err error) bool {
+	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)
+}

@@ -1,0 +1,16 @@
+package cloud
+
+import (
+	"errors"
+	"math"
+
+	"golang.org/x/sys/windows"
+)
+
+// openFiles returns how many files this process may have open, which nothing bounds.
+func openFiles() (uint64, error) { return math.MaxUint64, nil }
+
+// lacksAddress reports whether listening failed because this machine has no such address.
+func lacksAddress(err error) bool {
+	return errors.Is(err, windows.WSAEADDRNOTAVAIL) || errors.Is(err, windows.WSAEAFNOSUPPORT)
+}

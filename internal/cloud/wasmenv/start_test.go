@@ -1,0 +1,59 @@
+package wasmenv_test
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+)
+
+// TestWritesNothing checks that Deno, which keeps what it compiled wherever it may, leaves
+// nothing behind: not even as root, and not in the places that it would choose by itself.
+func TestWritesNothing(t *testing.T) {
+	t.Parallel()
+	env := wasmtest.Need(t)
+	command, err := wasmenv.Command(env.Dir, []string{t.TempDir()}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = append(wasmenv.Environ(), "HOME="+chosen, "XDG_CACHE_HOME="+filepath.Join(chosen, "cache"), "TMPDIR="+chosen)
+	cmd.Dir, cmd.Stderr = chosen, t.Output()
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = stdin.Write([]byte(`{"type":"start","env":{},"content":{"places":[],"directory":"/"}}` + "\n"))
+	line, failed := bufio.NewReader(stdout).ReadString('\n')
+	if err = errors.Join(err, failed, stdin.Close(), cmd.Wait()); err != nil || !strings.Contains(line, `"ready"`) {
+		t.Fatalf("got %q, %v, want a Python that is ready", line, err)
+	}
+	if left, err := os.ReadDir(chosen); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v, want nothing", left, err)
+	}
+	for _, variable := range wasmenv.Environ() {
+		name, dir, _ := strings.Cut(variable, "=")
+		if name != "DENO_DIR" {
+			continue
+		}
+		if _, err := os.Lstat(dir); err == nil {
+			t.Errorf("Deno has made %s", dir)
+		}
+		return
+	}
+	t.Error("no DENO_DIR: Deno would choose one by itself")
+}

@@ -1,0 +1,5 @@
+package local
+
+// DefaultEngine runs sandboxes unless [WithEngine] or their template says what does:
+// [EngineRoom] on Linux, and [EngineDocker] on other systems, which have no other one.
+const DefaultEngine = EngineRoom

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package local
+
+// DefaultEngine runs sandboxes unless [WithEngine] or their template says what does:
+// [EngineRoom] on Linux, and [EngineDocker] on other systems, which have no other one.
+const DefaultEngine = EngineDocker

@@ -1,0 +1,220 @@
+//go:build linux
+
+package local_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// marked returns a sandbox of WebAssembly whose processes can be told from those of others:
+// they are given a directory of this name.
+func marked(t *testing.T, options ...local.Option) (sb *sandbox.Sandbox, mark string) {
+	t.Helper()
+	mark = "/marked" + strings.ReplaceAll(t.Name(), "/", "-")
+	return wasm(t, append(options, local.WithMount(sandbox.Mount{Dir: t.TempDir(), Path: mark}))...), mark
+}
+
+// signalDeno sends a signal to the processes of Deno that were given a directory, and returns
+// how many there are.
+func signalDeno(t *testing.T, mark string, signal syscall.Signal) int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, name := range all {
+		line, err := os.ReadFile(name)
+		if err != nil || !bytes.Contains(line, []byte("main.mjs")) || !bytes.Contains(line, []byte(mark+"\x00")) && !bytes.Contains(line, []byte(mark+",")) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && syscall.Kill(pid, signal) == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// TestWasmKilled checks that a Deno that is killed in the middle of code is an error by name,
+// and that its context goes on without its variables, and others with theirs.
+func TestWasmKilled(t *testing.T) {
+	t.Parallel()
+	sb, mark := marked(t)
+	code(t, sb, "x = 1", nil)
+	_, err := sb.RunCode(t.Context(), "print('begun')\nwhile True: pass", &sandbox.RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
+		if n := signalDeno(t, mark, syscall.SIGKILL); n != 1 {
+			t.Errorf("%d processes were killed, want 1", n)
+		}
+		return len(p), nil
+	})})
+	if !errors.Is(err, sandbox.ErrKernelDied) {
+		t.Errorf("got %v, want %v", err, sandbox.ErrKernelDied)
+	}
+	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+		t.Errorf("x is there: %s, want a fresh kernel", got)
+	}
+	// One that is killed while nothing runs is told with the next code, which does not run.
+	other, err := sb.Contexts.Create(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code(t, sb, "x = 2", nil)
+	code(t, sb, "x = 3", &sandbox.RunCodeParams{Context: other.ID})
+	if n := signalDeno(t, mark, syscall.SIGKILL); n != 2 {
+		t.Errorf("%d processes were killed, want 2", n)
+	}
+	for _, id := range []string{"", other.ID} {
+		_, err := sb.RunCode(t.Context(), "y = 1", &sandbox.RunCodeParams{Context: id})
+		if !errors.Is(err, sandbox.ErrKernelRestarted) && !errors.Is(err, sandbox.ErrKernelDied) {
+			t.Errorf("context %q: got %v, want that the variables are lost", id, err)
+		}
+		if got := code(t, sb, "'x' in globals()", &sandbox.RunCodeParams{Context: id}).Text(); got != "False" {
+			t.Errorf("context %q: x is there: %s, want a fresh kernel", id, got)
+		}
+	}
+}
+
+// TestWasmHangs checks that a Deno that does not go on is replaced when its caller gives up.
+func TestWasmHangs(t *testing.T) {
+	t.Parallel()
+	sb, mark := marked(t)
+	code(t, sb, "x = 1", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err := sb.RunCode(ctx, "print('begun')\nwhile True: pass", &sandbox.RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
+		if n := signalDeno(t, mark, syscall.SIGSTOP); n != 1 {
+			t.Errorf("%d processes were stopped, want 1", n)
+		}
+		cancel()
+		return len(p), nil
+	})})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) {
+		t.Errorf("got %v, want %v", err, sandbox.ErrKernelRestarted)
+	}
+	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+		t.Errorf("x is there: %s, want a fresh kernel", got)
+	}
+}
+
+// TestWasmNonsense checks that what is no line of the protocol ends the process that sent it,
+// and harms nothing else.
+func TestWasmNonsense(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	other, err := sb.Contexts.Create(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code(t, sb, "x = 1", &sandbox.RunCodeParams{Context: other.ID})
+	const write = "import js\ndef write(text):\n    js.Deno.stdout.writeSync(js.TextEncoder.new().encode(text))\n"
+	for _, test := range []string{
+		`write("no JSON\n")`,
+		`write("[1]\n")`,
+		`write('{"type":"no such type"}\n')`,
+		`write('{"type":"reply","id":-1}\n')`,
+		`write('{"type":"execute_result","content":[1]}\n')`,
+		`write("\n")`,
+		`write('{"type":"stream","content":{"name":"stdout","text":"' + 'x' * (1 << 16))` + "\nwhile True: write('x' * (1 << 20))", // a line without an end
+	} {
+		_, err := sb.RunCode(t.Context(), write+test+"\nwhile True: pass", nil)
+		if !errors.Is(err, sandbox.ErrKernelDied) {
+			t.Errorf("%s: got %v, want %v", test, err, sandbox.ErrKernelDied)
+		}
+	}
+	// What code prints by itself it may also forge.
+	e := code(t, sb, write+`write('{"type":"stream","content":{"name":"stdout","text":"forged"}}\n')`, nil)
+	if e.Stdout != "forged" || e.Error != nil {
+		t.Errorf("got %+v, want what was printed", e)
+	}
+	if got := code(t, sb, "x", &sandbox.RunCodeParams{Context: other.ID}).Text(); got != "1" {
+		t.Errorf("another context: got %q, want 1", got)
+	}
+}
+
+// TestWasmOutOfMemory checks that a process that the control group ends is said to have
+// lacked memory: what JavaScript takes beside Python is bounded by that alone.
+func TestWasmOutOfMemory(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
+	code(t, sb, "x = 1", nil)
+	_, err := sb.RunCode(t.Context(), "from pyodide.code import run_js\nrun_js('const all = []; for (;;) all.push(new Uint8Array(1 << 24).fill(1))')", nil)
+	if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), "out of memory: the sandbox's limit is 512") {
+		t.Errorf("got %v, want %v and why", err, sandbox.ErrKernelDied)
+	}
+	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+		t.Errorf("x is there: %s, want a fresh kernel", got)
+	}
+}
+
+// TestWasmDamaged checks that a cloud whose Deno was removed or changed while it runs says
+// that, and what to do, and that setup does it.
+func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of caches
+	wasmtest.Need(t)
+	env, err := wasmenv.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	if err := os.Chmod(cache, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("E2BCTL_PYTHON", python)
+	dir := filepath.Join(cache, "e2bctl", "wasm", filepath.Base(env.Dir))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), os.CopyFS(dir, os.DirFS(env.Dir))); err != nil {
+		t.Fatal(err)
+	}
+	cloud := sandboxtest.New(t, local.WithEngine(local.EngineWasm))
+	sb := cloud.Create(t)
+	code(t, sb, "1", nil)
+	const want = "run `e2bctl local setup --engine wasm`"
+	for i, damage := range []func() error{
+		func() error { return os.Truncate(filepath.Join(dir, "pyodide", "python_stdlib.zip"), 1000) },
+		func() error { return os.Remove(filepath.Join(dir, "main.mjs")) },
+		func() error { return os.RemoveAll(dir) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		context, err := sb.Contexts.Create(t.Context(), nil)
+		if err == nil {
+			_, err = sb.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Context: context.ID})
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("damage %d: code in a new context: got %v, want %q", i, err, want)
+		}
+		if _, err := sandbox.Create(t.Context(), cloud.Options()...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("damage %d: a sandbox: got %v, want %q", i, err, want)
+		}
+		if _, err := wasmenv.Find(); !errors.Is(err, wasmenv.ErrDamaged) && !errors.Is(err, wasmenv.ErrNotSetUp) {
+			t.Errorf("damage %d: found: %v, want an error", i, err)
+		}
+	}
+	if got := code(t, sb, fmt.Sprint(20, "+", 22), nil).Text(); got != "42" {
+		t.Errorf("got %q, want 42: what has started goes on", got)
+	}
+}
