@@ -34,9 +34,9 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.cpus, "cpus", "processors that a local sandbox may keep busy (default 2,\nnever more than this machine has)")
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
-	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
+	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor\n(default "+string(local.DefaultEngine)+")")
 	add(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
-	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor (default "+string(local.DefaultEngine)+")")
+	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
 }
 
 // first returns the first of the flags that is set and that only a new cloud heeds, or "".
@@ -55,7 +55,7 @@ func (r *ResourceFlags) Engine() string { return string(r.engine) }
 // Options returns what starts a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
-	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)}), local.WithRunsc(string(r.runsc))}
+	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)})}
 }
 
 // Arguments returns those flags as they are set, for another e2bctl.

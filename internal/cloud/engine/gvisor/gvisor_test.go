@@ -27,7 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dockertest.Ending{M: m}) }
 
 // roomEngine is a room as an engine.
 type roomEngine struct{ *room.Room }
