@@ -142,10 +142,10 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	export E2BCTL_TEST_ENGINES=1; race=; \
 	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/... ./internal/cloud/linuxprogram; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(Test(No)?Docker.*|TestPromises)$$/docker' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestWasm.*|TestPromises)$$/wasm' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^Test(No)?Docker|^TestPromises$$/docker' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm|^TestPromises$$/wasm' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv ./internal/cloud/engine/gvisor; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^(TestGVisor.*|TestPromises)$$/gvisor' ./sandbox/local; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestGVisor|^TestPromises$$/gvisor' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e ./internal/bench; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor; \
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
