@@ -224,7 +224,7 @@ func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err 
 // layerSize is how many bytes of files the layer has that is unpacked.
 func (b *bench) layerSize() int64 { return b.bulk / 4 }
 
-// packPython packs so many of the files of the Python of sandboxes, and returns the name of
+// packPython packs files of the Python of sandboxes, and returns the name of
 // the file.
 func (b *bench) packPython(ctx context.Context) (string, error) {
 	python, err := local.FindPython(ctx)

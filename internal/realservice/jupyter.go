@@ -64,7 +64,7 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 		"--ServerApp.allow_origin=*", "--ServerApp.allow_remote_access=True", "--ServerApp.disable_check_xsrf=True", "--ServerApp.allow_root=True",
 		"--ServerApp.iopub_data_rate_limit=1000000000", "--ServerApp.terminals_enabled=False")
 	command.Dir = home
-	command.Env = append(os.Environ(), "HOME="+home, "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1",
+	command.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+directory, "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1",
 		"IPYTHONDIR="+filepath.Join(directory, "ipython"), "JUPYTER_CONFIG_DIR="+filepath.Join(directory, "config"),
 		"JUPYTER_DATA_DIR="+filepath.Join(directory, "data"), "JUPYTER_RUNTIME_DIR="+filepath.Join(directory, "run"),
 		"MPLBACKEND=module://matplotlib_inline.backend_inline", "MPLCONFIGDIR="+filepath.Join(directory, "matplotlib"), "NO_PROXY=*", "no_proxy=*")
