@@ -57,7 +57,7 @@ func engineCases() []engineCase {
 	}
 	if dockertest.Wanted() {
 		cases = append(cases, engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }, and(map[string]string{
-			"process limit": groups, "disk limit": "with quotas", "mounts of host directories": "on this machine", "container images": "of this architecture",
+			"process limit": groups, "disk limit": "with quotas", "mounts of host directories": "on this machine",
 		})})
 	}
 	if wasmtest.Wanted() {
