@@ -184,7 +184,7 @@ func TestGVisorFaults(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"dies":    "it broke",
-		"babbles": "tunnel",
+		"babbles": "begin a tunnel",
 		"hangs":   context.DeadlineExceeded.Error(),
 		"none":    "no such file",
 	} {

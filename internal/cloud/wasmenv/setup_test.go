@@ -95,7 +95,7 @@ func TestCommand(t *testing.T) {
 	}{
 		{0, "--v8-flags=--wasm-max-mem-pages=65536"},
 		{16 << 20, "--v8-flags=--wasm-max-mem-pages=1024"},
-		{512 << 20, "--v8-flags=--wasm-max-mem-pages=5120"},
+		{512 << 20, "--v8-flags=--wasm-max-mem-pages=4096"},
 		{64 << 30, "--v8-flags=--wasm-max-mem-pages=65536"},
 	} {
 		command, err := Command("/env", []string{"/home/user", "/tmp"}, test.memory)

@@ -91,15 +91,15 @@ func (s *Server) begin(ctx context.Context, hello Hello) error {
 	defer stop()
 	began := func() error {
 		var err error
-		if s.control, err = open(s.session); err != nil {
-			return err
-		}
-		if err := send(s.control, hello); err != nil {
-			return err
+		if s.control, err = open(s.session); err == nil {
+			err = send(s.control, hello)
 		}
 		var r report
-		if err := receive(s.control, maxReport, &r); err != nil {
-			return err
+		if err == nil {
+			err = receive(s.control, maxReport, &r)
+		}
+		if err != nil {
+			return fmt.Errorf("begin a tunnel with it: %w", err)
 		}
 		switch r.Kind {
 		case kindReady:
