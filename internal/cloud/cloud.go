@@ -248,7 +248,7 @@ func (c *Cloud) shutDown(dir string) error {
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,
 	// whatever modes it has, before the engine removes the directory of the instance.
 	c.keeping.close()
-	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), os.RemoveAll(dir))
+	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close(), os.RemoveAll(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https

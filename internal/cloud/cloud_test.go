@@ -141,8 +141,8 @@ func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 	fake := &fakeRoom{name: engine.Room, ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
 	o.Dir = t.TempDir()
 	o.Python = &pyenv.Env{Python: "/opt/venv/bin/python3", Trees: []string{"/opt/venv"}, Vars: []string{"MPLCONFIGDIR=/opt/venv/mpl"}}
-	c, err := start(t.Context(), o, map[engine.Name]opener{engine.Room: func(_ context.Context, c *Cloud, dir string) (engine.Engine, error) {
-		fake.options = c.roomOptions(dir)
+	c, err := start(t.Context(), o, map[engine.Name]opener{engine.Room: func(_ context.Context, c *Cloud, _ string) (engine.Engine, error) {
+		fake.options = c.roomOptions()
 		return fake, nil
 	}})
 	if err != nil {

@@ -27,7 +27,7 @@ func (c *Cloud) show(by engine.Report, asked []mounts.Mount) (shown []engine.Mou
 			return nil, closeAll, err
 		}
 		opened = append(opened, found)
-		if found.Below && !ofRoom(by) {
+		if found.Below && by.Engine == engine.Docker {
 			// Another sandbox that can write there could put a link in its place before the
 			// engine looks, which finds it by its name.
 			return nil, closeAll, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: mounts: %q is below a directory that is allowed, and only that itself can be shown: allow it by its own name", by.Engine, m.Dir)}

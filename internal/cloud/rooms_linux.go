@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -37,11 +38,7 @@ var openers = map[engine.Name]opener{
 type roomEngine struct{ *room.Room }
 
 func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
-	dir, err := c.roomDir(engine.Room, dir)
-	if err != nil {
-		return nil, err
-	}
-	r, err := room.Start(ctx, c.roomOptions(dir))
+	r, err := c.startRoom(ctx, engine.Room, dir, c.roomOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +54,8 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = c.roomDir(engine.Wasm, dir); err != nil {
-		return nil, err
-	}
-	r, err := room.Start(ctx, room.Options{
-		Dir: dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
+	r, err := c.startRoom(ctx, engine.Wasm, dir, room.Options{
+		Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
 	})
 	if err != nil {
 		return nil, err
@@ -92,35 +86,39 @@ func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error
 	if err != nil {
 		return nil, err
 	}
-	if dir, err = c.roomDir(engine.GVisor, dir); err != nil {
-		return nil, err
-	}
-	o := c.roomOptions(dir)
+	o := c.roomOptions()
 	o.Runsc, o.Isolation, o.Zygote, o.Warm = program.Path, engine.Full, nil, nil
-	r, err := room.Start(ctx, o)
+	r, err := c.startRoom(ctx, engine.GVisor, dir, o)
 	if err != nil {
 		return nil, err
 	}
 	return gvisor.New(ctx, roomEngine{r}, program)
 }
 
-// roomDir returns the directory of the room of an engine, which its keeper removes: that of
-// the cloud, for the room that is there from the start, or one of its own.
-func (c *Cloud) roomDir(name engine.Name, dir string) (string, error) {
+// startRoom starts the room of an engine in a directory that its keeper removes: that of the
+// cloud, for the room that is there from the start, or one of its own.
+func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o room.Options) (_ *room.Room, err error) {
 	first := c.options.Engine
 	if first == engine.Docker { // which needs no directory
 		first = engine.Room
 	}
-	if name == first {
-		return dir, nil
+	o.Dir = dir
+	if name != first {
+		if o.Dir, err = newInstanceDir(c.options.Dir); err != nil {
+			return nil, err
+		}
 	}
-	return newInstanceDir(c.options.Dir)
+	r, err := room.Start(ctx, o)
+	if err != nil && o.Dir != dir {
+		err = errors.Join(err, os.RemoveAll(o.Dir)) // there may be no keeper
+	}
+	return r, err
 }
 
-func (c *Cloud) roomOptions(dir string) room.Options {
+func (c *Cloud) roomOptions() room.Options {
 	o := room.Options{
 		Zygote: c.warmConfig(),
-		Dir:    dir, Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
+		Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
 	}
 	if c.options.Warm != 0 {
 		o.Warm, o.WarmCount = &c.options.Limits, c.options.Warm

@@ -372,6 +372,14 @@ func TestKernelKilledInARun(t *testing.T) {
 	}
 }
 
+// canceller is called for what code prints.
+type canceller context.CancelFunc
+
+func (c canceller) Write(p []byte) (int, error) {
+	c()
+	return len(p), nil
+}
+
 // A kernel that ignores the interrupt is replaced: the step that waited for it
 // is told before it runs, and the one after that begins again.
 func TestKernelReplacedInARun(t *testing.T) {
@@ -383,9 +391,8 @@ func TestKernelReplacedInARun(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	deaf := agent.NewTool("deaf", "", func(context.Context, struct{}) (int, error) { cancel(); return 0, nil })
-	r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add, deaf}, Guard: &agent.Guard{Allow: []string{"signal"}}})
-	step, err := r.Exec(ctx, "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ndeaf()\ncollections.deque(itertools.repeat(0), maxlen=0)")
+	r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"signal"}}, Stdout: canceller(cancel)})
+	step, err := r.Exec(ctx, "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('deaf', flush=True)\ncollections.deque(itertools.repeat(0), maxlen=0)")
 	if !errors.Is(err, context.Canceled) || step == nil {
 		t.Fatalf("got %+v, %v, want context.Canceled and a step", step, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -180,7 +181,7 @@ func TestTemplateOfADockerfile(t *testing.T) {
 	b := newBuilder(t)
 	b.write(t, "requirements.txt", "none\n", 0o644)
 	d := template.FromDockerfile(strings.NewReader(`ARG IMAGE=e2bdev/base:latest
-FROM --platform=linux/amd64 ${IMAGE} AS only
+FROM --platform=linux/`+runtime.GOARCH+` ${IMAGE} AS only
 ARG APP=/srv/app VERSION
 ENV NAME="a name" \
     PATH=$PATH:/srv/bin
@@ -197,13 +198,10 @@ EOF
 RUN ["/bin/sh", "-c", "echo 'a list' > list"]
 EXPOSE 80
 `), &template.DockerfileParams{Args: map[string]string{"VERSION": "7"}})
-	if diff := d.Warnings(); len(diff) != 1 || !strings.Contains(diff[0], "--platform") {
-		t.Errorf("warnings: got %q", diff)
+	if got := d.Warnings(); len(got) > 0 {
+		t.Errorf("got the warnings %q, want none", got)
 	}
 	b.must(t, "docker", d)
-	if !b.said("--platform") {
-		t.Errorf("the log %q has no warning", b.log)
-	}
 	// The profile of a login shell sets PATH again.
 	got := b.run(t, "docker", "pwd; whoami; cat settings version builder list; stat -c '%a %U' list.txt; echo $NAME; tr '\\0' '\\n' </proc/$$/environ | grep ^PATH= | grep -o /srv/bin")
 	const want = "/srv/app\nuser\nname=a name cost=$5\nversion 7\nroot\na list\n600 root\na name\n/srv/bin\n"

@@ -76,7 +76,10 @@ func (r running) trust() []string { return r.Trust().Env() }
 
 func (r running) engineReport(e Engine) (Report, error) {
 	found, err := r.EngineReport(engine.Name(e))
-	if err != nil {
+	switch {
+	case errors.Is(err, engine.ErrLinuxOnly):
+		return Report{}, fmt.Errorf("local: engine %s: %w: %w", e, ErrUnsupported, err)
+	case err != nil:
 		return Report{}, fmt.Errorf("local: engine %s: %w", e, err)
 	}
 	return reportOf(found), nil

@@ -137,11 +137,12 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 	if err := build(ctx, progress, command, temporary); err != nil {
 		return Program{}, err
 	}
+	// The ids of sandboxes are others, whatever the umask of this process.
+	if err := errors.Join(os.Chmod(temporary, 0o755), os.Chmod(filepath.Join(temporary, "runsc"), 0o755)); err != nil {
+		return Program{}, fmt.Errorf("gvisor: %w", err)
+	}
 	if _, err := versionOf(ctx, filepath.Join(temporary, "runsc")); err != nil {
 		return Program{}, fmt.Errorf("gvisor: what %s built is no runsc that runs here: %w", source, err)
-	}
-	if err := os.Chmod(temporary, 0o755); err != nil {
-		return Program{}, fmt.Errorf("gvisor: %w", err)
 	}
 	renamed := os.Rename(temporary, dir)
 	program, err = Find(ctx, "") // another process may have been faster

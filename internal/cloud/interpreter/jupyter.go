@@ -169,13 +169,16 @@ func (s *Server) specModels() map[string]any {
 	if err != nil {
 		return list
 	}
-	python := s.python(environ)
-	if s.options.Wasm != nil {
-		python = s.options.Wasm.Command
+	argv := s.python(environ)
+	switch {
+	case s.options.Wasm != nil:
+		argv = s.options.Wasm.Command
+	case argv != nil:
+		argv = append(argv, s.driver)
 	}
-	if python != nil {
+	if argv != nil {
 		list["python3"] = specModel(&zmq.Spec{
-			Name: "python3", Argv: append(python, s.driver), DisplayName: "Python 3", Language: "python",
+			Name: "python3", Argv: argv, DisplayName: "Python 3", Language: "python",
 			InterruptMode: "signal", Metadata: json.RawMessage("{}"),
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
@@ -164,6 +165,7 @@ func (s source) download(ctx context.Context, golang, in string) (string, error)
 func output(ctx context.Context, command *exec.Cmd) ([]byte, error) {
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
+	command.WaitDelay = 10 * time.Second // what it started may hold its output
 	text, err := command.Output()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

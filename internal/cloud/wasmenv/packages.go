@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
@@ -73,6 +74,9 @@ func packages(system string) ([]npmPackage, error) {
 // system is that of this program.
 func system() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
+// waitDelay is how long what a program started may hold its output after its end.
+const waitDelay = 10 * time.Second
+
 // fetch has npm put the packages' files into dir.
 func fetch(ctx context.Context, all []npmPackage, dir string) error {
 	arguments := []string{"pack", "--ignore-scripts", "--silent", "--pack-destination", dir}
@@ -86,6 +90,7 @@ func fetch(ctx context.Context, all []npmPackage, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, npm, arguments...)
 	cmd.Dir = dir // no project's configuration holds there
+	cmd.WaitDelay = waitDelay
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -33,8 +33,7 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 		progress = io.Discard
 	}
 	env, err := Find()
-	damaged := errors.Is(err, ErrDamaged)
-	if !damaged && !errors.Is(err, ErrNotSetUp) {
+	if !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrNotSetUp) {
 		return env, err
 	}
 	all, err := packages(system())
@@ -72,9 +71,12 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	if err := writeSizes(made); err != nil {
 		return nil, fmt.Errorf("wasm: %w", err)
 	}
-	if _, found := Find(); damaged && found != nil {
+	if err := openToAll(made); err != nil {
+		return nil, fmt.Errorf("wasm: %w", err)
+	}
+	if _, found := Find(); errors.Is(found, ErrDamaged) {
 		fmt.Fprintf(progress, "replacing %s: not all of it is there\n", dir)
-		if err := os.Rename(dir, filepath.Join(temporary, "damaged")); err != nil {
+		if err := os.Rename(dir, filepath.Join(temporary, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process may do the same
 			return nil, fmt.Errorf("wasm: %w", err)
 		}
 	}
@@ -84,6 +86,14 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 		return nil, fmt.Errorf("wasm: %w", errors.Join(err, found))
 	}
 	return env, nil
+}
+
+// openToAll makes everything below dir readable and executable for all ids, of which
+// sandboxes have others: what the umask of this process left out.
+func openToAll(dir string) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Chmod(path, 0o755))
+	})
 }
 
 // makeSnapshot adds to a directory the programs and the snapshot. driver is a directory for
@@ -100,7 +110,7 @@ func makeSnapshot(ctx context.Context, dir, driver string) error {
 	arguments := append([]string{"run"}, sealed...)
 	arguments = append(arguments, "--allow-read="+dir+","+driver, "--allow-write="+snapshot, filepath.Join(dir, makerName), driver, snapshot)
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, denoName), arguments...)
-	cmd.Dir, cmd.Env = dir, Environ()
+	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, Environ(), waitDelay
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
@@ -96,29 +97,29 @@ type runscProcess struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
 	output io.ReadCloser
-	stderr *tail
+	stderr *head
 	ended  chan struct{} // closed when it has ended, and stderr is complete
 }
 
-// tail passes on what is written, and keeps the beginning of it.
-type tail struct {
+// head passes on what is written, and keeps the beginning of it.
+type head struct {
 	mu   sync.Mutex
 	kept strings.Builder
 }
 
-const maxTail = 1 << 10
+const maxHead = 1 << 10
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	t.kept.Write(p[:min(len(p), maxTail-t.kept.Len())])
-	t.mu.Unlock()
+func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	h.kept.Write(p[:min(len(p), maxHead-h.kept.Len())])
+	h.mu.Unlock()
 	return os.Stderr.Write(p)
 }
 
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.Join(strings.Fields(t.kept.String()), " ")
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return strings.Join(strings.Fields(h.kept.String()), " ")
 }
 
 // panicLog is where gVisor's kernel writes why it cannot go on.
@@ -143,12 +144,13 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runs
 	if err := os.WriteFile(bundle+"/config.json", description, 0o600); err != nil {
 		return nil, err
 	}
-	p := &runscProcess{stderr: &tail{}, ended: make(chan struct{})}
+	p := &runscProcess{stderr: &head{}, ended: make(chan struct{})}
 	p.cmd = exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", runsc.Fd()), append(runscFlags(spec), "run", "--bundle="+bundle, container)...)
 	p.cmd.Args[0] = "runsc"
 	p.cmd.Env = []string{"PATH=/"}
 	p.cmd.Stderr = p.stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	p.cmd.WaitDelay = 10 * time.Second // what it started may hold its output
 	if p.input, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -204,7 +206,7 @@ func (p *runscProcess) explain(err error) error {
 	said := p.stderr.String()
 	if panicked, failed := os.ReadFile(panicLog); failed == nil && len(panicked) > 0 {
 		line, _, _ := strings.Cut(string(panicked), "\n")
-		said = line[:min(len(line), maxTail)]
+		said = line[:min(len(line), maxHead)]
 	}
 	if said != "" {
 		return fmt.Errorf("%w: %s", err, said)
