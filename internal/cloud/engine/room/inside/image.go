@@ -213,11 +213,18 @@ func openInRoot(path string, flags uint64) (*os.File, error) {
 	defer root.Close()
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(root.Fd()), path, &how)
+	// The kernel does not follow a ".." while anything on the machine is renamed or mounted.
+	for tries := 1; errors.Is(err, unix.EAGAIN) && tries < maxOpens; tries++ {
+		fd, err = unix.Openat2(int(root.Fd()), path, &how)
+	}
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
+
+// maxOpens is how often a file is opened that others keep from being found.
+const maxOpens = 10_000
 
 // maxAccounts bounds a file with accounts.
 const maxAccounts = 1 << 20

@@ -1,0 +1,47 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestOpenInRoot checks that links up are followed while somebody renames files elsewhere,
+// which the kernel takes for an attack.
+func TestOpenInRoot(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := errors.Join(os.MkdirAll("root/in", 0o755), os.WriteFile("root/file", nil, 0o644), os.Symlink(strings.Repeat("../", 1000)+"file", "root/in/link"), os.WriteFile("a", nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if err := errors.Join(os.Rename("a", "b"), os.Rename("b", "a")); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 20_000 {
+		f, err := openInRoot("in/link", unix.O_PATH)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		_ = f.Close()
+	}
+	close(done)
+	work.Wait()
+}
