@@ -140,6 +140,9 @@ func TestKilledDaemon(t *testing.T) {
 	}
 	open(t, docker.Options{Host: again.Host()})
 	until(t, again, "second running")
+	if err := e.Close(); err != nil { // before the daemon ends, which removes the container
+		t.Errorf("close the engine: %v", err)
+	}
 }
 
 // TestNoDaemon checks that the error says what was tried and what to do.
