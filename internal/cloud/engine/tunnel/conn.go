@@ -46,12 +46,16 @@ func newConn(stream *yamux.Stream) *Conn {
 	return c
 }
 
-// Read reads what the other end wrote.
+// Read reads what the other end wrote. After Close it returns [net.ErrClosed], whatever has
+// arrived since: the end of the data as well, or what was cut off would look complete.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for c.left == 0 && !c.ended {
 		n, err := c.stream.Read(c.header[c.got:])
+		if c.closed.Load() { // the stream still hands out what it has
+			return 0, net.ErrClosed
+		}
 		if c.got += n; c.got == len(c.header) {
 			c.got, c.left = 0, binary.BigEndian.Uint32(c.header[:])
 			if c.left == 0 {
@@ -70,6 +74,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	n, err := c.stream.Read(p[:min(len(p), int(c.left))])
+	if c.closed.Load() {
+		return 0, net.ErrClosed
+	}
 	c.left -= uint32(n)
 	if err != nil {
 		return n, c.readError(err)
@@ -84,10 +91,7 @@ func (c *Conn) watch() {
 }
 
 func (c *Conn) readError(err error) error {
-	switch {
-	case c.closed.Load():
-		return net.ErrClosed
-	case errors.Is(err, yamux.ErrTimeout):
+	if errors.Is(err, yamux.ErrTimeout) {
 		return os.ErrDeadlineExceeded
 	}
 	c.close() // the other end reads no more either

@@ -144,6 +144,46 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
+// TestReadAfterClose checks that what arrives at a connection that is closed already is not
+// taken for the end of the data: whoever reads it was cut off.
+func TestReadAfterClose(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string][]byte{"end": nil, "data": []byte("late")} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			answered := make(chan struct{}, 2)
+			s := tunnel(t, Options{}, func(_ *testing.T, g *Guest) {
+				for range 2 {
+					conn, err := g.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = conn.Port()
+					_, _ = conn.Write([]byte{wire.StatusConnected})
+					go func() {
+						_, _ = io.Copy(io.Discard, conn) // until the server closes it
+						_, _ = conn.Write(last)
+						_ = conn.CloseWrite()
+						answered <- struct{}{}
+					}()
+				}
+			})
+			conn, err := s.Dial(t.Context(), 7)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.Close()
+			<-answered
+			if _, err := s.Dial(t.Context(), 7); err != nil { // its answer comes after everything else
+				t.Fatal(err)
+			}
+			if n, err := conn.Read(make([]byte, 10)); n > 0 || !errors.Is(err, net.ErrClosed) {
+				t.Errorf("got %d bytes, %v, want the error of a closed connection", n, err)
+			}
+		})
+	}
+}
+
 // TestShut checks that a frozen sandbox has no connections, and others when it is thawed.
 func TestShut(t *testing.T) {
 	t.Parallel()
