@@ -65,6 +65,14 @@ type Sandbox interface {
 	// layers, to dir, an empty directory of this user with mode 0700, and syncs them to
 	// the disk. What it writes there is for [SandboxOptions].Files and [Engine].Unpack.
 	Save(ctx context.Context, dir string) error
+	// SaveMemory writes the memory of a frozen sandbox, its processes and all that they
+	// have open but connections from outside, to dir, an empty directory as that of Save,
+	// and syncs it. Before, processes may run for a moment, after it none does until Thaw:
+	// the files that belong to this memory are those that a Save after it saves. What it
+	// writes is for [SandboxOptions].Memory. After an error the sandbox is frozen, or has
+	// ended. Only an engine that promises [SavedMemory] does it; others return an error
+	// that matches [errors.ErrUnsupported].
+	SaveMemory(ctx context.Context, dir string) error
 	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 if that is
 	// not known.
 	Memory() int64
@@ -104,6 +112,12 @@ type SandboxOptions struct {
 	// files. "": with none. It is only read, and only during the start. With Layers, the
 	// saved sandbox must have had the same ones.
 	Files string
+	// Memory is a directory that [Sandbox].SaveMemory filled: the processes of that sandbox
+	// go on in this one, whose Layers and Files must be what that one had, and whose other
+	// options are what is true from now on. What was connected to it from outside is cut.
+	// "": envd starts anew. It is only read, and only during the start. If this machine
+	// cannot restore it the error matches [ErrOtherMachine].
+	Memory string
 	// Image says that the sandbox is made from a container image: it sees nothing of this
 	// machine's programs. nil: it sees what the engine shows of its own.
 	Image *Image

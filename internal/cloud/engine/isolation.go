@@ -54,6 +54,9 @@ var (
 	ErrNoImages = errors.New("sandboxes cannot be made from container images")
 	// ErrNoMounts: this engine cannot show a sandbox directories of the host.
 	ErrNoMounts = errors.New("a sandbox cannot see directories of the host")
+	// ErrOtherMachine: saved memory can be restored only where programs, processor and kernel
+	// are those that it was saved with.
+	ErrOtherMachine = errors.New("its memory cannot be restored here")
 	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )

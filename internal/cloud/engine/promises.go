@@ -32,19 +32,20 @@ const (
 	CPULimit     Feature = "processor limit"
 	ProcessLimit Feature = "process limit"
 	DiskLimit    Feature = "disk limit"
-	Pauses       Feature = "pause with memory"                // [Sandbox].Freeze
-	SavedFiles   Feature = "snapshots, forks and file pauses" // [Sandbox].Save and [SandboxOptions].Files
-	SharedLayers Feature = "shared layers"                    // [SandboxOptions].Layers
-	Volumes      Feature = "volumes"                          // [SandboxOptions].Volumes
-	HeaderRules  Feature = "header rules"                     // [SandboxOptions].Authority
-	Mounts       Feature = "mounts of host directories"       // [SandboxOptions].Mounts
-	Images       Feature = "container images"                 // [SandboxOptions].Image
+	Pauses       Feature = "pause with memory"                                            // [Sandbox].Freeze
+	SavedFiles   Feature = "snapshots, forks and file pauses"                             // [Sandbox].Save and [SandboxOptions].Files
+	SavedMemory  Feature = "memory in snapshots, forks and pauses that outlast the cloud" // [Sandbox].SaveMemory and [SandboxOptions].Memory
+	SharedLayers Feature = "shared layers"                                                // [SandboxOptions].Layers
+	Volumes      Feature = "volumes"                                                      // [SandboxOptions].Volumes
+	HeaderRules  Feature = "header rules"                                                 // [SandboxOptions].Authority
+	Mounts       Feature = "mounts of host directories"                                   // [SandboxOptions].Mounts
+	Images       Feature = "container images"                                             // [SandboxOptions].Image
 )
 
 // Features has all of them, in the order in which they are shown.
 var Features = []Feature{
 	Commands, Terminals, Ports, TwoUsers, AllEgress, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
-	Pauses, SavedFiles, SharedLayers, Volumes, HeaderRules, Mounts, Images,
+	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images,
 }
 
 // Promises has each feature, and why the engine does not have it on this machine: "" for one

@@ -42,6 +42,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.DiskLimit:    e.quotaReason(),
 		engine.Pauses:       "",
 		engine.SavedFiles:   "",
+		engine.SavedMemory:  "a daemon does not write the memory of processes to files",
 		engine.SharedLayers: "a container stands on its image only",
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",

@@ -54,6 +54,11 @@ func (s *sandbox) Save(ctx context.Context, dir string) error {
 	return nil
 }
 
+// SaveMemory fails: see [Engine.Report].
+func (s *sandbox) SaveMemory(context.Context, string) error {
+	return fmt.Errorf("docker: save the memory of sandbox %s: %w", s.id, errors.ErrUnsupported)
+}
+
 func (s *sandbox) save(ctx context.Context, dir string) error {
 	c := s.engine.client
 	inspected, err := c.ContainerInspect(ctx, s.name, client.ContainerInspectOptions{})

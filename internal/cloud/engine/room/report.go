@@ -24,6 +24,7 @@ func (r *Room) Report() engine.Report {
 // promise fills what sandboxes of this room have, once the rest of the report is there.
 func (r *Room) promise() {
 	p := engine.Everything()
+	p.Lack("this machine's kernel does not write the memory of processes to files", engine.SavedMemory)
 	if r.level != engine.Full {
 		why := fmt.Sprintf("at the isolation level %s it has no mounts", r.level)
 		p.Lack(why, engine.SharedLayers, engine.Volumes, engine.HeaderRules, engine.Mounts, engine.Images)
