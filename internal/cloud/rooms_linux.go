@@ -92,7 +92,17 @@ func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error
 	if err != nil {
 		return nil, err
 	}
-	return gvisor.New(ctx, roomEngine{r}, program)
+	return gvisor.New(ctx, roomEngine{r}, gvisor.Options{Runsc: program, Binary: c.options.Binary, Programs: c.programs()})
+}
+
+// programs returns what processes in a room execute besides envd: the Python of kernels, and
+// what loads programs and changes with their libraries.
+func (c *Cloud) programs() []string {
+	loaders := []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"}
+	if c.python.Level == pyenv.Absent {
+		return loaders
+	}
+	return append(loaders, c.python.Python)
 }
 
 // startRoom starts the room of an engine in a directory that its keeper removes: that of the

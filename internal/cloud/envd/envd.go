@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"sync/atomic"
 
 	"connectrpc.com/connect"
 
@@ -62,8 +63,7 @@ type Options struct {
 type Server struct {
 	users     *users
 	paths     paths
-	token     string
-	envs      map[string]string // System over Envs
+	sandbox   atomic.Pointer[sandbox]
 	path      string
 	scratch   string
 	homes     string // where accounts that builds add have theirs
@@ -83,14 +83,6 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("envd: %w", err)
 	}
-	envs := maps.Clone(o.Envs)
-	if envs == nil {
-		envs = make(map[string]string, len(o.System))
-	}
-	maps.Copy(envs, o.System)
-	if err := checkEnvironment(envs); err != nil {
-		return nil, fmt.Errorf("envd: %w", err)
-	}
 	logger := o.Logger
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -103,11 +95,9 @@ func New(o Options) (*Server, error) {
 	if o.NoProcesses != "" {
 		refusal = connect.NewError(connect.CodeUnimplemented, errors.New(o.NoProcesses))
 	}
-	return &Server{
+	s := &Server{
 		users:     users,
 		paths:     paths{workdir: o.DefaultWorkdir},
-		token:     o.Token,
-		envs:      envs,
 		path:      o.Path,
 		scratch:   cmp.Or(o.Scratch, os.TempDir()),
 		homes:     "/home",
@@ -118,8 +108,31 @@ func New(o Options) (*Server, error) {
 		metrics:   newMetrics(&o),
 		terminal:  open,
 		refusal:   refusal,
-	}, nil
+	}
+	return s, s.Become(o.Token, o.System, o.Envs)
 }
+
+// sandbox is what changes when a sandbox that was saved goes on as another one.
+type sandbox struct {
+	token string
+	envs  map[string]string // System over Envs
+}
+
+// Become changes the access token and the variables, as of [Options], of what is asked for and
+// started from now on.
+func (s *Server) Become(token string, system, envs map[string]string) error {
+	all := make(map[string]string, len(system)+len(envs))
+	maps.Copy(all, envs)
+	maps.Copy(all, system)
+	if err := checkEnvironment(all); err != nil {
+		return fmt.Errorf("envd: %w", err)
+	}
+	s.sandbox.Store(&sandbox{token, all})
+	return nil
+}
+
+// Token returns the access token that is required now; "": none.
+func (s *Server) Token() string { return s.sandbox.Load().token }
 
 // Handler serves port 49983. Its server should have neither a read nor a write
 // timeout: streams last as long as a process does.
@@ -157,5 +170,5 @@ func (s *Server) serveHealth(w http.ResponseWriter, _ *http.Request) {
 
 func (s *Server) serveEnvs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	writeAnswer(w, s.envs)
+	writeAnswer(w, s.sandbox.Load().envs)
 }

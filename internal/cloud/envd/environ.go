@@ -33,7 +33,7 @@ func (s *Server) environ(user *User, extra map[string]string) ([]string, error) 
 	if s.path != "" {
 		env["PATH"] = s.path
 	}
-	maps.Copy(env, s.envs)
+	maps.Copy(env, s.sandbox.Load().envs)
 	maps.Copy(env, extra)
 	list := make([]string, 0, len(env))
 	for key, value := range env {

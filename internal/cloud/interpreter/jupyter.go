@@ -68,7 +68,7 @@ func (s *Server) Jupyter() http.Handler {
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case s.options.Token != "" && !s.hasToken(r):
+		case !s.hasToken(r):
 			jupyterError(w, http.StatusForbidden, "Forbidden")
 			return
 		case !sameOrigin(r):
@@ -90,13 +90,17 @@ func sameOrigin(r *http.Request) bool {
 }
 
 func (s *Server) hasToken(r *http.Request) bool {
+	want := s.options.Token()
+	if want == "" {
+		return true
+	}
 	given := []string{r.Header.Get(protocol.HeaderAccess), r.URL.Query().Get("token")}
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok &&
 		(strings.EqualFold(scheme, "token") || strings.EqualFold(scheme, "bearer")) {
 		given = append(given, strings.TrimSpace(token))
 	}
 	return slices.ContainsFunc(given, func(token string) bool {
-		return subtle.ConstantTimeCompare([]byte(token), []byte(s.options.Token)) == 1
+		return subtle.ConstantTimeCompare([]byte(token), []byte(want)) == 1
 	})
 }
 

@@ -43,8 +43,8 @@ type Options struct {
 	Credential *syscall.Credential
 	// Dir is the working directory of kernels and the root of Jupyter's paths.
 	Dir string
-	// Token, if set, is required on the Jupyter port.
-	Token string
+	// Token returns what is required on the Jupyter port now; "": nothing.
+	Token func() string
 	// Scratch is a directory for the files of the driver and of connections.
 	Scratch string
 	// Memory reports which kernels were killed for lack of memory; nil reports

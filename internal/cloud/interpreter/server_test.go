@@ -55,7 +55,7 @@ func serve(t testing.TB, token string, options ...func(*Options)) *ports {
 		t.Fatal(err)
 	}
 	o := Options{
-		Python: []string{python()}, Dir: home, Scratch: t.TempDir(), Token: token, Logger: slog.New(slog.DiscardHandler),
+		Python: []string{python()}, Dir: home, Scratch: t.TempDir(), Token: func() string { return token }, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) {
 			return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GLOBAL=global"}, nil
 		},

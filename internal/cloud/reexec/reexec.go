@@ -90,7 +90,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	kernels, err := interpreter.New(interpreter.Options{
 		Python: config.Python, Wasm: python, Credential: credential,
 		Environ: func() ([]string, error) { return daemon.Environ(user, nil) },
-		Dir:     homes[defaultUser], Token: config.AccessToken, Scratch: g.Run, Memory: memory, Logger: logger.With("logger", "kernel"),
+		Dir:     homes[defaultUser], Token: daemon.Token, Scratch: g.Run, Memory: memory, Logger: logger.With("logger", "kernel"),
 		Warm: warm(&config, g),
 	})
 	if err != nil {
@@ -124,6 +124,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		go func() { ended <- server.Serve(listener) }()
 	}
 	go func() { ended <- child.Reap(ctx) }()
+	g.OnBecome(func(raw json.RawMessage) error { return become(raw, g, daemon) })
 	if err := g.Ready(); err != nil {
 		return err
 	}
@@ -133,6 +134,19 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	case err := <-ended:
 		return err
 	}
+}
+
+// become makes what was saved of a sandbox, and goes on, the one of a configuration: its
+// processes keep what they know, and what is started from now on is of the new one.
+func become(raw json.RawMessage, g *inside.Guest, daemon *envd.Server) error {
+	var config guest.Config
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
+	}
+	if err := daemon.Become(config.AccessToken, environment(&config, g.Egress, g.Temp, isFile), defaults(config.Envs)); err != nil {
+		return err
+	}
+	return mark(&config, g.Root, g.Run)
 }
 
 // newLogger returns the logger of the daemon. All that it is told goes to the log of the

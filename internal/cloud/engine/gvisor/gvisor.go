@@ -1,45 +1,101 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 )
 
+// Options configure [New].
+type Options struct {
+	// Runsc is what the room was started with, and Binary the program that it starts; "": this
+	// one.
+	Runsc  gvisorenv.Program
+	Binary string
+	// Programs are paths of files of this machine that processes in sandboxes execute. Saved
+	// memory is not restored with others.
+	Programs []string
+}
+
 // Engine runs sandboxes of a room in gVisor.
 type Engine struct {
 	engine.Engine // the room
 	program       gvisorenv.Program
+	machine       func() (*machine, error)
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room that was started with program as
-// its Runsc, after it has tried one. Close closes the room, and so does an error.
-func New(ctx context.Context, room engine.Engine, program gvisorenv.Program) (*Engine, error) {
-	e := &Engine{room, program}
+// New returns an engine whose sandboxes are those of a room, after it has tried one. Close closes
+// the room, and so does an error.
+func New(ctx context.Context, room engine.Engine, o Options) (*Engine, error) {
+	e := &Engine{Engine: room, program: o.Runsc}
+	e.machine = sync.OnceValues(func() (*machine, error) {
+		return describe(o.Runsc.Version, cmp.Or(o.Binary, "/proc/self/exe"), o.Programs)
+	})
 	s, err := room.NewSandbox(ctx, engine.SandboxOptions{ID: "trial", Config: json.RawMessage("{}")})
 	if err == nil {
 		err = s.Close()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("gvisor: this machine does not run sandboxes in gVisor (%s at %s): %w", program.Version, program.Path, err), room.Close())
+		return nil, errors.Join(fmt.Errorf("gvisor: this machine does not run sandboxes in gVisor (%s at %s): %w", e.program.Version, e.program.Path, err), room.Close())
 	}
 	return e, nil
 }
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	if o.Memory != "" {
+		if err := e.checkMemory(o.Memory); err != nil {
+			return nil, fmt.Errorf("gvisor: %w: %w", engine.ErrOtherMachine, err)
+		}
+	}
 	s, err := e.Engine.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: %w", err)
 	}
-	return s, nil
+	return &sandbox{s, e.machine}, nil
+}
+
+// checkMemory returns why saved memory cannot be restored here.
+func (e *Engine) checkMemory(dir string) error {
+	saved, err := readMachine(dir)
+	if err != nil {
+		return err
+	}
+	here, err := e.machine()
+	if err != nil {
+		return err
+	}
+	return saved.check(here)
+}
+
+// sandbox is one of the room that runs in gVisor.
+type sandbox struct {
+	engine.Sandbox
+	machine func() (*machine, error)
+}
+
+// SaveMemory saves the memory with what it depends on.
+func (s *sandbox) SaveMemory(ctx context.Context, dir string) error {
+	here, err := s.machine()
+	if err == nil {
+		err = s.Sandbox.SaveMemory(ctx, dir)
+	}
+	if err == nil {
+		err = here.write(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("gvisor: %w", err)
+	}
+	return nil
 }
 
 // Report is that of the room, with what gVisor adds and takes away.

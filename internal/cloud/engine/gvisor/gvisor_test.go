@@ -52,7 +52,7 @@ func open(t *testing.T) engine.Engine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := gvisor.New(t.Context(), roomEngine{r}, program)
+	e, err := gvisor.New(t.Context(), roomEngine{r}, gvisor.Options{Runsc: program, Binary: dockertest.Program(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +76,14 @@ func start(t *testing.T, e engine.Engine, egress engine.Egress) (engine.Sandbox,
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, shellOf(t, s)
+}
+
+// shellOf returns what runs a command in a sandbox.
+func shellOf(t *testing.T, s engine.Sandbox) func(command string) string {
 	c := envdclient.New(s.Dial, "")
 	t.Cleanup(c.Close)
-	return s, func(command string) string {
+	return func(command string) string {
 		t.Helper()
 		var out strings.Builder
 		run := envdclient.Shell(command)

@@ -74,6 +74,9 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 			return nil, err
 		}
 	}
+	if o.Memory != "" && r.runsc == nil {
+		return nil, fmt.Errorf("%w: it was saved by gVisor", engine.ErrOtherMachine)
+	}
 	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Image: o.Image, Volumes: o.Volumes, Mounts: o.Mounts, Authority: o.Authority})
 	if err != nil {
 		return nil, err
@@ -297,9 +300,9 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
-// bootTimeout bounds the first stage.
+// bootTimeout bounds the first stage, and the second.
 func (s *Sandbox) bootTimeout() time.Duration {
-	if s.options.Files != "" {
+	if s.options.Files != "" || s.options.Memory != "" {
 		return bootTimeout + restoreTimeout
 	}
 	return bootTimeout

@@ -15,7 +15,7 @@ import (
 
 // configure names the sandbox and starts its envd.
 func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
 	config, err := memoryFile(s.options.Config)
 	if err != nil {
@@ -36,17 +36,24 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 		}
 	}
 	if s.room.runsc != nil && as == wire.RoleEnvd {
+		if s.options.Memory != "" {
+			memory, err := os.Open(s.options.Memory)
+			if err != nil {
+				return err
+			}
+			files = append(files, memory)
+		}
 		runsc, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", s.room.runsc.Fd())) // closed with the others
 		if err != nil {
 			return err
 		}
 		files = append(files, runsc)
 	}
-	spec := wire.EnvdSpec{GVisor: s.room.runsc != nil, Network: s.exit != nil, Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root}
+	spec := wire.EnvdSpec{GVisor: s.room.runsc != nil, Network: s.exit != nil, Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root, Restored: s.options.Memory != ""}
 	if err := s.envd.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
-	if err := s.envd.AwaitReady(ctx, bootTimeout); err != nil {
+	if err := s.envd.AwaitReady(ctx, s.bootTimeout()); err != nil {
 		return s.explain(ctx, "start envd", err)
 	}
 	return nil

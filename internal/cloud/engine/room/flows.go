@@ -48,6 +48,13 @@ func (s *Sandbox) answer(m wire.Message) error {
 		}
 		return nil
 	}
+	if (m.Kind == wire.KindSaveMemory || m.Kind == wire.KindGoOn) && s.room.runsc != nil {
+		select {
+		case s.pause.answers <- m:
+			return nil
+		default: // nobody asked
+		}
+	}
 	if m.Kind == wire.KindKernel && m.ID != 0 {
 		return s.giveKernel(m.ID)
 	}

@@ -30,6 +30,10 @@ var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v",
 type pause struct {
 	turn chan struct{} // held by Freeze, Thaw and Save, and from the end on
 	thaw func() error  // nil unless it is frozen; belongs to who holds turn
+	// still: its memory was saved, and gVisor keeps its processes from running; belongs to who
+	// holds turn. answers are those of what runs gVisor.
+	still   bool
+	answers chan wire.Message
 
 	mu      sync.Mutex
 	shut    bool // connections into it are refused
@@ -41,7 +45,7 @@ type pause struct {
 }
 
 func newPause() pause {
-	return pause{turn: make(chan struct{}, 1), streams: make(map[*stream]struct{})}
+	return pause{turn: make(chan struct{}, 1), answers: make(chan wire.Message, 4), streams: make(map[*stream]struct{})}
 }
 
 // Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every
@@ -114,6 +118,9 @@ func (s *Sandbox) thaw(ctx context.Context) error {
 		return err
 	}
 	s.pause.thaw = nil
+	if err := s.goOn(); err != nil {
+		return err
+	}
 	s.pause.open()
 	return nil
 }

@@ -32,11 +32,6 @@ func (s *Sandbox) Save(ctx context.Context, dir string) error {
 	return nil
 }
 
-// SaveMemory writes the memory of a sandbox that runs in gVisor.
-func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
-	return fmt.Errorf("room: save the memory of sandbox %s: %w", s.options.ID, errors.ErrUnsupported)
-}
-
 func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
 	if err := s.takeTurn(ctx); err != nil {
 		return err

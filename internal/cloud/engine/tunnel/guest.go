@@ -17,12 +17,16 @@ import (
 type Guest struct {
 	Hello   Hello
 	session *yamux.Session
+	lane    *lane
 	control *Conn
 }
 
-// Join waits for the hello of the server.
-func Join(conn io.ReadWriteCloser) (*Guest, error) {
-	session, err := yamux.Server(conn, config())
+// Join waits for the hello of the server. When another server has taken over, see
+// [Guest.Superseded], it waits for that one's.
+func (l *Link) Join() (*Guest, error) {
+	lane := l.wire.lane()
+	lane.guest = true
+	session, err := yamux.Server(lane, config())
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +34,7 @@ func Join(conn io.ReadWriteCloser) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{session: session, control: newConn(stream)}
+	g := &Guest{session: session, lane: lane, control: newConn(stream)}
 	if err := receive(g.control, maxHello, &g.Hello); err != nil {
 		return nil, err
 	}
@@ -41,6 +45,10 @@ func Join(conn io.ReadWriteCloser) (*Guest, error) {
 	}
 	return g, nil
 }
+
+// Superseded reports whether the tunnel has ended because the sandbox was restored elsewhere,
+// with another server.
+func (g *Guest) Superseded() bool { return g.lane.superseded() }
 
 // Ready tells the server that the sandbox can be used.
 func (g *Guest) Ready() error { return send(g.control, report{Kind: kindReady}) }

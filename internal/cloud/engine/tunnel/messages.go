@@ -11,7 +11,7 @@ import (
 
 // Version is the version of the protocol. Both ends are the same program unless another one
 // was named, so the versions must be equal.
-const Version = 1
+const Version = 2
 
 // Hello is the first message of the server.
 type Hello struct {

@@ -19,14 +19,17 @@ import (
 
 // Options configure [Open].
 type Options struct {
-	Hello  Hello
-	Egress engine.Egress // nil: nothing outside can be reached
-	Tell   func(line []byte)
+	Hello Hello
+	// Restored: the daemon is one that another server had, and saved while it stood still.
+	Restored bool
+	Egress   engine.Egress // nil: nothing outside can be reached
+	Tell     func(line []byte)
 }
 
 // Server is the server's end of the tunnel to one sandbox. It is safe for concurrent use.
 type Server struct {
 	session *yamux.Session
+	lane    *lane
 	control *Conn
 	tell    func(line []byte)
 	open    chan struct{} // one for each connection into the sandbox
@@ -58,12 +61,13 @@ const readyTimeout = 60 * time.Second
 // Open takes over conn, which leads to a daemon that has just started, and returns when the
 // sandbox can be used.
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
-	session, err := yamux.Client(conn, config())
+	lane := newFramed(conn).lane()
+	session, err := yamux.Client(lane, config())
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	s := &Server{
-		session: session, tell: o.Tell, conns: map[*dialled]struct{}{},
+		session: session, lane: lane, tell: o.Tell, conns: map[*dialled]struct{}{},
 		open: make(chan struct{}, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -74,7 +78,7 @@ func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, err
 	})
 	s.SetEgress(o.Egress)
 	o.Hello.Version, o.Hello.Egress = Version, o.Egress != nil
-	if err := s.begin(ctx, o.Hello); err != nil {
+	if err := s.begin(ctx, o); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -84,15 +88,21 @@ func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, err
 }
 
 // begin starts the sandbox.
-func (s *Server) begin(ctx context.Context, hello Hello) error {
+func (s *Server) begin(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it was not ready within %v", readyTimeout))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = s.session.Close() }) // wakes whatever waits
 	defer stop()
 	began := func() error {
 		var err error
-		if s.control, err = open(s.session); err == nil {
-			err = send(s.control, hello)
+		if o.Restored {
+			err = s.lane.send(frameServer, nil)
+		}
+		if err == nil {
+			s.control, err = open(s.session)
+		}
+		if err == nil {
+			err = send(s.control, o.Hello)
 		}
 		var r report
 		if err == nil {
@@ -140,6 +150,18 @@ func (s *Server) fail(err error) {
 	s.end()
 	_ = s.session.Close()
 }
+
+// Park makes both ends of the tunnel stand still, with nothing on the way between them, until
+// GoOn: what is sent waits. A sandbox that is saved then can go on with another server that
+// says [Options].Restored. After an error the tunnel goes on.
+func (s *Server) Park(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it did not stand still within %v", readyTimeout))
+	defer cancel()
+	return s.lane.park(ctx)
+}
+
+// GoOn ends what Park began.
+func (s *Server) GoOn() error { return s.lane.goOn() }
 
 // Done returns a channel that is closed when the tunnel has ended.
 func (s *Server) Done() <-chan struct{} { return s.life.Done() }

@@ -28,7 +28,7 @@ func tunnel(t *testing.T, o Options, do inside) *Server {
 	ours, theirs := net.Pipe()
 	var work sync.WaitGroup
 	work.Go(func() {
-		g, err := Join(theirs)
+		g, err := NewLink(theirs).Join()
 		if err != nil {
 			t.Errorf("join: %v", err)
 			return
@@ -336,7 +336,7 @@ func TestNotOurs(t *testing.T) {
 	var failed error
 	var work sync.WaitGroup
 	work.Go(func() {
-		g, err := Join(theirs)
+		g, err := NewLink(theirs).Join()
 		if err == nil {
 			g.Fail(errors.New("there is no home"))
 			_ = theirs.Close()

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -33,22 +34,23 @@ func runContained(ctx context.Context, serve func(context.Context, *Guest) error
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
 	}
-	server, err := tunnel.Join(stdio{})
+	b := &bridge{link: tunnel.NewLink(stdio{})}
+	server, err := b.link.Join()
 	if err != nil {
 		return fmt.Errorf("talk to the server: %w", err)
 	}
-	err = contain(ctx, server, serve)
+	b.server.Store(server)
+	err = b.contain(ctx, server, serve)
 	if err != nil {
-		server.Fail(err)
+		b.server.Load().Fail(err)
 	}
 	return err
 }
 
-func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Context, *Guest) error) error {
+func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(context.Context, *Guest) error) error {
 	if err := removeAll(server.Hello.Removed); err != nil {
 		return err
 	}
-	b := &bridge{server: server}
 	var control *wire.Conn
 	var err error
 	if b.envd, control, err = bridgeEnds(); err != nil {
@@ -67,7 +69,7 @@ func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Conte
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(g.receive(ctx)) }()
-	go func() { cancel(b.arrivals()) }()
+	go func() { cancel(b.arrivals(g)) }()
 	go func() { cancel(b.requests(ctx)) }()
 	return serve(ctx, g)
 }
@@ -131,19 +133,46 @@ func bridgeEnds() (bridge, envd *wire.Conn, err error) {
 
 // bridge is to envd what the server is in a room, and passes on what either says.
 type bridge struct {
-	server *tunnel.Guest
+	link   *tunnel.Link
+	server atomic.Pointer[tunnel.Guest]
 	envd   *wire.Conn
 }
 
 // arrivals hands the connections of the server to envd until there is no server.
-func (b *bridge) arrivals() error {
+func (b *bridge) arrivals(g *Guest) error {
 	for {
-		conn, err := b.server.Accept()
+		server := b.server.Load()
+		conn, err := server.Accept()
+		if err != nil && server.Superseded() {
+			if err = b.rejoin(g); err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return err
 		}
 		go b.arrive(conn)
 	}
+}
+
+// rejoin makes the sandbox, which was saved and goes on here, the one that its new server
+// takes it for.
+func (b *bridge) rejoin(g *Guest) error {
+	server, err := b.link.Join()
+	if err != nil {
+		return err
+	}
+	b.server.Store(server)
+	if room := server.Hello.Room; room != nil {
+		err = writeNames(room.Hostname)
+	}
+	if err == nil {
+		err = g.becomes(server.Hello.Config)
+	}
+	if err != nil {
+		return fmt.Errorf("go on as another sandbox: %w", err)
+	}
+	return server.Ready()
 }
 
 // arrive hands one connection over. Its first byte is the answer of envd.
@@ -175,11 +204,14 @@ func (b *bridge) requests(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		server := b.server.Load()
 		switch m.Kind {
 		case wire.KindReady:
-			err = b.server.Ready()
+			err = server.Ready()
 		case wire.KindLog:
-			err = b.server.Log(m.Spec)
+			if err = server.Log(m.Spec); err != nil && server.Superseded() {
+				err = nil // what was said in that moment is lost
+			}
 		case wire.KindEgress:
 			go b.leave(ctx, m)
 		default: // there is nothing here that kernels could be forked from
@@ -194,7 +226,7 @@ func (b *bridge) requests(ctx context.Context) error {
 // leave makes a connection out of the sandbox for envd. An error of Send means that envd is
 // gone.
 func (b *bridge) leave(ctx context.Context, m wire.Message) {
-	conn, err := b.server.Dial(ctx, m.Host, m.Port)
+	conn, err := b.server.Load().Dial(ctx, m.Host, m.Port)
 	if err != nil {
 		refused, denied := errors.AsType[*tunnel.RefusedError](err)
 		_ = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: err.Error(), Denied: denied && refused.Denied()})

@@ -53,9 +53,11 @@ type Guest struct {
 	restricted          bool          // in place, without access to /dev/pts
 	streams             chan struct{} // one for each stream being opened or carried
 	// dial connects to a port on which nothing of envd's own listens.
-	dial func(ctx context.Context, port uint16) (net.Conn, error)
+	dial   func(ctx context.Context, port uint16) (net.Conn, error)
+	memory *checkpointer // nil: nobody can save it
 
 	mu        sync.Mutex
+	become    func(config json.RawMessage) error
 	listeners map[uint16]*guestListener
 	pending   map[uint64]chan answer
 	next      uint64
@@ -76,9 +78,9 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
-	var runsc *os.File
-	if last := len(files) - 1; spec.GVisor && last >= 0 {
-		runsc, files = files[last], files[:last]
+	var gvisor []*os.File // its program, and its memory
+	if own := len(files) - gvisorFiles(spec); spec.GVisor && own >= 0 {
+		gvisor, files = files[own:], files[:own]
 	}
 	if len(files) != 1 && len(files) != 3 {
 		return fmt.Errorf("%w: an envd with %d files", wire.ErrProtocol, len(files))
@@ -91,7 +93,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	g := newGuest(c)
 	if spec.GVisor {
 		wire.CloseAll(files[1:]) // what is in gVisor sees no groups
-		return runGVisor(ctx, g, &spec, config, runsc)
+		return runGVisor(ctx, g, &spec, config, gvisor)
 	}
 	g.Config, g.Users, g.Root, g.Temp, g.Run = config, users(spec), "/", "/tmp", runDirectory
 	g.inside, g.Egress = spec.Root == nil, spec.Egress && spec.Root == nil
@@ -122,6 +124,14 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 		time.AfterFunc(time.Second, func() { unix.Exit(1) })
 	}()
 	return serve(ctx, g)
+}
+
+// gvisorFiles is how many files a sandbox gets for gVisor.
+func gvisorFiles(spec wire.EnvdSpec) int {
+	if spec.Restored {
+		return 2
+	}
+	return 1
 }
 
 func newGuest(c *wire.Conn) *Guest {
@@ -170,6 +180,21 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	return m.Used(), m.Cache, known
 }
 
+// OnBecome has f called when the sandbox, which was saved, goes on as one with another
+// configuration, before anybody can connect to it. Call it before Ready.
+func (g *Guest) OnBecome(f func(config json.RawMessage) error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.become = f
+}
+
+func (g *Guest) becomes(config json.RawMessage) error {
+	g.mu.Lock()
+	become := g.become
+	g.mu.Unlock()
+	return become(config)
+}
+
 // Ready tells the server that the sandbox can be used: its ports listen.
 func (g *Guest) Ready() error {
 	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
@@ -191,11 +216,30 @@ func (g *Guest) receive(ctx context.Context) error {
 			g.open(ctx, m.Port, files[0])
 		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal || m.Kind == wire.KindRefused:
 			g.settle(m, files)
+		case m.Kind == wire.KindSaveMemory && len(files) == 1 && g.memory != nil:
+			go g.saveMemory(ctx, files[0])
+		case m.Kind == wire.KindGoOn && g.memory != nil:
+			go g.tell(wire.KindGoOn, g.memory.goOn(ctx))
 		default:
 			wire.CloseAll(files)
 			return fmt.Errorf("%w: %q in envd", wire.ErrProtocol, m.Kind)
 		}
 	}
+}
+
+func (g *Guest) saveMemory(ctx context.Context, dir *os.File) {
+	err := g.memory.save(ctx, dir)
+	dir.Close()
+	g.tell(wire.KindSaveMemory, err)
+}
+
+// tell answers the server how something ended that it asked for.
+func (g *Guest) tell(kind wire.Kind, err error) {
+	m := wire.Message{Kind: kind}
+	if err != nil {
+		m.Error = err.Error()
+	}
+	_ = g.control.Send(m) // the server may be gone
 }
 
 // open connects a stream of the server to a port.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,13 +27,13 @@ import (
 // runsc, whose first process is the program of this one, and passes on what the server and
 // that process say to each other. To the server it is the envd of a room, to envd it is the
 // server of a tunnel.
-func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, runsc *os.File) error {
+func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files []*os.File) error {
 	if err := endureSignals(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	process, err := startRunsc(ctx, spec, runsc)
+	process, err := startRunsc(ctx, spec, files)
 	if err != nil {
 		return fmt.Errorf("start gVisor: %w", err)
 	}
@@ -40,7 +41,7 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	g.Egress = spec.Egress
 	ready := make(chan struct{}) // before, the server expects nothing else
 	hello := tunnel.Hello{ID: spec.Hostname, Config: config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
-	options := tunnel.Options{Hello: hello, Tell: func(line []byte) {
+	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Tell: func(line []byte) {
 		<-ready
 		_ = g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line}) // the server may be gone
 	}}
@@ -53,6 +54,7 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	}
 	defer t.Close()
 	g.dial = func(ctx context.Context, port uint16) (net.Conn, error) { return t.Dial(ctx, int(port)) }
+	g.memory = &checkpointer{tunnel: t, runsc: process}
 	go func() { cancel(g.receive(ctx)) }()
 	err = g.control.Send(wire.Message{Kind: wire.KindReady})
 	close(ready)
@@ -95,8 +97,9 @@ func (serverEgress) Closed() bool { return false }
 // it, which are the connection of a tunnel.
 type runscProcess struct {
 	cmd    *exec.Cmd
-	input  io.WriteCloser
-	output io.ReadCloser
+	flags  []string // of all commands of runsc for this sandbox
+	input  *os.File
+	output *os.File // what is in it when gVisor has ended can still be read
 	stderr *head
 	ended  chan struct{} // closed when it has ended, and stderr is complete
 }
@@ -128,10 +131,11 @@ const panicLog = runnerState + "/panic"
 // container is the name of the sandbox for runsc, of which each has its own.
 const container = "sandbox"
 
-// startRunsc starts gVisor with a bundle that describes the sandbox.
-func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runscProcess, error) {
-	if runsc == nil {
-		return nil, fmt.Errorf("%w: no runsc", wire.ErrProtocol)
+// startRunsc starts gVisor with a bundle that describes the sandbox. The last of the files is
+// runsc, and the one before it, if there is one, the directory of the memory to restore.
+func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*runscProcess, error) {
+	if len(files) == 0 || spec.Restored != (len(files) == 2) {
+		return nil, fmt.Errorf("%w: gVisor with %d files", wire.ErrProtocol, len(files))
 	}
 	bundle := runnerState + "/bundle"
 	if err := os.Mkdir(bundle, 0o700); err != nil {
@@ -144,17 +148,20 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runs
 	if err := os.WriteFile(bundle+"/config.json", description, 0o600); err != nil {
 		return nil, err
 	}
-	p := &runscProcess{stderr: &head{}, ended: make(chan struct{})}
-	p.cmd = exec.CommandContext(ctx, fmt.Sprintf("/proc/self/fd/%d", runsc.Fd()), append(runscFlags(spec), "run", "--bundle="+bundle, container)...)
-	p.cmd.Args[0] = "runsc"
-	p.cmd.Env = []string{"PATH=/"}
-	p.cmd.Stderr = p.stderr
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	p.cmd.WaitDelay = 10 * time.Second // what it started may hold its output
-	if p.input, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
+	p := &runscProcess{flags: runscFlags(spec), stderr: &head{}, ended: make(chan struct{})}
+	program := fmt.Sprintf("/proc/self/fd/%d", files[len(files)-1].Fd())
+	command := []string{"run", "--bundle=" + bundle, container}
+	if spec.Restored {
+		command = []string{"restore", "--bundle=" + bundle, "--image-path=" + passedDirectory, container}
 	}
-	if p.output, err = p.cmd.StdoutPipe(); err != nil {
+	p.cmd = exec.CommandContext(ctx, program, append(slices.Clone(p.flags), command...)...)
+	p.cmd.ExtraFiles = files[:len(files)-1]
+	p.cmd.Stderr = p.stderr
+	p.cmd.WaitDelay = 10 * time.Second // what it started may hold its output
+	asRunsc(p.cmd)
+	stdio, err := p.pipes()
+	defer wire.CloseAll(stdio)
+	if err != nil {
 		return nil, err
 	}
 	start := p.cmd.Start
@@ -162,13 +169,51 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, runsc *os.File) (*runs
 		start = func() error { return inNetwork(p.cmd.Start) }
 	}
 	if err := start(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.Close())
 	}
 	go func() {
 		defer close(p.ended)
 		_ = p.cmd.Wait() // what it said tells more
 	}()
 	return p, nil
+}
+
+// passedDirectory is the only file that a runsc gets besides its standard ones.
+const passedDirectory = "/proc/self/fd/3"
+
+// asRunsc fills in what all commands of runsc have in common.
+func asRunsc(cmd *exec.Cmd) {
+	cmd.Args[0] = "runsc"
+	cmd.Env = []string{"PATH=/"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+}
+
+// pipes makes the standard input and output of the sandbox, and returns its ends of them.
+func (p *runscProcess) pipes() (theirs []*os.File, err error) {
+	var input, output *os.File
+	if input, p.input, err = os.Pipe(); err != nil {
+		return nil, err
+	}
+	if p.output, output, err = os.Pipe(); err != nil {
+		return []*os.File{input}, errors.Join(err, p.input.Close())
+	}
+	p.cmd.Stdin, p.cmd.Stdout = input, output
+	return []*os.File{input, output}, nil
+}
+
+// command runs a command of runsc about the sandbox. With a directory, that is [passedDirectory].
+func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string) error {
+	cmd := exec.CommandContext(ctx, p.cmd.Path, slices.Concat(p.flags, args, []string{container})...)
+	asRunsc(cmd)
+	if dir != nil {
+		cmd.ExtraFiles = []*os.File{dir}
+	}
+	said := &head{}
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("runsc %s: %w: %s", args[0], err, said)
+	}
+	return nil
 }
 
 // runscFlags are those that hold for all commands. What the sandbox is limited by is around

@@ -131,6 +131,8 @@ type EnvdSpec struct {
 	// sends to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
+	// Restored: it goes on from saved memory, whose directory is the file before that program.
+	Restored bool `json:"restored,omitempty"`
 }
 
 // ZygoteSpec tells the zygote how to be like a sandbox.

@@ -22,25 +22,27 @@ const (
 type Kind string
 
 const (
-	KindHello    Kind = "hello"    // child: started
-	KindRole     Kind = "role"     // server: take this role
-	KindFailed   Kind = "failed"   // child: it failed
-	KindReady    Kind = "ready"    // child: done, go on
-	KindGo       Kind = "go"       // server to the first stage: the limits are in force
-	KindSpawn    Kind = "spawn"    // server to room, with envd's socket
-	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
-	KindEnding   Kind = "ending"   // room to server, in place: envd has ended, and what it left is being ended
-	KindExited   Kind = "exited"   // room to server; with an error if processes are left
-	KindName     Kind = "name"     // server to room: the hostname
-	KindNamed    Kind = "named"    // room to server
-	KindKill     Kind = "kill"     // server to room
-	KindDial     Kind = "dial"     // server to envd, with the stream
-	KindEgress   Kind = "egress"   // envd to server
-	KindEgressed Kind = "egressed" // server to envd, with the stream
-	KindRefused  Kind = "refused"  // server to envd, instead of what it asked for
-	KindTerminal Kind = "terminal" // envd to server; back, with both ends
-	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
-	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
+	KindHello      Kind = "hello"       // child: started
+	KindRole       Kind = "role"        // server: take this role
+	KindFailed     Kind = "failed"      // child: it failed
+	KindReady      Kind = "ready"       // child: done, go on
+	KindGo         Kind = "go"          // server to the first stage: the limits are in force
+	KindSpawn      Kind = "spawn"       // server to room, with envd's socket
+	KindSpawned    Kind = "spawned"     // room to server, with a pidfd
+	KindEnding     Kind = "ending"      // room to server, in place: envd has ended, and what it left is being ended
+	KindExited     Kind = "exited"      // room to server; with an error if processes are left
+	KindName       Kind = "name"        // server to room: the hostname
+	KindNamed      Kind = "named"       // room to server
+	KindKill       Kind = "kill"        // server to room
+	KindDial       Kind = "dial"        // server to envd, with the stream
+	KindEgress     Kind = "egress"      // envd to server
+	KindEgressed   Kind = "egressed"    // server to envd, with the stream
+	KindRefused    Kind = "refused"     // server to envd, instead of what it asked for
+	KindTerminal   Kind = "terminal"    // envd to server; back, with both ends
+	KindLog        Kind = "log"         // envd to server: a line of its log in Spec
+	KindKernel     Kind = "kernel"      // envd to server; back, with a socket; server to zygote, with that and more
+	KindSaveMemory Kind = "save memory" // server to what runs gVisor, with the directory to write to; back
+	KindGoOn       Kind = "go on"       // server to what runs gVisor: its sandbox, which stands still since then, goes on; back
 )
 
 // Role is what a re-executed process becomes.

@@ -1,0 +1,234 @@
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// What goes over a link are frames: a byte that says which, four with the length of what
+// follows, and that. All but data are empty. With them the server can have both ends stand
+// still where nothing is on the way between them, so that a sandbox can be saved and go on
+// elsewhere with another server.
+const (
+	frameData   byte = iota
+	framePark        // server: it writes nothing until it writes frameGoOn
+	frameParked      // guest: it has read all before framePark, and waits for frameGoOn or frameServer
+	frameGoOn        // server: both go on
+	frameServer      // server: it is another one, and what its predecessor had open is gone
+)
+
+const (
+	frameHeader = 5
+	maxFrame    = 64 << 10 // of what one Write sends at once
+)
+
+// errSuperseded ends the session of a guest whose server was replaced by another.
+var errSuperseded = errors.New("another server has taken over the sandbox")
+
+// Link is the guest's end of the connection that tunnels are made over, one after the other.
+type Link struct{ wire *framed }
+
+// NewLink returns the link over conn, which leads to the server.
+func NewLink(conn io.ReadWriteCloser) *Link { return &Link{newFramed(conn)} }
+
+// framed is one end of a link.
+type framed struct {
+	conn   io.ReadWriteCloser
+	reader *bufio.Reader // for one lane at a time
+	turn   chan struct{} // held by who writes, and while this end stands still
+	out    []byte        // belongs to who holds turn
+}
+
+func newFramed(conn io.ReadWriteCloser) *framed {
+	return &framed{conn: conn, reader: bufio.NewReaderSize(conn, maxFrame), turn: make(chan struct{}, 1)}
+}
+
+// lane returns what a session reads and writes.
+func (f *framed) lane() *lane {
+	return &lane{framed: f, parked: make(chan struct{}, 1), ended: make(chan struct{})}
+}
+
+// write writes one frame. The caller holds turn.
+func (f *framed) write(kind byte, data []byte) error {
+	f.out = binary.BigEndian.AppendUint32(append(f.out[:0], kind), uint32(len(data)))
+	f.out = append(f.out, data...)
+	_, err := f.conn.Write(f.out)
+	return err
+}
+
+// lane is a connection of a session over a link. Its methods are for one reader, and for any
+// number of writers.
+type lane struct {
+	*framed
+	guest bool
+	left  uint32 // of the data of the frame that is being read
+	still bool   // of a guest: it holds turn until the server says how it goes on
+
+	parked chan struct{} // the guest has said that it stands still
+	end    sync.Once
+	ended  chan struct{} // closed when nothing more is read
+	reason error         // why; only read after ended
+}
+
+// Read reads data, and does what other frames say.
+func (l *lane) Read(p []byte) (int, error) {
+	for l.left == 0 {
+		if err := l.next(); err != nil {
+			l.stop(err)
+			return 0, err
+		}
+	}
+	n, err := l.reader.Read(p[:min(len(p), int(l.left))])
+	l.left -= uint32(n)
+	if err != nil {
+		l.stop(err)
+	}
+	return n, err
+}
+
+// next reads the header of a frame.
+func (l *lane) next() error {
+	var header [frameHeader]byte
+	if _, err := io.ReadFull(l.reader, header[:]); err != nil {
+		return err
+	}
+	kind, length := header[0], binary.BigEndian.Uint32(header[1:])
+	switch {
+	case kind == frameData && !l.still:
+		l.left = length
+		return nil
+	case length > 0:
+	case l.guest && kind == framePark && !l.still:
+		select {
+		case l.turn <- struct{}{}:
+		case <-l.ended: // Close
+			return io.ErrClosedPipe
+		}
+		l.still = true
+		return l.write(frameParked, nil)
+	case l.guest && kind == frameGoOn && l.still:
+		l.still = false
+		<-l.turn
+		return nil
+	case l.guest && kind == frameServer:
+		return errSuperseded
+	case !l.guest && kind == frameParked:
+		select {
+		case l.parked <- struct{}{}:
+			return nil
+		default:
+		}
+	}
+	return fmt.Errorf("%w: frame %d of %d bytes", ErrProtocol, kind, length)
+}
+
+// stop ends the lane: nothing more is read, and nothing is written.
+func (l *lane) stop(err error) {
+	l.end.Do(func() {
+		l.reason = err
+		close(l.ended)
+	})
+	if l.still { // only the reader changes it
+		l.still = false
+		<-l.turn
+	}
+}
+
+// Write writes data, when this end does not stand still.
+func (l *lane) Write(p []byte) (written int, err error) {
+	for len(p) > 0 {
+		data := p[:min(len(p), maxFrame)]
+		if err := l.send(frameData, data); err != nil {
+			return written, err
+		}
+		written += len(data)
+		p = p[len(data):]
+	}
+	return written, nil
+}
+
+func (l *lane) send(kind byte, data []byte) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-l.ended:
+		return l.reason
+	}
+	defer func() { <-l.turn }()
+	select {
+	case <-l.ended:
+		return l.reason
+	default:
+		return l.write(kind, data)
+	}
+}
+
+// Close closes the connection, unless another session has it.
+func (l *lane) Close() error {
+	l.end.Do(func() {
+		l.reason = io.ErrClosedPipe
+		close(l.ended)
+	})
+	if errors.Is(l.reason, errSuperseded) {
+		return nil
+	}
+	return l.conn.Close()
+}
+
+// superseded reports whether the lane ended because there is another server.
+func (l *lane) superseded() bool {
+	select {
+	case <-l.ended:
+		return errors.Is(l.reason, errSuperseded)
+	default:
+		return false
+	}
+}
+
+// park makes both ends stand still, until goOn. After an error they go on.
+func (l *lane) park(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-l.ended:
+		return l.reason
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	still := make(chan error, 1)
+	go func() {
+		err := l.write(framePark, nil)
+		if err == nil {
+			select {
+			case <-l.parked:
+			case <-l.ended:
+				err = l.reason
+			}
+		}
+		still <- err
+	}()
+	select {
+	case err := <-still:
+		if err != nil {
+			<-l.turn
+		}
+		return err
+	case <-ctx.Done():
+		go func() { // the guest may do it yet
+			if <-still == nil {
+				_ = l.write(frameGoOn, nil) // if it fails the session ends
+			}
+			<-l.turn
+		}()
+		return context.Cause(ctx)
+	}
+}
+
+// goOn is the reverse of park.
+func (l *lane) goOn() error {
+	defer func() { <-l.turn }()
+	return l.write(frameGoOn, nil)
+}
