@@ -123,7 +123,8 @@ var imports = map[string]string{
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram",
-	"internal/cloud/engine/docker/dockertest": "",
+	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest",
+	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
@@ -163,7 +164,7 @@ var imports = map[string]string{
 		" internal/gen/process/processconnect internal/protocol internal/shell",
 	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
 	"internal/cloud/gvisorenv":            "internal/clip internal/privatedir",
-	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/gvisorenv internal/pinned",
+	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/engine/enginetest internal/cloud/gvisorenv internal/pinned",
 	"internal/cloud/headers":              "internal/cloud/network",
 	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
@@ -194,7 +195,7 @@ var imports = map[string]string{
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
 	"internal/cloud/volumes":          "internal/cloud/store internal/protocol",
-	"internal/cloud/wasmenv/wasmtest": "internal/cloud/wasmenv internal/pinned",
+	"internal/cloud/wasmenv/wasmtest": "internal/cloud/engine/enginetest internal/cloud/wasmenv internal/pinned",
 	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir internal/protocol",
 }
 

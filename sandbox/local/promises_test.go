@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
-	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
-	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -55,20 +53,18 @@ func engineCases() []engineCase {
 		{"`restricted`", room(local.Restricted), weak},
 		{"`none`", room(local.None), weak},
 	}
-	if dockertest.Wanted() {
-		cases = append(cases, engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }, and(map[string]string{
+	if !enginetest.Wanted() {
+		return cases
+	}
+	return append(cases,
+		engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }, and(map[string]string{
 			"process limit": groups, "disk limit": "with quotas", "mounts of host directories": "on this machine",
-		})})
-	}
-	if wasmtest.Wanted() {
-		cases = append(cases, engineCase{"`wasm`", wasmOptions, limits})
-	}
-	if gvisortest.Wanted() {
-		cases = append(cases, engineCase{"`gvisor`", gvisorOptions, and(map[string]string{
+		})},
+		engineCase{"`wasm`", wasmOptions, limits},
+		engineCase{"`gvisor`", gvisorOptions, and(map[string]string{
 			"process limit": groups, "every program reaches the network through the rules": "with nftables", "root and user are two ids": "as root",
-		})})
-	}
-	return cases
+		})},
+	)
 }
 
 // TestPromises tries what each engine promises: what it has works, and what it lacks does not

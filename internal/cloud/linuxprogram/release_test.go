@@ -20,17 +20,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
 )
-
-// needCompiler skips a test that compiles for minutes.
-func needCompiler(t *testing.T) {
-	t.Helper()
-	if os.Getenv(dockertest.Variable) == "" {
-		t.Skip("make check-engines runs this test")
-	}
-}
 
 // other returns the architecture that this machine's is not, as Go and daemons name it.
 func other() (golang, daemon string) {
@@ -64,7 +56,7 @@ func goEnv(t *testing.T, name string) string {
 // processor: without Go, what it carries is the program that is compiled otherwise, byte for
 // byte.
 func TestRelease(t *testing.T) {
-	needCompiler(t)
+	enginetest.Need(t) // it compiles for minutes
 	golang, named := other()
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Api-Version", "1.41")
@@ -122,7 +114,7 @@ func TestRelease(t *testing.T) {
 
 // TestVersion compiles the program of a version of the module, which a proxy has.
 func TestVersion(t *testing.T) {
-	needCompiler(t)
+	enginetest.Need(t) // it compiles for minutes
 	const version = "v0.0.1-test"
 	proxy, modules := t.TempDir(), t.TempDir()
 	writeVersion(t, root(t), filepath.Join(proxy, "github.com/e2bctl/e2bctl/@v"), version)
