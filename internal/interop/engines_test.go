@@ -72,7 +72,7 @@ func preparedPython(t *testing.T, program string) string {
 	return strings.TrimSpace(string(python))
 }
 
-// promisesOf returns why a cloud lacks what it lacks.
+// promisesOf returns for each feature why a cloud lacks it; "" if it does not.
 func promisesOf(t *testing.T, options ...local.Option) map[engine.Feature]string {
 	t.Helper()
 	cloud, err := local.Start(t.Context(), options...)

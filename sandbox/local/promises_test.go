@@ -26,8 +26,8 @@ import (
 type engineCase struct {
 	name    string
 	options func(t *testing.T) []local.Option
-	// needs are the features that are there on a machine that has something, as the table is
-	// to say it. What is not among them holds on all machines.
+	// needs has, for features that not every machine has, what the machine must have, in the
+	// words of the table.
 	needs map[string]string
 }
 
@@ -67,8 +67,8 @@ func engineCases() []engineCase {
 	)
 }
 
-// TestPromises tries what each engine promises: what it has works, and what it lacks does not
-// happen or is refused by name. The table of the README is what came of it.
+// TestPromises tries every feature on each engine: a promised one works, and any other has no
+// effect or is refused by name. The results are the table of the README.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	readme := readTable(t)
@@ -120,8 +120,8 @@ var errUntried = errors.New("not tried")
 // refusedByName are the features that are asked for by a call; others are there or not.
 var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "volumes", "header rules", "mounts of host directories"}
 
-// check tries a feature and returns whether this engine has it, "yes" or "no". Of one that is
-// not tried here, that is what the engine says.
+// check tries a feature and returns whether this engine has it, "yes" or "no". If the feature
+// cannot be tried here, it returns what the engine promises.
 func (w *promised) check(t *testing.T, p local.Promise) string {
 	t.Helper()
 	answer := func(has bool) string {

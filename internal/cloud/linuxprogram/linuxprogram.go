@@ -1,8 +1,8 @@
-// Package linuxprogram has the first process of containers for servers that cannot be it
-// themselves: because they run on another system, on another processor than the daemon's, or
-// are linked to libraries that a container may not have. Release builds carry it, packed.
-// Other ones have it compiled once, by the Go of this machine, from the sources that they were
-// built from themselves.
+// Package linuxprogram provides the program that runs as the first process of containers, where
+// the program of the server cannot: because it is for another system, for another processor than
+// the daemon's, or linked to libraries that a container may not have. Release builds carry it,
+// compressed. Other builds have it compiled once, by the Go of this machine, from the sources
+// that they were built from.
 package linuxprogram
 
 import (

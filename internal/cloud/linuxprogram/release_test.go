@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
 )
 
-// other returns the architecture that this machine's is not, as Go and daemons name it.
+// other returns an architecture other than this machine's, by the names of Go and of daemons.
 func other() (golang, daemon string) {
 	if runtime.GOARCH == "arm64" {
 		return "amd64", "x86_64"
@@ -52,9 +52,8 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestRelease builds a release, and prepares a machine with it whose daemon has another
-// processor: without Go, what it carries is the program that is compiled otherwise, byte for
-// byte.
+// TestRelease checks that a release prepares containers of another processor without Go: it
+// carries, byte for byte, the program that other builds compile.
 func TestRelease(t *testing.T) {
 	enginetest.Need(t) // it compiles for minutes
 	golang, named := other()
@@ -141,7 +140,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// writeVersion writes what a proxy has of a version of the module: as much of it as is needed.
+// writeVersion writes the files of a module proxy for a version of this module, as far as needed.
 func writeVersion(t *testing.T, tree, to, version string) {
 	t.Helper()
 	mod, err := os.ReadFile(filepath.Join(tree, "go.mod"))
