@@ -59,6 +59,7 @@ func contain(ctx context.Context, server *tunnel.Guest, serve func(context.Conte
 	if room := server.Hello.Room; room != nil {
 		err = g.liveInRoom(room, server.Hello.Config)
 	} else {
+		keepThreads(spareThreads)
 		err = g.liveInImage(server.Hello.Config)
 	}
 	if err != nil {
