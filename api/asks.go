@@ -99,7 +99,7 @@ func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
 	return nil
 }
 
-// features returns what only the local cloud has; nothing of another service.
+// features returns what this local cloud can do; nil for a service that is not a local cloud.
 func (c *Client) features(ctx context.Context) (map[string]any, error) {
 	var features map[string]any
 	_, err := c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)

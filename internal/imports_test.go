@@ -123,7 +123,8 @@ var imports = map[string]string{
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram",
-	"internal/cloud/engine/docker/dockertest": "",
+	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest",
+	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
@@ -162,8 +163,8 @@ var imports = map[string]string{
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol internal/shell",
 	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
-	"internal/cloud/gvisorenv":            "internal/clip internal/privatedir",
-	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/gvisorenv internal/pinned",
+	"internal/cloud/gvisorenv":            "internal/clip internal/cloud/setupdir internal/cloud/shortage internal/privatedir",
+	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/engine/enginetest internal/cloud/gvisorenv internal/pinned",
 	"internal/cloud/headers":              "internal/cloud/network",
 	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
@@ -176,16 +177,17 @@ var imports = map[string]string{
 	"internal/cloud/layers":                  "internal/cloud/store",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/mounts internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
-	"internal/cloud/linuxprogram":            "internal/clip internal/privatedir",
+	"internal/cloud/linuxprogram":            "internal/clip internal/cloud/setupdir internal/privatedir",
 	"internal/cloud/linuxprogram/contained":  "internal/cloud/reexec",
 	"internal/cloud/mounts":                  "internal/clip internal/cloud/engine",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
-	"internal/cloud/pyenv":                   "internal/cloud/shortage internal/lazyregexp",
+	"internal/cloud/pyenv":                   "internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol internal/shell",
 	"internal/cloud/requestlog":       "",
 	"internal/cloud/secrets":          "internal/cloud/store",
+	"internal/cloud/setupdir":         "",
 	"internal/cloud/shortage":         "",
 	"internal/cloud/store":            "",
 	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
@@ -194,8 +196,8 @@ var imports = map[string]string{
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
 	"internal/cloud/volumes":          "internal/cloud/store internal/protocol",
-	"internal/cloud/wasmenv/wasmtest": "internal/cloud/wasmenv internal/pinned",
-	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/privatedir internal/protocol",
+	"internal/cloud/wasmenv/wasmtest": "internal/cloud/engine/enginetest internal/cloud/wasmenv internal/pinned",
+	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/cloud/setupdir internal/privatedir internal/protocol",
 }
 
 // TestImports holds the packages to the picture.

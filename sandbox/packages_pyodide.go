@@ -33,9 +33,9 @@ const pipTemplate = "base-room"
 type wasmPython struct {
 	Version   string            `json:"version"`
 	Platforms []string          `json:"platforms"` // of wheels, the best first
-	Markers   map[string]string `json:"markers"`   // what conditions of requirements are about
+	Markers   map[string]string `json:"markers"`   // environment markers, for conditions of requirements
 
-	dist *wasmDist // that pip's sandbox has; nil: none, or pip did not run
+	dist *wasmDist // in pip's sandbox; nil: there is none, or pip did not run
 }
 
 // wasmScript is code that runs a script in a context that has run others.
@@ -119,8 +119,8 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 	return second, nil
 }
 
-// pipWithMarkers runs pip for a Python with other values of markers: pip takes the versions
-// and platforms of wheels as arguments, and nothing else.
+// pipWithMarkers runs pip for a Python with other values of environment markers. pip has options
+// for versions and platforms, but none for markers.
 const pipWithMarkers = `import json, runpy, sys
 from pip._vendor.packaging import markers
 values = json.loads(sys.argv.pop(1))
@@ -147,7 +147,7 @@ func (w *wasmPython) arguments(arguments []string) []string {
 	for _, platform := range w.Platforms {
 		all = append(all, "--platform", platform)
 	}
-	if arguments[0] == "install" { // which pip does for another Python only with a directory
+	if arguments[0] == "install" { // for another Python pip demands a target directory
 		all = append(all, "--target", "/tmp/nowhere")
 	}
 	if w.dist != nil {

@@ -40,8 +40,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// mirror serves the files of an image of the tests' daemon as python:3.10, with a pip, which
-// finds the one package that the Dockerfile asks for in the image. It returns its URL.
+// mirror serves an image of the tests' daemon as python:3.10, with pip and, for pip to find, the
+// one package that the Dockerfile asks for. It returns its URL.
 func mirror(t *testing.T, from string) string {
 	t.Helper()
 	files, err := dockertest.Files(from)
@@ -56,7 +56,7 @@ func mirror(t *testing.T, from string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Compressing takes long in a program that looks for races.
+	// Compressing takes long with the race detector.
 	image, err = mutate.AppendLayers(image, static.NewLayer(files, types.OCIUncompressedLayer), static.NewLayer(pip, types.OCIUncompressedLayer))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func mirror(t *testing.T, from string) string {
 	return server.URL
 }
 
-// pipFiles returns a layer with pip and with what it is to install.
+// pipFiles returns a layer with pip, and with the wheel that it installs.
 func pipFiles(t *testing.T) ([]byte, error) {
 	t.Helper()
 	made := t.TempDir()
@@ -109,7 +109,7 @@ func pipFiles(t *testing.T) ([]byte, error) {
 	return layer.Bytes(), err
 }
 
-// tabulate returns a wheel of that name and version, in which there is less.
+// tabulate returns a small wheel with the name and version of the real one.
 func tabulate() (string, error) {
 	var wheel bytes.Buffer
 	w := zip.NewWriter(&wheel)
@@ -154,8 +154,8 @@ func TestTeam(t *testing.T) {
 	}
 }
 
-// TestTeamHasNoKey looks for the model's key in the container while a model is asked that
-// needs one: the team has an answer of it, nobody's user and no network, and not the key.
+// TestTeamHasNoKey searches the container for the model's key while the team asks a model that
+// needs it: the team, which runs as nobody and has no network, gets the answer but not the key.
 func TestTeamHasNoKey(t *testing.T) {
 	key := leak.New("sk-")
 	t.Setenv("OPENAI_API_KEY", key.Text) // as in the program

@@ -149,7 +149,7 @@ func (b *bench) imageCrowd() int { return max(1, b.crowd/5) }
 func (b *bench) memoryOf(template func() (string, error)) measurement {
 	return func(ctx context.Context, _ int) (result, error) {
 		count := b.imageCrowd()
-		first, err := b.createOf(ctx, template) // what is made once for all is there then
+		first, err := b.createOf(ctx, template) // what all of them share exists from here on
 		if err != nil {
 			return result{}, err
 		}
@@ -197,7 +197,7 @@ func tarUnpacks(ctx context.Context, dir, packed string) (time.Duration, error) 
 	return time.Since(start), err
 }
 
-// roomUnpacks does what a pull does with what arrives.
+// roomUnpacks unpacks as pulling an image does.
 func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err error) {
 	own, to := filepath.Join(dir, "room"), filepath.Join(dir, "layer")
 	if err := errors.Join(os.Mkdir(own, 0o700), os.Mkdir(to, 0o700)); err != nil {
@@ -221,11 +221,10 @@ func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err 
 	return time.Since(start), err
 }
 
-// layerSize is how many bytes of files the layer has that is unpacked.
+// layerSize is how many bytes of files there are in the layer that is unpacked.
 func (b *bench) layerSize() int64 { return b.bulk / 4 }
 
-// packPython packs files of the Python of sandboxes, and returns the name of
-// the file.
+// packPython packs files of the Python of sandboxes into an archive, and returns its name.
 func (b *bench) packPython(ctx context.Context) (string, error) {
 	python, err := local.FindPython(ctx)
 	if err != nil {
@@ -250,7 +249,7 @@ func (b *bench) packPython(ctx context.Context) (string, error) {
 	return name, errors.Join(err, w.Close(), packed.Close())
 }
 
-// pack adds the files of a directory, and ends early when none are left of the bytes.
+// pack adds the files of a directory, until it has added *left bytes.
 func pack(w *tar.Writer, dir string, left *int64) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if *left <= 0 {

@@ -81,7 +81,7 @@ type bench struct {
 	origin  string           // address of a server outside of the sandboxes
 	proxy   string           // address of a proxy that leads everything to origin
 	command string           // path of e2bctl, or ""
-	images  string           // directory of which images may be read; "" where no sandbox can have one
+	images  string           // directory that images may be read from; "" where no sandbox can begin with an image
 }
 
 // run starts a local cloud and measures the rows one after the other, so that

@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// opener opens an engine. It is given the cloud, of which the options and what comes before
-// the engines is there, and the directory of the instance.
+// opener opens an engine for a cloud that has all that is set up before the engines. dir is the
+// directory of the instance.
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
 
 func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
@@ -139,7 +139,7 @@ func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Targe
 		t.Machine = string(report.Engine)
 		t.OneUser = fmt.Sprintf("not supported by the %s engine: the containers of its built-in templates have one user, that of their image: begin with an image", report.Engine)
 		if t.User = c.options.Docker.User; t.User != "" {
-			t.OneUser = fmt.Sprintf("not supported by the %s engine: all its containers have the user %s of local.DockerParams.User: leave that out for the last USER to be who it is", report.Engine, t.User)
+			t.OneUser = fmt.Sprintf("not supported by the %s engine: all its containers have the user %s of local.DockerParams.User: leave that out, and sandboxes run as the last USER", report.Engine, t.User)
 		}
 		if based, moves := e.(interface {
 			DefaultImage(ctx context.Context) (string, error)

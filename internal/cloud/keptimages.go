@@ -26,7 +26,7 @@ type keptImages struct {
 // Pull fetches an image, unless the engine has it.
 func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error) {
 	c := k.cloud
-	c.keeping.mu.RLock() // nothing is collected that has no layer yet
+	c.keeping.mu.RLock() // an image that has no layer yet must not be removed
 	img, err := c.images.Give(ctx, reference, auth, k.to, progress)
 	if err == nil {
 		var id string
@@ -35,7 +35,7 @@ func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth
 		}
 	}
 	c.keeping.mu.RUnlock()
-	c.collectImages() // which may have found images being given
+	c.collectImages() // a collection in the meantime has removed nothing
 	return img, err
 }
 
@@ -44,7 +44,7 @@ type keeping struct {
 	mu sync.RWMutex // locked for reading while an image is handed over, for writing while images are removed
 
 	state   sync.Mutex
-	begun   bool // all that need images have said so
+	begun   bool // everything that needs images holds their layers
 	closed  bool
 	keeper  imageKeeper // nil: it is not open
 	working sync.WaitGroup
@@ -64,7 +64,7 @@ func (c *Cloud) keptBy(e engine.Engine) {
 	c.collectImages()
 }
 
-// begin is called when all that need images have said so.
+// begin is called when everything that needs images holds their layers.
 func (k *keeping) begin(collect func()) {
 	k.state.Lock()
 	k.begun = true
@@ -72,7 +72,7 @@ func (k *keeping) begin(collect func()) {
 	collect()
 }
 
-// close waits for what collects.
+// close waits until images that are being removed are removed.
 func (k *keeping) close() {
 	k.state.Lock()
 	k.closed = true
@@ -113,7 +113,7 @@ func (c *Cloud) collectOnce() {
 	k.state.Lock()
 	keeper := k.keeper
 	k.state.Unlock()
-	if !k.mu.TryLock() { // an image is being handed over, and Pull collects again after that
+	if !k.mu.TryLock() { // an image is being handed over: Pull collects when that is done
 		return
 	}
 	defer k.mu.Unlock()

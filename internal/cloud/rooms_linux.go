@@ -35,7 +35,10 @@ var openers = map[engine.Name]opener{
 }
 
 // roomEngine is the engine that isolates sandboxes with namespaces.
-type roomEngine struct{ *room.Room }
+type roomEngine struct {
+	*room.Room
+	noteUse func() // of what its sandboxes run; called for each, because a cloud may run for months
+}
 
 func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	r, err := c.startRoom(ctx, engine.Room, dir, c.roomOptions())
@@ -45,7 +48,7 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	if hidden := r.Report().Hidden; len(hidden) > 0 && c.options.Engine != engine.Room { // the Python is in use by now
 		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
 	}
-	return roomEngine{r}, nil
+	return roomEngine{r, func() {}}, nil
 }
 
 // openWasm opens a room of its own, in which there are other files.
@@ -66,7 +69,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	if hidden := r.Report().Hidden; len(hidden) > 0 {
 		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
 	}
-	return wasm.New(roomEngine{r}, env, c.options.PyodideDist), nil
+	return wasm.New(roomEngine{r, env.NoteUse}, env, c.options.PyodideDist), nil
 }
 
 // checkDist refuses a Pyodide distribution that cannot be used with env.
@@ -92,7 +95,7 @@ func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error
 	if err != nil {
 		return nil, err
 	}
-	return gvisor.New(ctx, roomEngine{r}, gvisor.Options{Runsc: program, Binary: c.options.Binary, Programs: c.programs()})
+	return gvisor.New(ctx, roomEngine{r, program.NoteUse}, gvisor.Options{Runsc: program, Binary: c.options.Binary, Programs: c.programs()})
 }
 
 // programs returns what processes in a room execute besides envd: the Python of kernels, and
@@ -137,6 +140,7 @@ func (c *Cloud) roomOptions() room.Options {
 }
 
 func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	r.noteUse()
 	s, err := r.Room.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, err

@@ -246,7 +246,7 @@ func leadTo(t *testing.T, address string) http.Handler {
 		}
 		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)
 		if err != nil {
-			if r.Context().Err() == nil { // else nobody wants the connection any longer
+			if r.Context().Err() == nil { // otherwise the client is gone
 				t.Error(err)
 			}
 			return

@@ -35,7 +35,7 @@ func fromIndex(more ...sandbox.Option) []sandbox.Option {
 	}, more...)
 }
 
-// alone checks that no other sandbox is left than those of the test.
+// alone checks that the sandboxes of pip have ended, and want sandboxes are left.
 func alone(t *testing.T, cloud *sandboxtest.Cloud, want int) {
 	t.Helper()
 	client, err := sandbox.NewClient(cloud.Options()...)
@@ -187,7 +187,7 @@ func TestWasmLock(t *testing.T) {
 	}
 }
 
-// TestWasmHostileWheel checks that what is in a wheel comes to lie among packages or nowhere.
+// TestWasmHostileWheel checks that a wheel cannot put files outside of the packages.
 func TestWasmHostileWheel(t *testing.T) {
 	wasmtest.Need(t)
 	sb := sandboxtest.New(t, local.WithEngine(local.EngineWasm)).Create(t)
@@ -232,7 +232,7 @@ func TestWasmHostileWheel(t *testing.T) {
 	}
 }
 
-// pyodideDist makes a Pyodide distribution: tiny, which is as it should be, and three others.
+// pyodideDist makes a Pyodide distribution with the intact package tiny, and three that are not.
 func pyodideDist(t *testing.T, python string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 )
 
-// usualImage is what sandboxes of the docker engine are made from unless a cloud names
-// another image. The tests' daemon has one of their own by that name.
+// usualImage is the default image of the docker engine. The tests' daemon has an image of their
+// own under that name.
 const usualImage = "python:3.12-slim"
 
 // addUsualImage makes an image in the daemon that has what the cases run: bash and Python of
@@ -31,11 +31,11 @@ func addUsualImage(t *testing.T, d *dockertest.Daemon, python string) {
 		}
 	}
 
-	// What every image has, and the tests' has not.
+	// Every usual image has these, but not the one of the tests.
 	const made, have = "usual", "mkdir -p /opt /srv /root; ln -s /bin/env /usr/bin/env; echo root:x:0: >/etc/group"
 	d.Docker(t, "run", "--network", "none", "--name", made, dockertest.Image, "sh", "-c", have)
-	// Links are followed, as those of this machine's directories are not in the image. The
-	// environment has one that would bring all of it a second time.
+	// Links are followed, because some lead to directories of this machine that the image does
+	// not have. lib64 is a link to lib: following it would pack everything twice.
 	pack := exec.CommandContext(t.Context(), "tar", "--create", "--dereference", "--hard-dereference", "--absolute-names", "--exclude="+environment+"/lib64",
 		"--transform=s,^/,,", "--files-from=-")
 	pack.Stdin = strings.NewReader(strings.Join(files, "\n") + "\n")
@@ -61,7 +61,7 @@ func pipe(first, second *exec.Cmd) error {
 		return err
 	}
 	failed := second.Run()
-	_, _ = io.Copy(io.Discard, output) // what a second that failed left
+	_, _ = io.Copy(io.Discard, output) // if the second failed, so that the first can end
 	if err := first.Wait(); err != nil {
 		return fmt.Errorf("%s: %w: %s", first, err, &said[0])
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -18,9 +19,7 @@ import (
 // TestDockerClients runs all cases of the newest SDKs in containers, but for those that need
 // what the engine does not promise.
 func TestDockerClients(t *testing.T) {
-	if !dockertest.Wanted() {
-		t.Skip("make check-engines runs this test, as root")
-	}
+	enginetest.Need(t)
 	program := e2bctl(t)
 	python := preparedPython(t, program)
 	t.Setenv("PATH", filepath.Dir(python)+":"+os.Getenv("PATH")) // the Python of the daemon's images
@@ -73,7 +72,7 @@ func preparedPython(t *testing.T, program string) string {
 	return strings.TrimSpace(string(python))
 }
 
-// promisesOf returns why a cloud lacks what it lacks.
+// promisesOf returns for each feature why a cloud lacks it; "" if it does not.
 func promisesOf(t *testing.T, options ...local.Option) map[engine.Feature]string {
 	t.Helper()
 	cloud, err := local.Start(t.Context(), options...)

@@ -41,7 +41,7 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 			if interrupting == nil {
 				k.turnDown(m)
 			} else if asks(m) {
-				e.asked = m // until it is interrupted: an answer could end the code before
+				e.asked = m // answered after the interrupt: an answer could end the code before it
 			}
 			if k.note(e, m) != nil {
 				k.primed.Store(false)

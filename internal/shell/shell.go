@@ -19,9 +19,9 @@ func special(c rune) bool {
 	return !plain
 }
 
-// Words returns the words of a line in which nothing means more than itself to a POSIX
-// shell, such as one that [Quote] wrote the words of: what a program may be started with
-// where there is no shell. ok is false for any other line.
+// Words returns the words of a line that a POSIX shell would only split and unquote, such as
+// words that [Quote] has written: where there is no shell, the program can be started with them
+// directly. ok is false for any other line.
 func Words(line string) (words []string, ok bool) {
 	var word strings.Builder
 	begun, escaped, quote := false, false, rune(0)

@@ -74,8 +74,8 @@ func TestNoDocker(t *testing.T) {
 	}
 }
 
-// TestDockerSetup checks that a program which is linked to libraries has containers once the
-// one that they run was compiled, and not before.
+// TestDockerSetup checks that a program that is linked to libraries can start containers only
+// after setup has compiled the program that they run.
 func TestDockerSetup(t *testing.T) {
 	host := dockertest.Shared(t).Host()
 	compiled, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
@@ -153,8 +153,8 @@ func TestDockerBuild(t *testing.T) {
 	}
 }
 
-// savedImage returns the reference of an image of the tests' daemon that was changed, as an
-// archive in a directory of which images may be read, and its id.
+// savedImage applies changes to an image of the tests' daemon, and saves the result as an archive
+// in dir. It returns the reference of the archive, and the id of the image.
 func savedImage(t *testing.T, dir, image string, changes ...string) (reference, id string) {
 	t.Helper()
 	d, file, changed := dockertest.Shared(t), filepath.Join(dir, "image.tar"), "e2bctl-test:"+strings.ToLower(t.Name())
@@ -369,8 +369,8 @@ func TestDockerImageMoves(t *testing.T) {
 	}
 }
 
-// TestDockerUserOfImage checks that who all containers are is said to a template that wants to
-// be someone else, by its image or by its steps, and that it may name that one.
+// TestDockerUserOfImage checks that, where DockerParams.User is set, a template may name that user
+// and no other: if its image or a step does, the error says which user all containers have.
 func TestDockerUserOfImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

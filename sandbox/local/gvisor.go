@@ -20,7 +20,8 @@ type SetupGVisorParams struct {
 
 // SetupGVisor prepares this machine for [EngineGVisor]: the go command of this machine builds
 // runsc, the program of gVisor, in a fixed version, which takes some minutes. It is kept in the
-// cache directory; later calls return at once. It writes what it does to progress, which may
+// cache directory; later calls return at once, or build it again if it no longer runs. Versions
+// that have not been used for 30 days are removed. It writes what it does to progress, which may
 // be nil. The result is the path of the program.
 func SetupGVisor(ctx context.Context, progress io.Writer, params *SetupGVisorParams) (string, error) {
 	if params == nil {

@@ -15,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
-	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
-	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -28,8 +26,8 @@ import (
 type engineCase struct {
 	name    string
 	options func(t *testing.T) []local.Option
-	// needs are the features that are there on a machine that has something, as the table is
-	// to say it. What is not among them holds on all machines.
+	// needs has, for features that not every machine has, what the machine must have, in the
+	// words of the table.
 	needs map[string]string
 }
 
@@ -55,24 +53,22 @@ func engineCases() []engineCase {
 		{"`restricted`", room(local.Restricted), weak},
 		{"`none`", room(local.None), weak},
 	}
-	if dockertest.Wanted() {
-		cases = append(cases, engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }, and(map[string]string{
+	if !enginetest.Wanted() {
+		return cases
+	}
+	return append(cases,
+		engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }, and(map[string]string{
 			"process limit": groups, "disk limit": "with quotas", "mounts of host directories": "on this machine",
-		})})
-	}
-	if wasmtest.Wanted() {
-		cases = append(cases, engineCase{"`wasm`", wasmOptions, limits})
-	}
-	if gvisortest.Wanted() {
-		cases = append(cases, engineCase{"`gvisor`", gvisorOptions, and(map[string]string{
+		})},
+		engineCase{"`wasm`", wasmOptions, limits},
+		engineCase{"`gvisor`", gvisorOptions, and(map[string]string{
 			"process limit": groups, "every program reaches the network through the rules": "with nftables", "root and user are two ids": "as root",
-		})})
-	}
-	return cases
+		})},
+	)
 }
 
-// TestPromises tries what each engine promises: what it has works, and what it lacks does not
-// happen or is refused by name. The table of the README is what came of it.
+// TestPromises tries every feature on each engine: a promised one works, and any other has no
+// effect or is refused by name. The results are the table of the README.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	readme := readTable(t)
@@ -124,8 +120,8 @@ var errUntried = errors.New("not tried")
 // refusedByName are the features that are asked for by a call; others are there or not.
 var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "volumes", "header rules", "mounts of host directories"}
 
-// check tries a feature and returns whether this engine has it, "yes" or "no". Of one that is
-// not tried here, that is what the engine says.
+// check tries a feature and returns whether this engine has it, "yes" or "no". If the feature
+// cannot be tried here, it returns what the engine promises.
 func (w *promised) check(t *testing.T, p local.Promise) string {
 	t.Helper()
 	answer := func(has bool) string {

@@ -31,7 +31,8 @@ type SetupWasmParams struct {
 // SetupWasm prepares this machine for [EngineWasm]: it fetches Deno and Pyodide through the
 // npm of this machine, in fixed versions of which the digests are known, without running
 // anything that comes with them, and makes a snapshot of a Python that is ready to run code.
-// They are kept in the cache directory; later calls return at once. It writes what it does to
+// They are kept in the cache directory; later calls return at once, or prepare it again if it is
+// damaged. Versions that have not been used for 30 days are removed. It writes what it does to
 // progress, which may be nil. The result is the directory.
 func SetupWasm(ctx context.Context, progress io.Writer, params *SetupWasmParams) (string, error) {
 	if params == nil {

@@ -129,7 +129,7 @@ func TestWasmStreams(t *testing.T) {
 	}
 }
 
-// cutOff runs code, gives up when it has begun, and returns the error.
+// cutOff runs code, cancels the call once the code prints, and returns the error of the call.
 func cutOff(t *testing.T, sb *sandbox.Sandbox, code string) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

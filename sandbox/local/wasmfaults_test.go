@@ -22,8 +22,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// marked returns a sandbox of WebAssembly whose processes can be told from those of others:
-// they are given a directory of this name.
+// marked returns a sandbox of WebAssembly, and the name of a directory by which signalDeno finds
+// its processes.
 func marked(t *testing.T, options ...local.Option) (sb *sandbox.Sandbox, mark string) {
 	t.Helper()
 	mark = "/marked" + strings.ReplaceAll(t.Name(), "/", "-")
@@ -52,8 +52,8 @@ func signalDeno(t *testing.T, mark string, signal syscall.Signal) int {
 	return n
 }
 
-// TestWasmKilled checks that a Deno that is killed in the middle of code is an error by name,
-// and that its context goes on without its variables, and others with theirs.
+// TestWasmKilled checks that code whose Deno is killed fails with ErrKernelDied, and that its
+// context can be used again, without its variables. Other contexts keep theirs.
 func TestWasmKilled(t *testing.T) {
 	t.Parallel()
 	sb, mark := marked(t)
@@ -70,7 +70,7 @@ func TestWasmKilled(t *testing.T) {
 	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
 		t.Errorf("x is there: %s, want a fresh kernel", got)
 	}
-	// One that is killed while nothing runs is told with the next code, which does not run.
+	// If a Deno is killed while no code runs, the next call fails and its code does not run.
 	other, err := sb.Contexts.Create(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestWasmKilled(t *testing.T) {
 	}
 }
 
-// TestWasmHangs checks that a Deno that does not go on is replaced when its caller gives up.
+// TestWasmHangs checks that a Deno that hangs is replaced once the caller cancels its call.
 func TestWasmHangs(t *testing.T) {
 	t.Parallel()
 	sb, mark := marked(t)
@@ -116,8 +116,8 @@ func TestWasmHangs(t *testing.T) {
 	}
 }
 
-// TestWasmNonsense checks that what is no line of the protocol ends the process that sent it,
-// and harms nothing else.
+// TestWasmNonsense checks that a Deno that sends anything but lines of the protocol is ended, and
+// that nothing else is harmed.
 func TestWasmNonsense(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
@@ -151,8 +151,8 @@ func TestWasmNonsense(t *testing.T) {
 	}
 }
 
-// TestWasmOutOfMemory checks that a process that the control group ends is said to have
-// lacked memory: what JavaScript takes beside Python is bounded by that alone.
+// TestWasmOutOfMemory checks that the error says so if the control group ends a Deno that is out
+// of memory. Nothing else bounds what JavaScript takes besides Python.
 func TestWasmOutOfMemory(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))

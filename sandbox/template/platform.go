@@ -12,15 +12,15 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// platform is what an image is to be for, as a FROM says.
+// platform is the platform that a FROM asks for.
 type platform struct {
 	line         int
 	text         string
 	architecture string
 }
 
-// platform reads --platform of FROM. Without a value, and with the platform of the build or of
-// its target, it is that of the service, and asks for nothing.
+// platform reads --platform of FROM. Without a value, or with $TARGETPLATFORM or $BUILDPLATFORM,
+// it is the platform of the service, and there is nothing to check.
 func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	text, err := c.resolved(text)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	if system != "linux" {
 		return nil, fmt.Errorf("--platform=%s of FROM: sandboxes run Linux only", text)
 	}
-	architecture, _, _ = strings.Cut(architecture, "/") // a variant is of the same programs
+	architecture, _, _ = strings.Cut(architecture, "/") // images of all variants run the same programs
 	switch architecture {
 	case "":
 		return nil, nil

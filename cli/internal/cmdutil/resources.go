@@ -15,11 +15,10 @@ import (
 // that start one; on a service the template decides.
 type ResourceFlags struct {
 	engine       Engine
-	dist         directory
 	memory, disk Size
 	cpus         Processors
 	pids         Count
-	runsc        path
+	dist, runsc  path
 	all          []*pflag.Flag // that only a new cloud heeds
 }
 
@@ -69,18 +68,6 @@ func (r *ResourceFlags) Arguments() []string {
 	return arguments
 }
 
-// directory is a flag value: a directory that another process finds, too.
-type directory string
-
-func (d *directory) Type() string   { return "dir" }
-func (d *directory) String() string { return string(*d) }
-
-func (d *directory) Set(value string) error {
-	path, err := filepath.Abs(value)
-	*d = directory(path)
-	return err
-}
-
 // atLeast is a flag value below which no sandbox starts.
 type atLeast[T Size | Count] struct {
 	to    *T
@@ -101,7 +88,7 @@ func (a *atLeast[T]) Set(value string) error {
 	return nil
 }
 
-// path is a flag value that names a file, for processes in other directories, too.
+// path is a flag value that names a file or directory, for processes in other directories, too.
 type path string
 
 func (p *path) Type() string   { return "path" }

@@ -6,52 +6,69 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/windows"
 )
 
-// lockedAt is the high half of the offset of the byte that is locked: others can read none
-// that is, and they read who holds the lock.
-const lockedAt = 1
+// The bytes of the file that are locked, by the high half of their offsets. Others cannot read
+// a locked byte, so these are beyond the text, which says who holds the lock.
+const (
+	held  = 1 // locked for as long as a process holds the lock
+	asked = 2 // locked while a process takes the lock, or asks who holds it
+)
 
 // lockFile locks file for this process until the process ends or closes it; it
-// returns false when another process holds the lock. lockHolder takes it for a moment, so it
-// is tried more than once.
-func lockFile(file *os.File) (bool, error) {
-	for range 5 {
-		taken, err := tryLock(file, windows.LOCKFILE_EXCLUSIVE_LOCK)
-		if err != nil {
-			return false, err
-		}
-		if taken {
-			_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-			return true, err
-		}
-		time.Sleep(20 * time.Millisecond)
+// returns false when another process holds the lock.
+func lockFile(file *os.File) (taken bool, err error) {
+	if err := lockByte(file, asked, 0); err != nil {
+		return false, err
 	}
-	return false, nil
+	defer unlockByte(file, asked)
+	taken, err = tryHeld(file)
+	if taken {
+		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	return taken, err
 }
 
 // lockHolder returns the process that holds the lock on file, or 0 when none
-// does.
+// does. The system cannot be asked that, so it takes the lock for a moment, in which
+// nobody else tries to.
 func lockHolder(file *os.File) (int, error) {
-	free, err := tryLock(file, 0)
-	if err != nil || free {
-		return 0, err // closing the file releases it
+	if err := lockByte(file, asked, 0); err != nil {
+		return 0, err
+	}
+	defer unlockByte(file, asked)
+	free, err := tryHeld(file)
+	if free {
+		unlockByte(file, held)
+	}
+	if free || err != nil {
+		return 0, err
 	}
 	var text [32]byte
-	n, _ := file.ReadAt(text[:], 0)
+	n, _ := file.ReadAt(text[:], 0) // it ends before that
 	pid, _, _ := strings.Cut(string(text[:n]), "\n")
 	return strconv.Atoi(pid)
 }
 
-func tryLock(file *os.File, how uint32) (bool, error) {
-	err := windows.LockFileEx(windows.Handle(file.Fd()), how|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{OffsetHigh: lockedAt})
+// tryHeld locks the byte that the holder locks, unless another process has.
+func tryHeld(file *os.File) (bool, error) {
+	err := lockByte(file, held, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// lockByte locks a byte. It waits for another process that has locked it, unless how forbids it.
+func lockByte(file *os.File, at, how uint32) error {
+	return windows.LockFileEx(windows.Handle(file.Fd()), how|windows.LOCKFILE_EXCLUSIVE_LOCK, 0, 1, 0, &windows.Overlapped{OffsetHigh: at})
+}
+
+// unlockByte unlocks a byte that this process has locked.
+func unlockByte(file *os.File, at uint32) {
+	_ = windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, &windows.Overlapped{OffsetHigh: at}) // closing the file does it, else
 }
 
 // ownSession lets a process outlive the terminal that it was started from.

@@ -96,15 +96,15 @@ type Target struct {
 	// Machine names what layers depend on besides the steps: those of another machine
 	// are not used.
 	Machine string
-	// Base returns what built-in templates are made of, where that may change; nil: it does not.
+	// Base returns what built-in templates are made of; nil if that never changes.
 	Base    func(ctx context.Context) (string, error)
-	OneUser string // why sandboxes have only one user, and what to do; "": they have several
-	User    string // who that is besides root and user; "": nobody else
-	Chosen  bool   // it is whoever the template of an image names
+	OneUser string // why sandboxes have only one user, and how to get more; "": they have several
+	User    string // the name of that one user; "": it is root and user
+	Chosen  bool   // a template that begins with an image chooses the one user
 	Refusal string // why nothing can be built; "": it can
 	// Images fetches images; nil: builds begin with built-in templates only, and NoImages may
-	// say why. Unpack makes a layer of a tar above others, as that of [engine.Engine] does;
-	// nil: Images also has the image with nothing in it.
+	// say why. Unpack turns a tar into a layer above others, as [engine.Engine] does; nil:
+	// Images has the empty image, too.
 	Images   Images
 	NoImages string
 	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error

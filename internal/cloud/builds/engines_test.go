@@ -62,8 +62,8 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// Where a sandbox has one user, which the template of an image names, commands run in one of
-// their user, and all else in one of root.
+// Where a sandbox has only the user that its template chooses, each command runs in a sandbox of
+// the command's user, and every other step in a sandbox of root.
 func TestChosenUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -51,7 +51,7 @@ type finished struct {
 	key     string // of what its steps led to
 }
 
-// sandbox is one that nothing was done in yet, or only what the step that runs does.
+// sandbox is a sandbox that has run nothing yet, or only the current step.
 type sandbox struct {
 	Sandbox
 	client *envdclient.Client
@@ -227,16 +227,16 @@ func (r *run) close() {
 	r.state, r.stages = templates.Content{}, nil
 }
 
-// sandbox returns the sandbox for the step, which stands on the layers so far. Its daemon is
-// root.
+// sandbox returns a sandbox for the step, which begins with the layers made so far. Its daemon
+// runs as root.
 func (r *run) sandbox(ctx context.Context) (*sandbox, error) { return r.sandboxFor(ctx, "") }
 
-// sandboxFor is sandbox for processes of a user, where a sandbox has only one.
+// sandboxFor does what sandbox does. Where a sandbox has only one user, that is user.
 func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	if !r.target.Chosen || r.state.Image == nil || user == "root" || user == "user" {
 		user = ""
 	}
-	if r.inside != nil && r.inside.user != user { // nothing was done in it yet
+	if r.inside != nil && r.inside.user != user { // it has run nothing yet
 		r.closeSandbox()
 	}
 	if r.inside != nil {
@@ -247,7 +247,7 @@ func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	return r.inside, err
 }
 
-// launch starts a sandbox that begins with content, for a user where it has only one.
+// launch starts a sandbox that begins with content. Where it has only one user, that is user.
 func (r *run) launch(ctx context.Context, content templates.Content, user string) (*sandbox, error) {
 	egress, err := network.ParseRules(true, nil, nil)
 	if err != nil {

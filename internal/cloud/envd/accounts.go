@@ -80,7 +80,7 @@ func (u *users) find(name string) *User {
 		return user
 	}
 	gid, ok := groupID(group, u.group.file)
-	if !ok && group == user.Name && u.index(group) >= 0 { // whose group is called so without a file
+	if !ok && group == user.Name && u.index(group) >= 0 { // its own group, which no file needs to list
 		return user
 	}
 	if !ok {

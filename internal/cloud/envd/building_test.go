@@ -72,8 +72,8 @@ func TestNewAccount(t *testing.T) {
 	}
 }
 
-// Where processes have one id, files can be given to others only if that was said, as in a
-// container. A user of the sandbox has a group of its name.
+// Where processes have only one id, files can belong to other ids only if the options say so,
+// which they do in containers. Each user of the sandbox has a group of the same name.
 func TestAnyOwner(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -29,7 +29,7 @@ type Options struct {
 	Users          []User
 	DefaultUser    string // of a request that names none; "": the first of Users
 	AnyOwner       bool   // builds may give files to ids that processes cannot have here
-	OneUser        string // why Users have one id, and what to do; "": the machine gives no more
+	OneUser        string // why Users share one id, and what to do; "": this machine allows them no other
 	DefaultWorkdir string // for an empty path or cwd; "": the user's home
 
 	Token string // the sandbox's access token; "": none is required

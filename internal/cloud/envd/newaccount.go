@@ -94,8 +94,7 @@ func (s *Server) addAccount(name string) (*User, error) {
 	return account(name, s.users.passwd.file, s.users.group.file), nil
 }
 
-// addLine appends a line to a file unless it is there already: then nothing has to be
-// written, which not everybody may do.
+// addLine appends a line to a file, unless the file has it: then it needs no right to write.
 func addLine(file, line string, mode os.FileMode) (added bool, err error) {
 	text, err := head(file, maxAccounts)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(strings.Split(string(text), "\n"), line) {

@@ -24,7 +24,7 @@ type users struct {
 	fallback *User // for a request that names no user
 	passwd   idNames
 	group    idNames
-	single   string // why the list is of one id, and what to do
+	single   string // why the users of the list share one id, and what to do
 }
 
 func newUsers(list []User, fallback, single string) (*users, error) {

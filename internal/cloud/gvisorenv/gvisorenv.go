@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
@@ -24,42 +26,74 @@ const Version = "v0.0.0-20260905035102-160fafc42237"
 
 const source = "gvisor.dev/gvisor/runsc@" + Version
 
-// ErrNotSetUp means that there is no runsc.
-var ErrNotSetUp = errors.New("there is no runsc, the program of gVisor: run `e2bctl local setup --engine gvisor`, which builds it with the Go of this machine, or name one with --runsc PATH or local.WithRunsc(path)")
+var (
+	// ErrNotSetUp means that there is no runsc.
+	ErrNotSetUp = errors.New("there is no runsc, the program of gVisor: run `e2bctl local setup --engine gvisor`, which builds it with the Go of this machine, or name one with --runsc PATH or local.WithRunsc(path)")
+	// ErrDamaged means that the runsc that Setup built does not run.
+	ErrDamaged = errors.New("this runsc, which was built here, no longer runs: run `e2bctl local setup --engine gvisor`, which builds it again")
+)
+
+// used notes the use of the runsc that Setup built.
+const used = setupdir.Marker(name)
+
+const name = "runsc" // of the program in its directory
 
 // Program is a runsc.
 type Program struct {
 	Path    string
 	Version string // as it says itself
+	dir     string // that Setup made for it, or ""
 }
 
-// Find returns the runsc at path, or what Setup built if path is "". If there is none the
-// error matches [ErrNotSetUp].
-func Find(ctx context.Context, path string) (Program, error) {
-	p := Program{Path: path}
-	if path == "" {
-		dir, err := home()
-		if err != nil {
-			return Program{}, err
-		}
-		p.Path = filepath.Join(dir, "runsc")
-		if _, err := os.Stat(p.Path); err != nil {
-			return Program{}, fmt.Errorf("gvisor: %w (%w)", ErrNotSetUp, err)
-		}
+// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does, if Setup built it:
+// later versions of this program remove it when it is not.
+func (p Program) NoteUse() {
+	if p.dir != "" {
+		used.NoteUse(p.dir)
 	}
-	var err error
-	if p.Path, err = filepath.Abs(p.Path); err != nil {
+}
+
+// Find returns the runsc at path, or what Setup built if path is "". If that is not there the
+// error matches [ErrNotSetUp], and if it does not run, [ErrDamaged].
+func Find(ctx context.Context, path string) (Program, error) {
+	if path == "" {
+		return findBuilt(ctx)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
 		return Program{}, fmt.Errorf("gvisor: %w", err)
 	}
-	p.Version, err = versionOf(ctx, p.Path)
+	version, err := versionOf(ctx, path)
 	if err != nil {
-		return Program{}, fmt.Errorf("gvisor: %s is no runsc that runs here: %w", p.Path, err)
+		return Program{}, fmt.Errorf("gvisor: %s is no runsc that runs here: %w", path, err)
 	}
-	return p, nil
+	return Program{Path: path, Version: version}, nil
+}
+
+// findBuilt returns what Setup built.
+func findBuilt(ctx context.Context) (Program, error) {
+	dir, err := home()
+	if err != nil {
+		return Program{}, err
+	}
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); err != nil {
+		return Program{}, fmt.Errorf("gvisor: %w (%w)", ErrNotSetUp, err)
+	}
+	version, err := versionOf(ctx, path)
+	switch {
+	case err == nil:
+		return Program{Path: path, Version: version, dir: dir}, nil
+	case ctx.Err() != nil || errors.Is(err, errSlow) || shortage.Of(err) != nil: // it may be whole
+		return Program{}, fmt.Errorf("gvisor: %s: %w", path, err)
+	}
+	return Program{}, fmt.Errorf("gvisor: %s: %w (%w)", path, ErrDamaged, err)
 }
 
 // versionTimeout bounds how long a program may take to say its version.
 const versionTimeout = 20 * time.Second
+
+var errSlow = fmt.Errorf("it did not say its version within %v", versionTimeout)
 
 // versionOf asks a program for its version, which proves that it is a runsc.
 func versionOf(ctx context.Context, path string) (string, error) {
@@ -72,7 +106,7 @@ func versionOf(ctx context.Context, path string) (string, error) {
 	case info.Mode()&0o005 != 0o005 && os.Geteuid() == 0:
 		return "", fmt.Errorf("the ids of sandboxes may not execute it: chmod 755 %s", path)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, fmt.Errorf("it did not say its version within %v", versionTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, errSlow)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
@@ -82,6 +116,9 @@ func versionOf(ctx context.Context, path string) (string, error) {
 		return "", context.Cause(ctx)
 	}
 	if err != nil {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
+			err = fmt.Errorf("%w: %s", err, clip.Text(strings.TrimSpace(string(exit.Stderr)), 500))
+		}
 		return "", fmt.Errorf("%s --version: %w", path, err)
 	}
 	line, _, _ := strings.Cut(string(said), "\n")
@@ -106,7 +143,7 @@ func home() (string, error) {
 	return filepath.Join(cache, Version), nil
 }
 
-// Setup builds runsc, unless that has been done, with the go command of this machine, which
+// Setup builds runsc, unless one that runs has been built, with the go command of this machine, which
 // fetches its source as it does any module's. It writes what it does to progress. Any number
 // of processes may do so at once. command is the go command; "" stands for go.
 func Setup(ctx context.Context, progress io.Writer, command string) (Program, error) {
@@ -117,7 +154,7 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 		return Program{}, fmt.Errorf("gvisor: it runs on Linux, and this is %s", runtime.GOOS)
 	}
 	program, err := Find(ctx, "")
-	if !errors.Is(err, ErrNotSetUp) {
+	if !errors.Is(err, ErrNotSetUp) && !errors.Is(err, ErrDamaged) {
 		return program, err
 	}
 	command, err = exec.LookPath(cmp.Or(command, "go"))
@@ -128,36 +165,26 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 	if err != nil {
 		return Program{}, err
 	}
-	temporary, err := os.MkdirTemp(filepath.Dir(dir), "making-")
-	if err != nil {
-		return Program{}, fmt.Errorf("gvisor: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(temporary) }() // it only takes up space
 	fmt.Fprintf(progress, "building %s, which takes some minutes\n", source)
-	if err := build(ctx, progress, command, temporary); err != nil {
-		return Program{}, err
+	works := func(dir string) error {
+		if _, err := versionOf(ctx, filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("it is no runsc that runs here: %w", err)
+		}
+		return nil
 	}
-	// The ids of sandboxes are others, whatever the umask of this process.
-	if err := errors.Join(os.Chmod(temporary, 0o755), os.Chmod(filepath.Join(temporary, "runsc"), 0o755)); err != nil {
-		return Program{}, fmt.Errorf("gvisor: %w", err)
+	err = used.Make(dir, progress, works, func(made, scratch string) error { return build(ctx, progress, command, made, scratch) })
+	if err != nil {
+		return Program{}, fmt.Errorf("gvisor: build %s: %w", source, err)
 	}
-	if _, err := versionOf(ctx, filepath.Join(temporary, "runsc")); err != nil {
-		return Program{}, fmt.Errorf("gvisor: what %s built is no runsc that runs here: %w", source, err)
-	}
-	renamed := os.Rename(temporary, dir)
-	program, err = Find(ctx, "") // another process may have been faster
-	if errors.Is(err, ErrNotSetUp) && renamed != nil {
-		return Program{}, fmt.Errorf("gvisor: %w", renamed)
-	}
-	return program, err
+	return findBuilt(ctx)
 }
 
 // build builds runsc in dir.
-func build(ctx context.Context, progress io.Writer, command, dir string) error {
+func build(ctx context.Context, progress io.Writer, command, dir, scratch string) error {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, command, "install", "-trimpath", "-ldflags=-s -w", source)
 	cmd.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	cmd.Dir = dir // no module of the caller's decides anything
+	cmd.Dir = scratch // no module of the caller's decides anything
 	cmd.Stdout = io.MultiWriter(&said, progress)
 	cmd.Stderr = cmd.Stdout // the same, so that nothing is written at once
 	cmd.WaitDelay = 10 * time.Second
@@ -165,7 +192,7 @@ func build(ctx context.Context, progress io.Writer, command, dir string) error {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return fmt.Errorf("gvisor: go install %s: %w: %s", source, err, clip.LastLine(strings.TrimSpace(said.String()), 1<<10))
+		return fmt.Errorf("go install: %w: %s", err, clip.LastLine(strings.TrimSpace(said.String()), 1<<10))
 	}
 	return nil
 }

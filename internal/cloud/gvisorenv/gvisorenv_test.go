@@ -3,11 +3,15 @@
 package gvisorenv
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // program writes a script that is executed as a program.
@@ -73,5 +77,111 @@ chmod 755 $GOBIN/runsc`)
 	}
 	if again, err := Setup(t.Context(), nil, filepath.Join(cache, "none")); err != nil || again != p {
 		t.Errorf("again: got %+v, %v, want %+v without a build", again, err, p)
+	}
+}
+
+// builds returns a go command whose runsc says version, and that runs before at first.
+func builds(t *testing.T, version, before string) string {
+	t.Helper()
+	return program(t, "go", before+`
+printf '#!/bin/sh\necho runsc version `+version+`\n' >$GOBIN/runsc
+chmod 755 $GOBIN/runsc`)
+}
+
+// TestDamaged checks that a runsc that was built and no longer runs is told from one that says
+// nothing in time, and that setup builds it again.
+func TestDamaged(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	built, err := Setup(t.Context(), nil, builds(t, "first", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Find(given, ""); errors.Is(err, ErrDamaged) || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v from a caller that gave up, want %v", err, context.Canceled)
+	}
+	for name, damage := range map[string]func() error{
+		"fails":    func() error { return os.WriteFile(built.Path, []byte("#!/bin/sh\necho broken >&2; exit 7"), 0o755) },
+		"empty":    func() error { return os.Truncate(built.Path, 0) },
+		"another":  func() error { return os.WriteFile(built.Path, []byte("#!/bin/sh\necho other"), 0o755) },
+		"no modes": func() error { return os.Chmod(built.Path, 0o600) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Find(t.Context(), ""); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "run `e2bctl local setup --engine gvisor`") || !strings.Contains(err.Error(), built.Path) {
+			t.Errorf("%s: got %v, want %v with the path and what to do", name, err, ErrDamaged)
+		}
+		var progress strings.Builder
+		if again, err := Setup(t.Context(), &progress, builds(t, name, "")); err != nil || again.Version != "runsc "+name || again.Path != built.Path {
+			t.Errorf("%s: got %+v, %v, want another one at %s\n%s", name, again, err, built.Path, &progress)
+		}
+	}
+	if err := os.WriteFile(built.Path, []byte("#!/bin/sh\necho runtime: failed to create new OS thread >&2; exit 2"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(t.Context(), ""); err == nil || errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v where there can be no more threads, want an error that is not %v", err, ErrDamaged)
+	}
+}
+
+// TestTidying checks that a setup removes old versions that nobody uses and what was left by
+// setups that were killed, but neither what is in use nor what another setup is making.
+func TestTidying(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	version, err := home()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := filepath.Dir(version)
+	const day = 24 * time.Hour
+	place := func(dir string, age time.Duration) Program {
+		t.Helper()
+		p := Program{Path: filepath.Join(cache, dir, name), dir: filepath.Join(cache, dir)}
+		then := time.Now().Add(-age)
+		if err := errors.Join(os.Mkdir(p.dir, 0o755), os.WriteFile(p.Path, nil, 0o755), os.Chtimes(p.Path, then, then), os.Chtimes(p.dir, then, then)); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	place("unused", 31*day)
+	place("making-killed", 2*day)
+	used := place("used", 31*day)
+	used.NoteUse()
+	own := place("own", 31*day) // as if somebody named it with --runsc
+	own.dir = ""
+	own.NoteUse()
+
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slow, finished := builds(t, "slow", "echo began >"+pipe+"; read line <"+pipe), make(chan error, 1)
+	go func() {
+		_, err := Setup(t.Context(), nil, slow)
+		finished <- err
+	}()
+	if _, err := os.ReadFile(pipe); err != nil { // it has begun
+		t.Fatal(err)
+	}
+	if _, err := Setup(t.Context(), nil, builds(t, "fast", "")); err != nil {
+		t.Error(err)
+	}
+	running, err := filepath.Glob(filepath.Join(cache, "making-*"))
+	if err != nil || len(running) != 1 {
+		t.Errorf("got %v, %v, want the directory of the setup that is running", running, err)
+	}
+	if err := os.WriteFile(pipe, []byte("go on\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-finished; err != nil {
+		t.Errorf("the setup that was running: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(cache, "*")); err != nil || !slices.Equal(left, []string{used.dir, version}) {
+		t.Errorf("left are %v, %v, want %s and %s", left, err, used.dir, version)
+	}
+	if p, err := Find(t.Context(), ""); err != nil || p.Version != "runsc fast" {
+		t.Errorf("got %+v, %v, want what was built first", p, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // Keeper is a program that keeps images itself.
 type Keeper interface {
-	// Architecture is that of what it runs, as Go names it.
+	// Architecture is the one that its images must be for, as Go names it.
 	Architecture() string
 	// Has reports whether it has an image, by the digest.
 	Has(ctx context.Context, digest string) (bool, error)
@@ -26,7 +26,7 @@ type Keeper interface {
 	Load(ctx context.Context, digest string, archive io.Reader) error
 }
 
-// Scratch is the reference of the image with nothing in it, which no registry has.
+// Scratch is the reference of the empty image, which no registry has.
 const Scratch = "scratch"
 
 // Give fetches an image and hands it to a keeper, unless the keeper has it already. It works
@@ -75,7 +75,7 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 	return img, nil
 }
 
-// findNew looks an image up whose layers are all to be read, whatever is here.
+// findNew looks up an image of which all layers will be read, even those that are here already.
 func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, auth *Auth) (*found, error) {
 	if reference == Scratch {
 		return nothing(on)
@@ -83,7 +83,7 @@ func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, 
 	return p.find(ctx, on, reference, auth, nil)
 }
 
-// nothing returns the image with nothing in it.
+// nothing returns the empty image.
 func nothing(on v1.Platform) (*found, error) {
 	var text bytes.Buffer
 	if err := tar.NewWriter(&text).Close(); err != nil {
@@ -101,7 +101,7 @@ func nothing(on v1.Platform) (*found, error) {
 	return f, f.describe(config, []v1.Descriptor{{Digest: diffID, Size: size}})
 }
 
-// errUnread is what the writer of an archive gets that nobody reads any longer.
+// errUnread is the error of writing to an archive once the keeper has stopped reading it.
 var errUnread = errors.New("nobody reads it")
 
 // stream writes the archive while the keeper reads it.
@@ -120,7 +120,7 @@ func (p *pull) stream(ctx context.Context, to Keeper) (err error) {
 	}()
 	err = to.Load(ctx, p.digest, r)
 	r.CloseWithError(errUnread)
-	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // of which the other is a consequence
+	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // then the keeper's error is only a consequence
 		return failed
 	}
 	return err
@@ -212,7 +212,7 @@ func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *o
 	if err == nil {
 		err = sum.finish()
 	}
-	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // a better reason than what came of it
+	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // then err is only a consequence
 		err = damaged
 	}
 	if err == nil {

@@ -65,8 +65,8 @@ func (k *keeper) Load(_ context.Context, digest string, archive io.Reader) error
 	return nil
 }
 
-// TestGive: a keeper gets the layers as they are to be unpacked, and nothing else of what an
-// image says, once. What is not what was asked for it does not get.
+// TestGive: a keeper gets the layers of an image, uncompressed, but not its configuration, and
+// gets an image only once.
 func TestGive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -124,7 +124,7 @@ func TestGive(t *testing.T) {
 	w.left(t)
 }
 
-// TestGiveNothing: the image with nothing in it takes no registry.
+// TestGiveNothing: the empty image needs no registry.
 func TestGiveNothing(t *testing.T) {
 	t.Parallel()
 	w, k := newWorld(t, nil), &keeper{}
@@ -141,8 +141,8 @@ func TestGiveNothing(t *testing.T) {
 	}
 }
 
-// TestGiveDamaged: a keeper that fails is why it fails, and bytes that are not what they should
-// be never come to a whole archive.
+// TestGiveDamaged: the error says why the keeper failed, and an archive with damaged layers never
+// gets to its end.
 func TestGiveDamaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

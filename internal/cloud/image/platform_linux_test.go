@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// TestPlatforms: of an index the image for this machine is taken, or for that of the keeper, and
-// of others is told what they are for.
+// TestPlatforms: of an index, Pull takes the image for this machine and Give the one for the
+// keeper's. If there is none, the error says which platforms there are.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -50,7 +50,7 @@ func TestPlatforms(t *testing.T) {
 		return ref.String()
 	}
 	others := []mutate.IndexAddendum{add(foreign("linux", "s390x"), "linux", "s390x"), add(foreign("windows", platform.Architecture), "windows", platform.Architecture), add(foreign("unknown", "unknown"), "unknown", "unknown")}
-	for range 2 { // of the second one all is here
+	for range 2 { // the second time everything is here already
 		img, err := w.Pull(t.Context(), push("index", mutate.AppendManifests(empty.Index, append(others, add(mine, platform.OS, platform.Architecture))...)), nil, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -75,7 +75,7 @@ type Set struct {
 type layer struct {
 	dir     string
 	shared  bool
-	outside string // what it stands for; "": its files
+	outside string // the name of what it stands for; "": its own files
 	holders int
 }
 
@@ -83,7 +83,7 @@ type layer struct {
 type record struct {
 	CreatedAt time.Time
 	Shared    bool   // it was unpacked
-	Outside   string `json:",omitempty"` // what it stands for, that somebody else keeps
+	Outside   string `json:",omitempty"` // the name of what it stands for, which is kept elsewhere
 }
 
 // Open returns the layers of a store. Nobody holds them yet: see [Set.Sweep].
@@ -161,8 +161,8 @@ func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, er
 	return id, nil
 }
 
-// Outside returns the layer that stands for what somebody else keeps and a name names. It has
-// no files: it says how long that is needed. The caller holds it.
+// Outside returns the layer that stands for something kept elsewhere, which has this name. The
+// layer has no files: while it is held, that thing is needed. The caller holds it.
 func (s *Set) Outside(name string) (id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,11 +229,11 @@ type Base struct {
 	// IDs are the layers that what is saved of the sandbox has to be put on, lowest first,
 	// and Layers their directories.
 	IDs, Layers []string
-	// Files is the directory of saved files of which it begins with a copy; "": none. Copied
-	// lets it go when the sandbox runs. It is idempotent.
+	// Files is a directory of saved files, which the sandbox begins with a copy of; "": none.
+	// Copied releases it once the sandbox runs. It is idempotent.
 	Files  string
 	Copied func()
-	// Release lets all of it go; idempotent.
+	// Release releases everything. It is idempotent.
 	Release func()
 }
 
@@ -246,7 +246,7 @@ func (s *Set) Use(ids ...string) (Base, error) {
 	}
 	sharing := shared == len(own) && (shared == 0 || s.sharing() != nil)
 	if !sharing && (shared > 0 || len(own) > 1) {
-		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it in the way in which they were made", shared, len(own))
+		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it with the engine and isolation that made them", shared, len(own))
 	}
 	dirs, err := s.Hold(own...)
 	if err != nil {
@@ -269,8 +269,8 @@ func (s *Set) Use(ids ...string) (Base, error) {
 	return b, nil
 }
 
-// kinds tells layers that stand for something outside from others, and returns how many of
-// these were made to be shared.
+// kinds separates layers that stand for something outside from those with files of their own,
+// and returns how many of the latter were made to be shared.
 func (s *Set) kinds(ids []string) (outside, own []string, shared int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

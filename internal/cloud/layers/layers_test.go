@@ -76,8 +76,8 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// A layer that stands for something outside is one for all who name that, is not among the files
-// of sandboxes, and outlasts the copy that a sandbox made of them.
+// All who name the same thing outside get the same layer. It adds no files to a sandbox, and stays
+// held after the sandbox has copied its files.
 func TestOutside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,8 +1,8 @@
-// Package linuxprogram has the first process of containers for servers that cannot be it
-// themselves: because they run on another system, on another processor than the daemon's, or
-// are linked to libraries that a container may not have. Release builds carry it, packed.
-// Other ones have it compiled once, by the Go of this machine, from the sources that they were
-// built from themselves.
+// Package linuxprogram provides the program that runs as the first process of containers, where
+// the program of the server cannot: because it is for another system, for another processor than
+// the daemon's, or linked to libraries that a container may not have. Release builds carry it,
+// compressed. Other builds have it compiled once, by the Go of this machine, from the sources
+// that they were built from.
 package linuxprogram
 
 import (
@@ -18,8 +18,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
@@ -30,13 +30,9 @@ func Architectures() []string { return []string{"amd64", "arm64"} }
 var ErrNone = errors.New("none is prepared: run `e2bctl local setup --engine docker` (local.SetupDocker in a program) once, with this version")
 
 const (
-	name       = "contained"         // of the program in its directory
-	making     = "making-"           // begins the directory of one that is not finished
-	abandoned  = 24 * time.Hour      // after that nobody makes it any longer
-	keptUnused = 30 * 24 * time.Hour // a program of another version
-	noteEvery  = 24 * time.Hour      // how often its use is noted
-	maxProgram = 256 << 20           // bytes
-	readable   = 0o755               // by any user of a container
+	name       = "contained"           // of the program in its directory
+	used       = setupdir.Marker(name) // says when it was used last
+	maxProgram = 256 << 20             // bytes
 )
 
 // Find returns the path of the program for an architecture, or an error that matches [ErrNone].
@@ -101,55 +97,48 @@ func keyOf(data []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// home is the directory of all versions.
-func home() (string, error) { return privatedir.Make("linux", privatedir.Cache, privatedir.Temporary) }
+// home returns the directory of this version for this architecture.
+func (o origin) home() (string, error) {
+	dir, err := privatedir.Make("linux", privatedir.Cache, privatedir.Temporary)
+	return filepath.Join(dir, o.key+"-"+o.architecture), err
+}
 
-// find returns the program, which it notes the use of, or an error that matches
+// find returns the program and notes its use, or returns an error that matches
 // [os.ErrNotExist].
 func (o origin) find() (string, error) {
-	dir, err := home()
+	dir, err := o.home()
+	if err == nil {
+		err = check(dir)
+	}
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, o.key+"-"+o.architecture, name)
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	if now := time.Now(); now.Sub(info.ModTime()) > noteEvery {
-		_ = os.Chtimes(path, now, now) // or it is made again some day
-	}
-	return path, nil
+	used.NoteUse(dir)
+	return filepath.Join(dir, name), nil
+}
+
+// check checks that a directory has a program.
+func check(dir string) error {
+	_, err := os.Stat(filepath.Join(dir, name))
+	return err
 }
 
 func (o origin) make(ctx context.Context, progress io.Writer) (string, error) {
-	dir, err := home()
+	dir, err := o.home()
 	if err != nil {
 		return "", err
 	}
-	removeUnused(dir)
-	made, err := os.MkdirTemp(dir, making)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = os.RemoveAll(made) }() // it is removed later, else
-	path := filepath.Join(made, name)
-	if o.packed != nil {
-		err = unpack(o.packed, path)
-	} else {
-		err = o.source.build(ctx, progress, o.architecture, path)
-	}
-	if err == nil {
-		err = os.Chmod(path, readable)
-	}
+	err = used.Make(dir, progress, check, func(made, _ string) error {
+		path := filepath.Join(made, name)
+		if o.packed != nil {
+			return unpack(o.packed, path)
+		}
+		return o.source.build(ctx, progress, o.architecture, path)
+	})
 	if err != nil {
 		return "", fmt.Errorf("the program of containers for %s: %w", o.architecture, err)
 	}
-	err = os.Rename(made, filepath.Join(dir, o.key+"-"+o.architecture))
-	if path, found := o.find(); found == nil { // another process may have been faster
-		return path, nil
-	}
-	return "", err
+	return o.find()
 }
 
 // unpack writes what a release build carries.
@@ -164,20 +153,4 @@ func unpack(packed []byte, path string) error {
 	}
 	_, err = io.Copy(to, io.LimitReader(from, maxProgram))
 	return errors.Join(err, from.Close(), to.Close())
-}
-
-// removeUnused removes what was left by a process that was killed, and versions that nobody has
-// used for a long time. What cannot be removed only takes up space.
-func removeUnused(dir string) {
-	all, _ := os.ReadDir(dir)
-	for _, entry := range all {
-		one := filepath.Join(dir, entry.Name())
-		used, kept := filepath.Join(one, name), keptUnused
-		if strings.HasPrefix(entry.Name(), making) {
-			used, kept = one, abandoned
-		}
-		if info, err := os.Stat(used); err == nil && time.Since(info.ModTime()) > kept {
-			_ = os.RemoveAll(one)
-		}
-	}
 }

@@ -123,8 +123,9 @@ func TestNone(t *testing.T) {
 // that versions which nobody uses go.
 func TestPacked(t *testing.T) {
 	dir := cache(t)
-	old, young, left := filepath.Join(dir, "old-amd64", name), filepath.Join(dir, "young-amd64", name), filepath.Join(dir, making+"1", name)
-	for path, age := range map[string]time.Duration{old: keptUnused + time.Hour, young: abandoned + time.Hour, left: abandoned + time.Hour} {
+	old, young, left := filepath.Join(dir, "old-amd64", name), filepath.Join(dir, "young-amd64", name), filepath.Join(dir, "making-1", name)
+	const day = 24 * time.Hour
+	for path, age := range map[string]time.Duration{old: 31 * day, young: 2 * day, left: 2 * day} {
 		then := time.Now().Add(-age)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, then, then), os.Chtimes(filepath.Dir(path), then, then)); err != nil {
 			t.Fatal(err)
@@ -159,8 +160,8 @@ func TestPacked(t *testing.T) {
 	if err != nil || statErr != nil || !bytes.Equal(got, program) {
 		t.Fatalf("got %d bytes, %v, %v, want the program", len(got), err, statErr)
 	}
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode != readable {
-		t.Errorf("got mode %v, want %v: any user of a container runs it", mode, os.FileMode(readable))
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode != 0o755 {
+		t.Errorf("got mode %v, want 0755: any user of a container runs it", mode)
 	}
 	if again, err := o.find(); again != paths[0] || err != nil {
 		t.Errorf("got %s, %v the next time, want %s", again, err, paths[0])

@@ -20,19 +20,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
 )
 
-// needCompiler skips a test that compiles for minutes.
-func needCompiler(t *testing.T) {
-	t.Helper()
-	if os.Getenv(dockertest.Variable) == "" {
-		t.Skip("make check-engines runs this test")
-	}
-}
-
-// other returns the architecture that this machine's is not, as Go and daemons name it.
+// other returns an architecture other than this machine's, by the names of Go and of daemons.
 func other() (golang, daemon string) {
 	if runtime.GOARCH == "arm64" {
 		return "amd64", "x86_64"
@@ -60,11 +52,10 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestRelease builds a release, and prepares a machine with it whose daemon has another
-// processor: without Go, what it carries is the program that is compiled otherwise, byte for
-// byte.
+// TestRelease checks that a release prepares containers of another processor without Go: it
+// carries, byte for byte, the program that other builds compile.
 func TestRelease(t *testing.T) {
-	needCompiler(t)
+	enginetest.Need(t) // it compiles for minutes
 	golang, named := other()
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Api-Version", "1.41")
@@ -122,7 +113,7 @@ func TestRelease(t *testing.T) {
 
 // TestVersion compiles the program of a version of the module, which a proxy has.
 func TestVersion(t *testing.T) {
-	needCompiler(t)
+	enginetest.Need(t) // it compiles for minutes
 	const version = "v0.0.1-test"
 	proxy, modules := t.TempDir(), t.TempDir()
 	writeVersion(t, root(t), filepath.Join(proxy, "github.com/e2bctl/e2bctl/@v"), version)
@@ -149,7 +140,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// writeVersion writes what a proxy has of a version of the module: as much of it as is needed.
+// writeVersion writes the files of a module proxy for a version of this module, as far as needed.
 func writeVersion(t *testing.T, tree, to, version string) {
 	t.Helper()
 	mod, err := os.ReadFile(filepath.Join(tree, "go.mod"))

@@ -5,23 +5,15 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// keptUnused is how long an environment that nobody uses is kept: another version of
-// this program may have made it, and may be used tomorrow.
-const keptUnused = 30 * 24 * time.Hour
-
-// NoteUse records the time of the prepared environment's last use, to the day. A
-// program that uses one for a long time calls it repeatedly. It is best effort: the
-// environment may belong to another user.
+// NoteUse records that the prepared environment is in use, as [setupdir.Marker.NoteUse]
+// does. Of other environments it records nothing.
 func (e *Env) NoteUse() {
-	if e.Level != Venv {
-		return
-	}
-	name, now := filepath.Join(filepath.Dir(filepath.Dir(e.Python)), marker), time.Now()
-	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > 24*time.Hour {
-		_ = os.Chtimes(name, now, now)
+	if e.Level == Venv {
+		setupdir.Marker(marker).NoteUse(filepath.Dir(filepath.Dir(e.Python)))
 	}
 }
 
@@ -37,16 +29,15 @@ func removeUnused(report *reporter) {
 	}
 	entries, _ := os.ReadDir(cache) // the cache does not exist before the first environment
 	for _, entry := range entries {
-		name := filepath.Join(cache, entry.Name(), marker)
-		info, err := os.Stat(name)
-		if err != nil || !entry.IsDir() || !venvForm().MatchString(entry.Name()) || time.Since(info.ModTime()) < keptUnused {
+		directory := filepath.Join(cache, entry.Name())
+		since, unused := setupdir.Marker(marker).Unused(directory)
+		if !unused || !entry.IsDir() || !venvForm().MatchString(entry.Name()) {
 			continue
 		}
-		directory := filepath.Dir(name)
-		report.line("removing the Python environment %s, unused since %s", directory, info.ModTime().Format(time.DateOnly))
+		report.line("removing the Python environment %s, unused since %s", directory, since.Format(time.DateOnly))
 		// The marker is removed first: if this is interrupted, the rest counts as a
 		// ruin.
-		err = os.Remove(name)
+		err := os.Remove(filepath.Join(directory, marker))
 		if err == nil {
 			err = os.RemoveAll(directory)
 		}

@@ -30,7 +30,8 @@ func place(t *testing.T, cache, name string, finished time.Time) string {
 
 func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	cache, _ := pretend(t, "")
-	old, recent := time.Now().Add(-keptUnused-time.Hour), time.Now().Add(-keptUnused+time.Hour)
+	const kept = 30 * 24 * time.Hour
+	old, recent := time.Now().Add(-kept-time.Hour), time.Now().Add(-kept+time.Hour)
 	unused := place(t, cache, "0123456789ab-3.9-0123456789ab", old)
 	stay := []string{
 		place(t, cache, "0123456789ab-3.10-0123456789ab", recent),

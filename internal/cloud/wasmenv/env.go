@@ -11,9 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
+	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
@@ -103,14 +103,12 @@ func writeSizes(dir string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, sizesName), content, 0o644))
 }
 
-// NoteUse records the time of the last use, to the day. A program that uses it for a long time
-// calls it repeatedly. It is best effort.
-func (e *Env) NoteUse() {
-	name, now := filepath.Join(e.Dir, snapshotName), time.Now()
-	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > 24*time.Hour {
-		_ = os.Chtimes(name, now, now)
-	}
-}
+// used notes the use of an [Env].
+const used = setupdir.Marker(snapshotName)
+
+// NoteUse records that the Env is in use, as [setupdir.Marker.NoteUse] does: later versions of
+// this program remove it when it is not.
+func (e *Env) NoteUse() { used.NoteUse(e.Dir) }
 
 // home returns the directory of this version. It is private to this user: what is in it runs
 // as this user, too.

@@ -85,7 +85,7 @@ func fetch(ctx context.Context, all []npmPackage, dir string) error {
 	}
 	npm, err := exec.LookPath("npm")
 	if err != nil {
-		return fmt.Errorf("wasm: Deno and Pyodide come from npm, and there is none: install Node.js, or take %s from a machine that has it, where `npm pack %s` makes them, and name their directory with --from: %w",
+		return fmt.Errorf("there is no npm, from which Deno and Pyodide come: install Node.js, or take %s from a machine that has it, where `npm pack %s` makes them, and name their directory with --from: %w",
 			names(all), strings.Join(arguments[len(arguments)-len(all):], " "), err)
 	}
 	cmd := exec.CommandContext(ctx, npm, arguments...)
@@ -96,7 +96,7 @@ func fetch(ctx context.Context, all []npmPackage, dir string) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("wasm: npm pack: %w: %s", err, clip.Text(strings.TrimSpace(string(output)), 2<<10))
+		return fmt.Errorf("npm pack: %w: %s", err, clip.Text(strings.TrimSpace(string(output)), 2<<10))
 	}
 	return nil
 }
@@ -112,11 +112,11 @@ func names(all []npmPackage) string {
 // unpack unpacks the packages, whose files are in from, into dir.
 func unpack(all []npmPackage, from, dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, pyodideName), 0o755); err != nil {
-		return fmt.Errorf("wasm: %w", err)
+		return err
 	}
 	for _, p := range all {
 		if err := unpackOne(p, from, dir); err != nil {
-			return fmt.Errorf("wasm: %s of %s: %w", p.archive(), from, err)
+			return fmt.Errorf("%s of %s: %w", p.archive(), from, err)
 		}
 	}
 	return nil

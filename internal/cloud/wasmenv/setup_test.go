@@ -114,28 +114,32 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestRemoveUnused checks that only what is old goes, and that use keeps it.
-func TestRemoveUnused(t *testing.T) {
-	t.Parallel()
-	cache := t.TempDir()
-	at := func(name string, age time.Duration) string {
-		t.Helper()
-		dir := filepath.Join(cache, name)
+// TestUnused checks that a setup removes versions that nobody uses, and that use keeps them.
+func TestUnused(t *testing.T) {
+	if _, err := packages(system()); err != nil {
+		t.Skip(err)
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("PATH", t.TempDir()) // without npm it gets no further
+	version, err := home()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := filepath.Dir(version)
+	unused, used := filepath.Join(cache, "1111"), filepath.Join(cache, "2222")
+	then := time.Now().Add(-31 * 24 * time.Hour)
+	for _, dir := range []string{unused, used} {
 		snapshot := filepath.Join(dir, snapshotName)
-		then := time.Now().Add(-age)
-		err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(snapshot, nil, 0o644), os.Chtimes(snapshot, then, then), os.Chtimes(dir, then, then))
-		if err != nil {
+		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(snapshot, nil, 0o644), os.Chtimes(snapshot, then, then)); err != nil {
 			t.Fatal(err)
 		}
-		return dir
 	}
-	at("1111", 40*24*time.Hour)
-	at(making+"1", 40*24*time.Hour)
-	used, young, busy := at("2222", 40*24*time.Hour), at("3333", 20*24*time.Hour), at(making+"2", time.Hour)
 	(&Env{used}).NoteUse()
-	removeUnused(cache, io.Discard)
-	left, err := filepath.Glob(filepath.Join(cache, "*"))
-	if want := []string{used, young, busy}; err != nil || !slices.Equal(left, want) {
-		t.Errorf("left are %v, %v, want %v", left, err, want)
+	var progress strings.Builder
+	if _, err := Setup(t.Context(), &progress, ""); err == nil || !strings.Contains(progress.String(), "removing "+unused) {
+		t.Errorf("got %v and %q, want that there is no npm and that %s is removed", err, &progress, unused)
+	}
+	if left, err := filepath.Glob(filepath.Join(cache, "*")); err != nil || !slices.Equal(left, []string{used}) {
+		t.Errorf("left are %v, %v, want %s", left, err, used)
 	}
 }

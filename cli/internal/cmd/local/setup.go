@@ -143,7 +143,7 @@ type wasmView struct {
 	Directory string `json:"directory"`
 }
 
-// dockerView is what is the first process of containers, as -o json shows it.
+// dockerView is the program that is the first process of containers, as -o json shows it.
 type dockerView struct {
 	Program string `json:"program"`
 }

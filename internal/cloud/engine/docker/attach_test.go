@@ -12,16 +12,14 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 )
 
 // TestAttachFails checks that the error says why a container cannot be prepared where the
 // daemon says so only when it is started, as Podman does.
 func TestAttachFails(t *testing.T) {
 	t.Parallel()
-	if !dockertest.Wanted() {
-		t.Skip("make check-engines runs this test, as root")
-	}
+	enginetest.Need(t)
 	var removed atomic.Bool
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

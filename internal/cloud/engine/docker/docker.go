@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// DefaultImage is what sandboxes are made from that name no image.
+// DefaultImage is the image of sandboxes that name none.
 const DefaultImage = "python:3.12-slim"
 
 // Options configure [Open]. The zero value is usable.
@@ -28,8 +28,8 @@ type Options struct {
 	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
 	Image  string       // of sandboxes that name none; "": DefaultImage
 	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
-	Store  string       // names whose images of templates the daemon is given; "": those of this engine
-	Passes bool         // these images are to go when this process has ended
+	Store  string       // identifies the owner of images of templates in the daemon; "": this engine
+	Passes bool         // these images are removed when this process has ended
 	Logger *slog.Logger // nil: no log
 
 	// These are the parameters of a container, by the names that Docker's libraries give

@@ -19,11 +19,11 @@ import (
 
 // Labels of images of templates, beside labelServer of those that pass with their server.
 const (
-	labelStore = "e2bctl.store" // whose they are
+	labelStore = "e2bctl.store" // the store that they belong to
 	labelImage = "e2bctl.image" // the digest that the registry knows the image by
 )
 
-// repository is the name of images of templates in the daemon, which no registry has.
+// repository is the name that images of templates have in the daemon. It is in no registry.
 const repository = "localhost/e2bctl-image"
 
 // Name returns the name and the labels by which the daemon is to know an image of a template.
@@ -60,7 +60,7 @@ func (e *Engine) Load(ctx context.Context, digest string, archive io.Reader) err
 	if err == nil {
 		var has bool
 		if has, err = e.Has(ctx, digest); err == nil && !has {
-			err = errors.New("it took it, and does not have it")
+			err = errors.New("it accepted the image, but does not have it")
 		}
 	}
 	if err != nil && ctx.Err() != nil {
@@ -112,8 +112,8 @@ func (e *Engine) sweepImages(ctx context.Context) error {
 	return e.removeImages(ctx, labelServer, func(labels map[string]string) bool { return !isDead(labels[labelServer]) })
 }
 
-// removeImages removes images with a label by our names, unless they are to stay. One that a
-// container stands on stays as long as that, and what others made of one or call it is theirs.
+// removeImages removes our names from images with a label, unless they are to stay. The daemon
+// keeps an image as long as a container, another image or a name of somebody else's needs it.
 func (e *Engine) removeImages(ctx context.Context, label string, stays func(labels map[string]string) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeTimeout, fmt.Errorf("not done within %v", removeTimeout))
 	defer cancel()

@@ -23,8 +23,8 @@ import (
 // digest is that of an image, which nobody has.
 const digest = "sha256:1234567890123456789012345678901234567890123456789012345678901234"
 
-// archiveOf returns an archive as Load takes it, with one file of a size, as an engine has it
-// named.
+// archiveOf returns an archive for Load, with the name that the engine gives the image, and one
+// file of that size.
 func archiveOf(e *docker.Engine, digest string, size int) io.Reader {
 	tag, labels := e.Name(digest)
 	layer := tarOf(map[string][]byte{"file": make([]byte, size)})
@@ -57,9 +57,9 @@ func images(t *testing.T, d *dockertest.Daemon) string {
 	return d.Docker(t, append([]string{"image", "inspect", "--format", `{{index .Config.Labels "e2bctl.image"}}`}, ids...)...)
 }
 
-// TestLoad: an engine has the images that it was given, until they are not needed or it ends,
-// and never those of another one. One that a container stands on stays, and
-// what others call it.
+// TestLoad: an engine has the images that were loaded, until they are no longer needed or it
+// closes, and none of another engine. An image stays while a container uses it or another name
+// points to it.
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	d := dockertest.Own(t, t.TempDir())

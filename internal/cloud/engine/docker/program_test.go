@@ -40,7 +40,7 @@ func TestOtherProcessor(t *testing.T) {
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
 	daemon := newFake(t, runtime.GOARCH)
-	for text, want := range map[string]string{"": "it is no program of Linux", "#!/bin/sh\n": "it is no program of Linux"} {
+	for text, want := range map[string]string{"": "it is no Linux program", "#!/bin/sh\n": "it is no Linux program"} {
 		path := filepath.Join(t.TempDir(), "program")
 		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 			t.Fatal(err)

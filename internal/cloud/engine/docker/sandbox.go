@@ -182,7 +182,7 @@ func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	}
 	limits := e.limits(o)
 	c.MemoryBytes, c.CPUs = uint64(limits.MemoryBytes), int(math.Ceil(limits.CPUs))
-	if e.options.User != "" { // whatever it is in a template
+	if e.options.User != "" { // whichever user the template names
 		c.User = ""
 	}
 	return json.Marshal(c)
@@ -196,7 +196,7 @@ func (e *Engine) user(o engine.SandboxOptions) string {
 	var c guest.Config
 	_ = json.Unmarshal(o.Config, &c) // or config fails
 	switch c.User {
-	case "", "root", "user": // which are one here
+	case "", "root", "user": // which are the same user here
 		return "0"
 	}
 	return c.User
@@ -232,7 +232,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota 
 	return client.ContainerCreateOptions{
 		HostConfig: host,
 		Config: &container.Config{
-			Image: image, Hostname: o.ID, User: e.user(o), StopSignal: "SIGKILL", // the first process endures all others
+			Image: image, Hostname: o.ID, User: e.user(o), StopSignal: "SIGKILL", // process 1 ignores all others
 			Entrypoint: []string{guest.Program, guest.ProgramArgument}, Cmd: []string{},
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
@@ -294,7 +294,7 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	return nil
 }
 
-// removeAsRoot removes files that the user of the container may not.
+// removeAsRoot removes files that the user of the container is not allowed to remove.
 func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
 	c := s.engine.client
 	made, err := c.ExecCreate(ctx, s.name, client.ExecCreateOptions{

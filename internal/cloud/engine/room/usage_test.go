@@ -87,8 +87,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestUsageWhileClosing checks that a sandbox can end while its processes are added up, by
-// what refers to them.
+// TestUsageWhileClosing checks that a sandbox can end while its usage is read, through the
+// descriptors of its processes.
 func TestUsageWhileClosing(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})

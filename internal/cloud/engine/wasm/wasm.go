@@ -41,7 +41,6 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
 	o.Egress = nil
-	e.env.NoteUse() // a cloud may run for months
 	s, err := e.room.NewSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("wasm: %w", err)

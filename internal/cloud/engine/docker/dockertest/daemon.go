@@ -16,11 +16,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-// Variable is set by make check-engines. Without it the tests of engines that take more than
-// this machine's kernel are skipped.
-const Variable = "E2BCTL_TEST_ENGINES"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
+)
 
 // Daemon is a dockerd with a socket and a data root of its own.
 type Daemon struct {
@@ -127,7 +125,7 @@ var shared struct {
 // be none the test is skipped, or fails if the machine of CI should have one.
 func Shared(t testing.TB) *Daemon {
 	t.Helper()
-	need(t)
+	enginetest.Need(t)
 	shared.once.Do(func() {
 		if shared.dir, shared.err = os.MkdirTemp("", "e2bctl-docker-"); shared.err != nil { //nolint:usetesting // other tests use it too
 			return
@@ -146,7 +144,7 @@ func Shared(t testing.TB) *Daemon {
 // Own returns a daemon for one test, which may kill it, with the image too.
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
-	need(t)
+	enginetest.Need(t)
 	d, err := Start(t.Context(), dir)
 	if err != nil {
 		fail(t, err)
@@ -156,16 +154,6 @@ func Own(t testing.TB, dir string) *Daemon {
 		fail(t, err)
 	}
 	return d
-}
-
-// Wanted reports whether make check-engines runs the tests, as root.
-func Wanted() bool { return os.Getenv(Variable) != "" && os.Geteuid() == 0 }
-
-func need(t testing.TB) {
-	t.Helper()
-	if !Wanted() {
-		t.Skip("make check-engines runs this test, as root")
-	}
 }
 
 // fail is for root's daemon, which CI must have.

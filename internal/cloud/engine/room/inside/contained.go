@@ -61,6 +61,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	if room := server.Hello.Room; room != nil {
 		err = g.liveInRoom(room, server.Hello.Config)
 	} else {
+		keepThreads(spareThreads)
 		err = g.liveInImage(server.Hello.Config)
 	}
 	if err != nil {
@@ -74,7 +75,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	return serve(ctx, g)
 }
 
-// liveInImage says what envd has of a container whose image may have anything.
+// liveInImage sets up envd in a container, of whose image nothing is known.
 func (g *Guest) liveInImage(config json.RawMessage) error {
 	place, err := findPlace()
 	if err != nil {
@@ -88,7 +89,7 @@ func (g *Guest) liveInImage(config json.RawMessage) error {
 	return nil
 }
 
-// liveInRoom says what envd has where a room built the files.
+// liveInRoom sets up envd where a room has built the root directory.
 func (g *Guest) liveInRoom(room *tunnel.Room, config json.RawMessage) error {
 	g.Config, g.Users, g.Run = config, users(wire.EnvdSpec{Ranged: room.Ranged}), runDirectory
 	return writeNames(room.Hostname)
@@ -104,8 +105,8 @@ func removeAll(paths []string) error {
 	return nil
 }
 
-// removeNamed is removeAll of what r names, each ended by a zero byte, as root where the first
-// process of the container is not.
+// removeNamed removes the files that r names, each name ended by a zero byte. It runs as root
+// where the first process of the container does not.
 func removeNamed(r io.Reader) error {
 	names, err := io.ReadAll(r)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,6 +35,27 @@ func endureSignals() error {
 		}
 	}
 	return nil
+}
+
+// spareThreads is how many threads envd has from its start where it shares the limit of
+// processes with all others: Go ends a program that needs another thread and gets none.
+const spareThreads = 16
+
+// keepThreads makes the runtime start n threads. It keeps those that nobody uses.
+func keepThreads(n int) {
+	var started sync.WaitGroup
+	release := make(chan struct{})
+	for range n {
+		started.Add(1)
+		go func() {
+			runtime.LockOSThread() // so that it needs a thread of its own
+			defer runtime.UnlockOSThread()
+			started.Done()
+			<-release
+		}()
+	}
+	started.Wait()
+	close(release)
 }
 
 // nothingPC is the address of a signal handler that does nothing.

@@ -52,7 +52,7 @@ type Guest struct {
 	inside              bool          // the loopback is the sandbox's own
 	restricted          bool          // in place, without access to /dev/pts
 	streams             chan struct{} // one for each stream being opened or carried
-	// dial connects to a port on which nothing of envd's own listens.
+	// dial connects to a port that envd itself does not listen on.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
 	memory *checkpointer // nil: nobody can save it
 

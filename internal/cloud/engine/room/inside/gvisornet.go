@@ -108,7 +108,7 @@ func makeNetwork(outside int) error {
 	return nil
 }
 
-// upWith gives a device an address, and switches it on.
+// upWith assigns an address to a device and brings it up.
 func upWith(name string, address netip.Addr) (netlink.Link, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

@@ -223,7 +223,7 @@ func openInRoot(path string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// maxOpens is how often a file is opened that others keep from being found.
+// maxOpens is how often openInRoot tries to open a file.
 const maxOpens = 10_000
 
 // maxAccounts bounds a file with accounts.

@@ -1,0 +1,19 @@
+// Package enginetest says whether the tests of engines run that need more than this machine's
+// kernel: a daemon, packages of npm, or minutes of compiling.
+package enginetest
+
+import (
+	"os"
+	"testing"
+)
+
+// Wanted reports whether make check-engines runs the tests, as root.
+func Wanted() bool { return os.Getenv("E2BCTL_TEST_ENGINES") != "" && os.Geteuid() == 0 }
+
+// Need skips a test that only make check-engines runs.
+func Need(t testing.TB) {
+	t.Helper()
+	if !Wanted() {
+		t.Skip("make check-engines runs this test, as root")
+	}
+}

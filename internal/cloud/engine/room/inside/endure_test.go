@@ -1,0 +1,21 @@
+//go:build linux
+
+package inside
+
+import (
+	"os"
+	"testing"
+)
+
+// TestKeepThreads checks that the threads are there, and stay.
+func TestKeepThreads(t *testing.T) {
+	const n = 40 // more than a test has
+	keepThreads(n)
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(tasks) < n {
+		t.Errorf("got %d threads, want %d at least", len(tasks), n)
+	}
+}

@@ -1,0 +1,177 @@
+package setupdir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const marker = Marker("program")
+
+var errDamaged = errors.New("damaged")
+
+// works accepts a directory whose program has its text.
+func works(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, string(marker)))
+	if err == nil && string(text) != "whole" {
+		err = errDamaged
+	}
+	return err
+}
+
+// fill makes such a directory.
+func fill(made, _ string) error {
+	return os.WriteFile(filepath.Join(made, string(marker)), []byte("whole"), 0o600)
+}
+
+// place makes a directory with a program that was used some time ago.
+func place(t *testing.T, cache, name string, age time.Duration) string {
+	t.Helper()
+	dir := filepath.Join(cache, name)
+	then := time.Now().Add(-age)
+	program := filepath.Join(dir, string(marker))
+	err := errors.Join(os.Mkdir(dir, 0o755), fill(dir, ""), os.Chtimes(program, then, then), os.Chtimes(dir, then, then))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// checkLeft compares what there is in a cache.
+func checkLeft(t *testing.T, cache string, want ...string) {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(cache, "*"))
+	slices.Sort(want)
+	if err != nil || !slices.Equal(left, want) {
+		t.Errorf("left are %v, %v, want %v", left, err, want)
+	}
+}
+
+// TestUnused checks that Make removes only what nobody uses and no setup makes any longer.
+func TestUnused(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	const day = 24 * time.Hour
+	unused := place(t, cache, "1", 31*day)
+	used, young := place(t, cache, "2", 31*day), place(t, cache, "3", 29*day)
+	place(t, cache, making+"killed", 2*day)
+	running := place(t, cache, making+"running", time.Hour)
+	marker.NoteUse(used)
+	if since, yes := marker.Unused(used); yes || time.Since(since) > day {
+		t.Errorf("got %v, %v of a directory whose use was noted, want today and false", since, yes)
+	}
+	dir := filepath.Join(cache, "4")
+	var progress strings.Builder
+	if err := marker.Make(dir, &progress, works, fill); err != nil {
+		t.Fatal(err)
+	}
+	checkLeft(t, cache, used, young, running, dir)
+	if !strings.Contains(progress.String(), "removing "+unused+", unused since ") || strings.Count(progress.String(), "\n") != 1 {
+		t.Errorf("got %q, want that %s is removed, and nothing else", progress.String(), unused)
+	}
+}
+
+// TestMakeMeanwhile checks that a setup leaves alone what another is making, and that the one
+// that finishes later takes what the other has made.
+func TestMakeMeanwhile(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	dir := filepath.Join(cache, "1")
+	var progress strings.Builder
+	err := marker.Make(dir, &progress, works, func(made, scratch string) error {
+		if err := fill(made, scratch); err != nil {
+			return err
+		}
+		if err := marker.Make(dir, &progress, works, fill); err != nil {
+			return err
+		}
+		return works(made)
+	})
+	if err != nil || works(dir) != nil || progress.Len() > 0 {
+		t.Errorf("got %v and %q, want what one of them made and no words", err, &progress)
+	}
+	checkLeft(t, cache, dir)
+
+	var all sync.WaitGroup
+	other := filepath.Join(cache, "2")
+	for range 4 {
+		all.Go(func() {
+			if err := marker.Make(other, &strings.Builder{}, works, fill); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	checkLeft(t, cache, dir, other)
+}
+
+// TestMakeFails checks that what cannot be made, or does not work, leaves nothing and replaces
+// nothing.
+func TestMakeFails(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	dir := filepath.Join(cache, "1")
+	for _, there := range []bool{false, true} {
+		var want []string
+		if there {
+			want = append(want, place(t, cache, "1", 0))
+			if err := os.Truncate(filepath.Join(dir, string(marker)), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var progress strings.Builder
+		if err := marker.Make(dir, &progress, works, func(made, scratch string) error {
+			return errors.Join(fill(made, scratch), fs.ErrPermission)
+		}); !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("got %v, want the error of fill", err)
+		}
+		if err := marker.Make(dir, &progress, works, func(made, _ string) error {
+			return os.WriteFile(filepath.Join(made, string(marker)), []byte("half"), 0o600)
+		}); !errors.Is(err, errDamaged) {
+			t.Errorf("got %v, want that what was made does not work", err)
+		}
+		checkLeft(t, cache, want...)
+	}
+}
+
+// TestDamaged checks that a damaged directory is replaced, with all that is in it and once, and
+// that all users may read what replaces it.
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	dir := place(t, cache, "1", 0)
+	stray := filepath.Join(dir, "stray")
+	if err := errors.Join(os.Truncate(filepath.Join(dir, string(marker)), 1), os.WriteFile(stray, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var progress strings.Builder
+	if err := marker.Make(dir, &progress, works, fill); err != nil || !strings.Contains(progress.String(), "replacing "+dir) {
+		t.Errorf("got %v and %q, want that it is replaced", err, &progress)
+	}
+	before, err := os.Stat(dir)
+	if err := errors.Join(err, marker.Make(dir, &progress, works, fill)); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(dir); err != nil || !os.SameFile(before, after) {
+		t.Errorf("got another directory, %v, want the one that works", err)
+	}
+	if err := works(dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(stray); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v, want that the old files are gone", err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, string(marker))} {
+		if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: got %v, %v, want mode 0755", path, info, err)
+		}
+	}
+	checkLeft(t, cache, dir, filepath.Join(cache, lockName))
+}
