@@ -39,8 +39,9 @@
 //
 // [Sandbox.Fork] makes copies of a running sandbox, to try several ways from one
 // point on, and [Sandbox.Snapshot] keeps a state that [WithTemplate] makes any number
-// of sandboxes from. E2B's service copies processes and memory, too, a local cloud
-// only the files; the answers say which.
+// of sandboxes from. E2B's service copies processes and memory, too, and so does a local
+// cloud whose engine saves memory, as gVisor does; others only copy the files. The answers
+// say which.
 //
 // Package sandbox/template builds templates, which are files, variables and a server to
 // start that [WithTemplate] makes sandboxes of.

@@ -28,8 +28,8 @@ type Fork struct {
 	Err error
 	// Memory reports whether the copy goes on where the original was, with its
 	// processes and the variables of its contexts. False means that it only has the
-	// files and started anew from them, as on a local cloud, and nil that the service
-	// does not say.
+	// files and started anew from them, as on a local cloud whose engine does not save
+	// memory, and nil that the service does not say.
 	Memory *bool
 }
 

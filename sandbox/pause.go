@@ -19,7 +19,8 @@ type PauseMode = api.PauseMode
 // What a pause keeps.
 const (
 	// PauseFull keeps files and memory: processes and the variables of contexts go
-	// on where they were. A local cloud keeps the memory only until it ends.
+	// on where they were. A local cloud keeps the memory until it ends, and beyond that on
+	// an engine that saves it to a state directory, as gVisor does.
 	PauseFull = api.PauseFull
 	// PauseFilesystem keeps only the files, and resuming starts the sandbox anew from
 	// them. It costs no memory.
@@ -179,7 +180,9 @@ type ResumeParams struct {
 
 // Resume continues a paused sandbox, whoever paused it; that it runs is no error.
 // If only its files were kept, it starts anew: there are no processes, and the
-// variables of its contexts are lost.
+// variables of its contexts are lost. If its memory was kept on a machine, or with programs,
+// that are not those of the local cloud now, the error is [api.ErrInvalidArgument], it is
+// still paused, and ResumeParams.Reboot starts it anew.
 func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

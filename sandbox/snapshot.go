@@ -25,7 +25,8 @@ type SnapshotMode = api.SnapshotMode
 
 // What a snapshot keeps.
 const (
-	// SnapshotFull keeps files and memory. A local cloud cannot, and refuses it.
+	// SnapshotFull keeps files and memory. A local cloud refuses it unless its engine saves
+	// memory, as gVisor does.
 	SnapshotFull = api.SnapshotFull
 	// SnapshotFilesystem keeps only the files.
 	SnapshotFilesystem = api.SnapshotFilesystem
@@ -37,8 +38,10 @@ const (
 // until [Client.DeleteSnapshot].
 //
 // By default what the service can keep is kept; [Snapshot].Memory says whether that
-// was the memory, too. A local cloud keeps the files. The error is
-// [api.ErrInvalidArgument] when the mode or the name is refused, and [ErrGone] with
+// was the memory, too. A local cloud keeps the files, and the memory on an engine that saves
+// it: from that only the same machine makes sandboxes, and Create is [api.ErrInvalidArgument]
+// elsewhere. The error is [api.ErrInvalidArgument] when the mode or the name is refused, and
+// [ErrGone] with
 // [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts
 // the call off, there may be a snapshot, which [Client.Snapshots] then finds.
 func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, error) {

@@ -209,7 +209,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -274,9 +274,12 @@ func (c *Cloud) Isolation() engine.Isolation { return c.engine.Report().Isolatio
 // last.
 func (c *Cloud) Report() engine.Report {
 	report := c.engine.Report()
-	if c.store.Durable() {
+	switch {
+	case c.store.Durable() && report.Promises[engine.SavedMemory] == "":
+		report.Pause += "; memory and written files are copied to the state directory"
+	case c.store.Durable():
 		report.Pause += "; written files are copied to the state directory"
-	} else {
+	default:
 		report.Pause += "; nothing is copied, and what is paused ends with the cloud"
 	}
 	return report

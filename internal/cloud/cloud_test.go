@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ type fakeRoom struct {
 	boxes   map[string]*fakeSandbox
 	closed  bool
 	refuses error // what NewSandbox returns
+	forgets error // what it returns for one with memory
 	lacks   engine.Promises
 }
 
@@ -68,8 +70,14 @@ func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engin
 	if r.refuses != nil {
 		return nil, r.refuses
 	}
+	if r.forgets != nil && o.Memory != "" {
+		return nil, r.forgets
+	}
 	sb := &fakeSandbox{options: o, gone: make(chan struct{})}
 	sb.daemon = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			sb.asked.Add(1)
+		}
 		_, _ = io.WriteString(w, o.ID+r.URL.Path)
 	}))
 	r.boxes[o.ID] = sb
@@ -82,7 +90,9 @@ type fakeSandbox struct {
 	once    sync.Once
 	gone    chan struct{}
 	err     error
-	fails   struct{ hold, save, thaw error }
+	fails   struct{ hold, memory, save, thaw error }
+	saved   []string     // directories of what was saved, one after the other
+	asked   atomic.Int32 // requests that envd got, but for its health
 }
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
@@ -91,11 +101,21 @@ func (s *fakeSandbox) Err() error                { return s.ended() }
 func (s *fakeSandbox) Close() error              { s.die(engine.ErrClosed); return nil }
 func (s *fakeSandbox) SetEgress(e engine.Egress) { s.options.Egress = e }
 
-func (s *fakeSandbox) Freeze(context.Context) error       { return nil }
-func (s *fakeSandbox) Hold(context.Context) error         { return s.fails.hold }
-func (s *fakeSandbox) Thaw(context.Context) error         { return s.fails.thaw }
-func (s *fakeSandbox) Save(context.Context, string) error { return s.fails.save }
-func (s *fakeSandbox) Memory() int64                      { return 0 }
+func (s *fakeSandbox) Freeze(context.Context) error { return nil }
+func (s *fakeSandbox) Hold(context.Context) error   { return s.fails.hold }
+func (s *fakeSandbox) Thaw(context.Context) error   { return s.fails.thaw }
+func (s *fakeSandbox) Memory() int64                { return 0 }
+
+func (s *fakeSandbox) Save(_ context.Context, dir string) error {
+	s.saved = append(s.saved, dir)
+	return s.fails.save
+}
+
+func (s *fakeSandbox) SaveMemory(_ context.Context, dir string) error {
+	s.saved = append(s.saved, dir)
+	return s.fails.memory
+}
+
 func (s *fakeSandbox) Usage() (engine.Usage, bool) {
 	return engine.Usage{Memory: 1 << 20, DiskTotal: 1 << 30}, s.ended() == nil
 }

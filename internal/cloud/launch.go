@@ -39,7 +39,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 		return nil, err
 	}
 	err = r.checkMCP(ctx, spec)
-	if err == nil {
+	if err == nil && spec.Memory == "" { // otherwise what the template runs runs already
 		err = r.begin(ctx, spec)
 	}
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Moun
 		return nil, volumeError(err)
 	}
 	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
+		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})
@@ -173,6 +173,21 @@ func (c *Cloud) wake(ctx context.Context, id string) error {
 	}
 	// Also for one that cannot be resumed: it is there, so the client may try again.
 	return fmt.Errorf("%w: %w", edge.ErrBusy, err)
+}
+
+// asleep returns the paused sandboxes that a request resumes: that of an id, or all for "".
+func (c *Cloud) asleep(id string) []edge.Sandbox {
+	var found []*lifecycle.Sandbox
+	if id == "" {
+		found = c.sandboxes.List((*lifecycle.Sandbox).Wakes)
+	} else if sb, err := c.sandboxes.Get(id); err == nil && sb.Wakes() {
+		found = append(found, &sb)
+	}
+	all := make([]edge.Sandbox, len(found))
+	for i, sb := range found {
+		all[i] = edge.Sandbox{ID: sb.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken}
+	}
+	return all
 }
 
 // tellDenial logs that a sandbox was denied a connection.
@@ -303,13 +318,21 @@ func (r *reachable) run() {
 	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
-// Checkpoint saves the files of the sandbox, which stops for that time; connections into
-// it wait. If it cannot run on, it ends.
-func (r *reachable) Checkpoint(ctx context.Context, dir string) error {
+// Checkpoint saves the files of the sandbox, and its memory unless that is "". It stops for that
+// time; connections into it wait. If it cannot run on, it ends.
+func (r *reachable) Checkpoint(ctx context.Context, dir, memory string) error {
 	if err := r.Hold(ctx); err != nil {
 		return err
 	}
-	err := r.Save(ctx, dir)
+	var err error
+	if memory != "" {
+		if err = r.SaveMemory(ctx, memory); err != nil {
+			err = fmt.Errorf("%w: %w", lifecycle.ErrMemory, err)
+		}
+	}
+	if err == nil { // after the memory, to which these files belong
+		err = r.Save(ctx, dir)
+	}
 	if failed := r.Thaw(context.WithoutCancel(ctx)); failed != nil {
 		err = errors.Join(err, fmt.Errorf("it cannot run on: %w", failed), r.Sandbox.Close())
 	}

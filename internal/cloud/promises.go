@@ -45,6 +45,9 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 			return err
 		}
 	}
+	if why := by.Promises[engine.SavedMemory]; why != "" && spec.Memory != "" {
+		return fmt.Errorf("%w: not supported by the %s engine: %s", engine.ErrOtherMachine, by.Engine, why)
+	}
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 // A snapshot outlives its cloud, and its files go with it.
@@ -23,7 +25,8 @@ func TestSnapshotAfterRestart(t *testing.T) {
 		}
 		return all
 	}
-	first, _ := startFake(t, Options{State: state})
+	first, before := startFake(t, Options{State: state})
+	before.lacks = engine.Promises{engine.SavedMemory: "it forgets"}
 	source := create(t, first, `{"templateID":"base"}`)
 	if status, text := do(t, first, "POST", "/sandboxes/"+source+"/snapshots", `{"name":"job"}`); status != http.StatusCreated {
 		t.Fatalf("got %d %s, want 201", status, text)
@@ -66,6 +69,7 @@ func TestSnapshotFails(t *testing.T) {
 		then int // status of GET
 	}{
 		"hold":          {func(sb *fakeSandbox) { sb.fails.hold = broken }, http.StatusOK},
+		"memory":        {func(sb *fakeSandbox) { sb.fails.memory = broken }, http.StatusOK},
 		"save":          {func(sb *fakeSandbox) { sb.fails.save = broken }, http.StatusOK},
 		"thaw":          {func(sb *fakeSandbox) { sb.fails.thaw = broken }, http.StatusNotFound},
 		"save and thaw": {func(sb *fakeSandbox) { sb.fails.save, sb.fails.thaw = broken, broken }, http.StatusNotFound},

@@ -56,7 +56,7 @@ type Report struct {
 	// why only programs that use a proxy do.
 	Egress string
 	// Pause is what stops the processes of a sandbox that is paused with its memory, and
-	// whether its files outlast the cloud: only with [WithStateDir].
+	// whether its files, and its memory, outlast the cloud: only with [WithStateDir].
 	Pause string
 	// StateNotes say what can go wrong with what the directory of [WithStateDir] keeps, and
 	// what was found damaged there; they are also among Notes.

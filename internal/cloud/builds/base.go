@@ -63,6 +63,7 @@ func (r *run) parent(ctx context.Context, from, reference string) error {
 		}
 		parts = append(parts, made)
 	}
+	build.Layers, _ = r.options.Layers.Split(build.Layers...) // a build has processes of its own
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ type Sandbox interface {
 	// Dial connects to a port.
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	// Checkpoint copies what was written to dir, an empty directory.
-	Checkpoint(ctx context.Context, dir string) error
+	Checkpoint(ctx context.Context, dir, memory string) error
 	Done() <-chan struct{} // closed when it has ended, for whatever reason
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -370,5 +372,50 @@ func TestFlood(t *testing.T) {
 	}
 	if f := status.Failure; len(f.Log) == 0 || len(f.Log) > maxTail {
 		t.Errorf("the failure repeats %d lines, want some, %d at most", len(f.Log), maxTail)
+	}
+}
+
+// A build that stands on a snapshot with memory has its files, and processes of its own, even if
+// it changes nothing.
+func TestFromMemory(t *testing.T) {
+	t.Parallel()
+	for name, steps := range map[string][]Step{"with a step": {{Type: "RUN", Args: []string{"print"}}}, "with variables only": {{Type: "ENV", Args: []string{"A", "b"}}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newWorld().serve(t, t.TempDir())
+			write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), nil, 0o600) }
+			files, err := s.layers.Add(t.Context(), write)
+			if err != nil {
+				t.Fatal(err)
+			}
+			memory, err := s.layers.AddMemory(write)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ref := templates.ParseReference("snapshot")
+			snapshot, err := s.all.Add(&ref, templates.Build{Sandbox: "isandbox", Content: templates.Content{Layers: []string{files, memory}}})
+			if err != nil || !s.all.HasMemory(snapshot.Latest()) {
+				t.Fatalf("got %+v and error %v, want a snapshot with memory", snapshot, err)
+			}
+			id := s.request(t, "job")
+			if err := s.Start(id.template, id.build, Spec{FromTemplate: "snapshot", Steps: steps}); err != nil {
+				t.Fatal(err)
+			}
+			if status, log := s.end(t, id); status.Failure != nil {
+				t.Fatalf("%+v:\n%s", status.Failure, log)
+			}
+			_, built, err := s.all.Find(templates.ParseReference("job"))
+			if err != nil || s.all.HasMemory(built) || len(built.Layers) != 1 {
+				t.Errorf("got the layers %q and error %v, want the files only", built.Layers, err)
+			}
+			for _, name := range []string{"snapshot", "job"} {
+				if err := s.all.Delete(templates.ParseReference(name), func(string) bool { return false }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, left := s.layers.Split(memory); left != "" {
+				t.Error("the memory is left after its snapshot")
+			}
+		})
 	}
 }

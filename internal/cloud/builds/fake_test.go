@@ -107,7 +107,7 @@ func (s *fakeSandbox) Dial(ctx context.Context, _ int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.envd.Listener.Addr().String())
 }
 
-func (s *fakeSandbox) Checkpoint(_ context.Context, dir string) error {
+func (s *fakeSandbox) Checkpoint(_ context.Context, dir, _ string) error {
 	if err := s.world.fails.save; err != nil {
 		return err
 	}

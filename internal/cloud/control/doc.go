@@ -23,19 +23,21 @@
 //
 // A pause keeps the memory, or with memory false only the files; the SDKs call that
 // mode full and filesystem, and so does pauseMode in what GET returns. What was paused
-// with its memory is paused with only its files when the local cloud was started again:
-// connect answers 201 for both, and only pauseMode tells. Connecting with memory false
-// boots a sandbox from its files. Unlike the service's, this cloud's memory of a sandbox
-// is its frozen processes, which end then. A memory whose envd did not answer when it was
-// paused is marked with envdUnresponsiveAtPause and can be resumed with memory false only.
+// with its memory is paused with only its files when the local cloud was started again,
+// unless its engine saves the memory: connect answers 201 for both, and only pauseMode tells.
+// Connecting with memory false boots a sandbox from its files. Unlike the service's, this
+// cloud's memory of a sandbox is its frozen processes, which end then. A memory whose envd did
+// not answer when it was paused is marked with envdUnresponsiveAtPause and can be resumed with
+// memory false only. So can one that this machine cannot restore, which connect refuses with 400.
 //
 // # Snapshots, forks and templates
 //
-// Snapshots and forks keep the files of a sandbox, which runs on, and not its memory: what
-// is made of them starts its processes anew. The answers say so, with memory false, which
-// the service's do not have; a request may ask for memory false, and is refused if it asks
-// for the memory by name. A sandbox made from a snapshot has the
-// environment of the snapshot's sandbox, with what it is given in its place. A fork whose
+// Snapshots and forks keep the files of a sandbox, which runs on, and its memory if its engine
+// saves that and its envd answers: otherwise what is made of them starts its processes anew.
+// The answers say which, with memory, which the service's do not have; a request may ask for
+// memory false, and is refused if it asks for a memory by name that the engine does not save. A
+// sandbox made from a snapshot has the environment of the snapshot's sandbox, with what it is
+// given in its place; processes that go on keep theirs. A fork whose
 // request has no timeout lives for 300 seconds, which is what the SDKs sent before they
 // left it to the server, and not for the 15 of the schema.
 //

@@ -164,8 +164,15 @@ func failed(err error) *apiError {
 		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
 	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
+		const code = "sandbox_save_failed"
+		if errors.Is(e, lifecycle.ErrMemory) {
+			return &apiError{
+				Code: http.StatusInternalServerError, ErrorCode: code,
+				Message: "The sandbox could not be kept: " + bounded(e.Err.Error()) + `; it is as it was before: mode="filesystem" (memory false) keeps only its files`,
+			}
+		}
 		return &apiError{
-			Code: http.StatusInternalServerError, ErrorCode: "sandbox_save_failed",
+			Code: http.StatusInternalServerError, ErrorCode: code,
 			Message: "The files of the sandbox could not be kept: " + bounded(e.Err.Error()) + "; the sandbox is as it was before: make room on the disk, or kill paused sandboxes that are no longer needed, and try again",
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
@@ -138,6 +139,10 @@ func TestPauseFails(t *testing.T) {
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
 			s.fakes.Fail(broken)
 		}, "/v2/sandboxes/%/connect", ``, 500, "Failed to resume sandbox, which is still paused: no space", seenFiles, nil, false},
+		{"memory of another machine", func(t *testing.T, s *service, id string) {
+			s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
+			s.fakes.Fail(fmt.Errorf("gvisor: %w: another processor", engine.ErrOtherMachine))
+		}, "/v2/sandboxes/%/connect", ``, 400, "resume it with memory false (e2bctl resume --reboot), which boots it from its files: gvisor: its memory cannot be restored here: another processor", seenFiles, nil, false},
 		{"timeout of a paused one", func(t *testing.T, s *service, id string) { s.must(t, "POST", "/sandboxes/"+id+"/pause", ``, 204) },
 			"/sandboxes/%/timeout", `{"timeout":1}`, 404, "is paused, and connect resumes it", seenFull, nil, false},
 		{"resume of a running one", func(*testing.T, *service, string) {}, "/sandboxes/%/resume", ``, 409, "is already running", seenRunning, nil, true},

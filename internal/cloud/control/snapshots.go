@@ -14,16 +14,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// checkMemory refuses the memory of a sandbox if a request asks for it by name. The
-// service keeps it by default, so a client that does not say anything is told in the
-// answer that it was not kept. Newer clients call this mode, and send memory for it.
-func checkMemory(memory *bool) error {
-	if memory == nil || !*memory {
-		return nil
-	}
-	return errorf(http.StatusBadRequest, `not supported by the isolation of this local cloud: snapshots and forks with the memory of the sandbox; mode="filesystem" (memory false) keeps its files`)
-}
-
 // inTime explains the error of what is given up when the time of its request is over.
 func inTime(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -36,22 +26,21 @@ func inTime(err error) error {
 type snapshotAnswer struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
-	Memory     bool     `json:"memory"` // which the service does not tell: whether it has the memory
+	// Memory, which the service does not tell: whether it has the memory. The service keeps it
+	// by default, so a client that did not say anything learns here if it was not kept.
+	Memory bool `json:"memory"`
 }
 
-func answerOfSnapshot(t templates.Template, tag string) snapshotAnswer {
-	return snapshotAnswer{SnapshotID: fmt.Sprintf("%s:%s", cmp.Or(t.FullName(), t.ID), tag), Names: namesOf(t.FullName())}
+func answerOfSnapshot(t templates.Template, tag string, memory bool) snapshotAnswer {
+	return snapshotAnswer{SnapshotID: fmt.Sprintf("%s:%s", cmp.Or(t.FullName(), t.ID), tag), Names: namesOf(t.FullName()), Memory: memory}
 }
 
 func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name   string `json:"name"`
-		Memory *bool  `json:"memory"`
+		Memory *bool  `json:"memory"` // clients call this mode
 	}
 	if err := decode(w, r, &q, false); err != nil {
-		return err
-	}
-	if err := checkMemory(q.Memory); err != nil {
 		return err
 	}
 	var name *templates.Reference
@@ -67,17 +56,18 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, chain, err := s.sandboxes.Snapshot(r.Context(), id)
+	made, err := s.sandboxes.Snapshot(r.Context(), id, q.Memory)
 	if err != nil {
 		return inTime(err)
 	}
+	sb := made.Sandbox
 	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
-		Layers: chain, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready, Engine: sb.Template.Engine, Image: sb.Template.Image,
+		Layers: made.Layers, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready, Engine: sb.Template.Engine, Image: sb.Template.Image,
 	}})
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusCreated, answerOfSnapshot(t, tag))
+	writeJSON(w, http.StatusCreated, answerOfSnapshot(t, tag, made.Memory))
 	return nil
 }
 
@@ -107,7 +97,7 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 			if build.Sandbox == "" || source != "" && build.Sandbox != source || name.Tag != "" && name.Tag != tag {
 				continue
 			}
-			all = append(all, listedSnapshot{answerOfSnapshot(t, tag), t.Tags[tag].CreatedAt})
+			all = append(all, listedSnapshot{answerOfSnapshot(t, tag, s.templates.HasMemory(build)), t.Tags[tag].CreatedAt})
 		}
 	}
 	slices.SortFunc(all, func(a, b listedSnapshot) int { return comparePaged(a.cursor(), b.cursor()) })
@@ -148,9 +138,6 @@ func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &q, true); err != nil {
 		return err
 	}
-	if err := checkMemory(q.Memory); err != nil {
-		return err
-	}
 	lifetime, err := s.lifetime(q.Timeout, dialect{timeout: forkTimeout})
 	if err != nil {
 		return err
@@ -171,7 +158,7 @@ func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	forks, err := s.sandboxes.Fork(r.Context(), id, count, lifetime)
+	forks, err := s.sandboxes.Fork(r.Context(), id, count, lifetime, q.Memory)
 	if busy, ok := errors.AsType[*lifecycle.StateError](err); ok && busy.State == lifecycle.Paused {
 		return errorf(http.StatusConflict, "Sandbox %s is paused: resume it first", bounded(id))
 	}
@@ -192,5 +179,5 @@ func (s *Service) forkEntry(fork lifecycle.Fork) forkEntry {
 	}
 	s.templates.Spawn(fork.Sandbox.Template.ID)
 	child := s.answer(fork.Sandbox)
-	return forkEntry{Sandbox: &child, Memory: new(bool)}
+	return forkEntry{Sandbox: &child, Memory: &fork.Memory}
 }

@@ -44,27 +44,32 @@ func snapshotID(one map[string]any) string { return one["snapshotID"].(string) }
 func TestCreateFromSnapshot(t *testing.T) {
 	t.Parallel()
 	for body, tt := range map[string]struct {
-		id    string
-		names []any
-		alias any
+		id     string
+		names  []any
+		alias  any
+		memory bool // on an engine that can save it
 	}{
-		`{}`:                          {"", []any{}, nil},
-		`{"name":"Job"}`:              {"local/job:default", []any{"local/job"}, "job"},
-		`{"name":"local/job:v1.2"}`:   {"local/job:v1.2", []any{"local/job"}, "job"},
-		`{"memory":false}`:            {"", []any{}, nil},
-		`{"name":null,"zeta":"beta"}`: {"", []any{}, nil},
+		`{}`:                          {"", []any{}, nil, false},
+		`{"name":"Job"}`:              {"local/job:default", []any{"local/job"}, "job", false},
+		`{"name":"local/job:v1.2"}`:   {"local/job:v1.2", []any{"local/job"}, "job", true},
+		`{"memory":false}`:            {"", []any{}, nil, false},
+		`{"memory":true}`:             {"", []any{}, nil, true},
+		`{"memory":null}`:             {"", []any{}, nil, true},
+		`{"name":null,"zeta":"beta"}`: {"", []any{}, nil, true},
 	} {
 		t.Run(body, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
+			s.fakes.SavesMemory = tt.memory || body == `{"memory":false}`
 			source := s.mustCreate(t, `{"templateID":"base","envVars":{"A":"1","B":"2"}}`)
 			s.fakes.Fake(source).Write("before")
+			s.fakes.Fake(source).Learn("a thing")
 			got := s.must(t, "POST", "/sandboxes/"+source+"/snapshots", body, 201)
 			id := got["snapshotID"].(string)
 			if tt.id != "" && id != tt.id || !strings.Contains(id, ":") {
 				t.Errorf("got snapshotID %s, want %s", id, tt.id)
 			}
-			if diff := cmp.Diff(map[string]any{"snapshotID": id, "names": tt.names, "memory": false}, got); diff != "" {
+			if diff := cmp.Diff(map[string]any{"snapshotID": id, "names": tt.names, "memory": tt.memory}, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			s.fakes.Fake(source).Write("after")
@@ -78,6 +83,12 @@ func TestCreateFromSnapshot(t *testing.T) {
 			}
 			if got := s.fakes.Fake(child).Files(); got != "before" {
 				t.Errorf("it begins with the files %q, want those of the snapshot", got)
+			}
+			if got := s.fakes.Fake(child).Knows(); (got == "a thing") != tt.memory {
+				t.Errorf("it begins with the memory %q, want that of the snapshot: %v", got, tt.memory)
+			}
+			if listed := list(t, s, "/snapshots", "", func(one map[string]any) string { return fmt.Sprint(one["memory"]) }); len(listed) != 1 || listed[0] != fmt.Sprint(tt.memory) {
+				t.Errorf("listed with memory %q, want %v", listed, tt.memory)
 			}
 			if diff := cmp.Diff(map[string]string{"A": "1", "B": "3"}, s.fakes.Spec(child).Envs); diff != "" {
 				t.Errorf("environment (-want +got):\n%s", diff)
@@ -162,26 +173,33 @@ func TestFork(t *testing.T) {
 	for body, tt := range map[string]struct {
 		count    int
 		lifetime time.Duration
+		memory   bool // on an engine that can save it
 	}{
-		``:                         {1, 300 * time.Second},
-		`{}`:                       {1, 300 * time.Second},
-		`{"timeout":20,"count":5}`: {5, 20 * time.Second},
-		`{"memory":false}`:         {1, 300 * time.Second},
+		``:                         {1, 300 * time.Second, false},
+		`{}`:                       {1, 300 * time.Second, true},
+		`{"timeout":20,"count":5}`: {5, 20 * time.Second, true},
+		`{"memory":true}`:          {1, 300 * time.Second, true},
+		`{"memory":false}`:         {1, 300 * time.Second, false},
 	} {
 		t.Run(body, func(t *testing.T) {
 			t.Parallel()
 			s := start(t)
+			s.fakes.SavesMemory = body != ``
 			created := s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base","metadata":{"a":"b"},"envVars":{"A":"1"},"autoPause":true,"network":{"allowPublicTraffic":false,"denyOut":["10.0.0.0/8"]}}`, 201)
 			source := created["sandboxID"].(string)
 			s.fakes.Fake(source).Write("text")
+			s.fakes.Fake(source).Learn("a thing")
 			entries := forkOf(t, s, source, body)
 			if len(entries) != tt.count {
 				t.Fatalf("got %d entries, want %d", len(entries), tt.count)
 			}
 			want := s.must(t, "GET", "/sandboxes/"+source, "", 200)
 			for _, entry := range entries {
-				if entry.Error != nil || entry.Memory == nil || *entry.Memory {
-					t.Fatalf("got %+v, want a sandbox without memory", entry)
+				if entry.Error != nil || entry.Memory == nil || *entry.Memory != tt.memory {
+					t.Fatalf("got %+v, want a sandbox, memory %v", entry, tt.memory)
+				}
+				if got := s.fakes.Fake(entry.Sandbox.SandboxID).Knows(); (got == "a thing") != tt.memory {
+					t.Errorf("it began with the memory %q, want that of the source: %v", got, tt.memory)
 				}
 				child := entry.Sandbox
 				if child.EnvdAccessToken == "" || child.EnvdAccessToken == created["envdAccessToken"] || child.TrafficAccessToken == "" {
@@ -242,7 +260,7 @@ func TestForkEntries(t *testing.T) {
 // Bad requests, and requests at a bad time.
 func TestSnapshotsRefused(t *testing.T) {
 	t.Parallel()
-	const full = "not supported by the isolation of this local cloud: snapshots and forks with the memory"
+	const full = `not supported by the fake engine: the memory of snapshots; mode="filesystem" (memory false) keeps the files`
 	long := strings.Repeat("a", 129)
 	for _, tt := range []struct {
 		before             func(t *testing.T, s *service, id string)
@@ -286,6 +304,8 @@ func TestSnapshotsRefused(t *testing.T) {
 		{func(_ *testing.T, s *service, _ string) {
 			s.failing(lifecycletest.Checkpoint, fmt.Errorf("freeze: %w", errors.ErrUnsupported))
 		}, "POST", "/sandboxes/%/snapshots", `{"name":"a"}`, 501, "not supported by the isolation"},
+		{memoryFails, "POST", "/sandboxes/%/snapshots", `{"memory":true}`, 500, `The sandbox could not be kept: its memory: it has a device open; it is as it was before: mode="filesystem" (memory false)`},
+		{memoryFails, "POST", "/sandboxes/%/fork", ``, 500, "The sandbox could not be kept: its memory: it has"},
 	} {
 		t.Run(tt.method+" "+tt.path+" "+tt.body, func(t *testing.T) {
 			t.Parallel()
@@ -304,6 +324,11 @@ func TestSnapshotsRefused(t *testing.T) {
 			s.must(t, "DELETE", "/sandboxes/"+id, "", 204)
 		})
 	}
+}
+
+func memoryFails(_ *testing.T, s *service, _ string) {
+	s.fakes.SavesMemory = true
+	s.failing(lifecycletest.SaveMemory, errors.New("it has a device open"))
 }
 
 func paused(t *testing.T, s *service, id string) {

@@ -44,17 +44,25 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 		writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageMethod, Code: http.StatusMethodNotAllowed})
 		return
 	}
-	if u.inFlight.Add(1) > maxRequests {
-		u.inFlight.Add(-1)
-		writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTooMany, ConnectionLimit: maxRequests, Code: http.StatusTooManyRequests})
+	done, ok := u.admit()
+	if !ok {
+		writeError(w, r, u.full())
 		return
 	}
-	defer u.inFlight.Add(-1)
+	defer done()
 	connlimit.Admit(r.Context())
 	spell, refusal := rt.enter(r, u, port)
 	if refusal != nil {
 		writeError(w, r, *refusal)
 		return
+	}
+	if spell.of != u { // of which nobody else knew
+		u = spell.of
+		if done, ok = u.admit(); !ok {
+			writeError(w, r, u.full())
+			return
+		}
+		defer done()
 	}
 	r, unbind := spell.bind(w, r)
 	defer unbind()
@@ -71,6 +79,11 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	served := make(chan struct{})
 	defer close(served)
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
+}
+
+// full returns the answer for a request too many.
+func (u *upstream) full() sandboxError {
+	return sandboxError{SandboxID: u.ID, Message: messageTooMany, ConnectionLimit: maxRequests, Code: http.StatusTooManyRequests}
 }
 
 // target is where a request is forwarded to.

@@ -29,6 +29,10 @@ type Options struct {
 	// requests can be forwarded. Its errors are (by errors.Is) ErrAsleep, ErrBusy,
 	// ErrLimit or the request's context's. nil: every one is ErrAsleep.
 	Wake func(ctx context.Context, id string) error
+	// Asleep returns the paused sandboxes that were not added and that requests wake, which
+	// adds them: that of an id, or all of them for "". It needs no more of them than ids and
+	// tokens. nil: there are none.
+	Asleep func(id string) []Sandbox
 }
 
 // Router is the single entry point of the cloud: it decides whether a request
@@ -109,6 +113,24 @@ func (rt *Router) lookup(id string) *upstream {
 	return rt.sandboxes[id]
 }
 
+// known returns a sandbox that was added or is asleep; nil: there is none.
+func (rt *Router) known(id string) *upstream {
+	if u := rt.lookup(id); u != nil {
+		return u
+	}
+	for _, sb := range rt.asleep(id) {
+		return newSleeper(sb, rt.pauses)
+	}
+	return nil
+}
+
+func (rt *Router) asleep(id string) []Sandbox {
+	if rt.options.Asleep == nil {
+		return nil
+	}
+	return rt.options.Asleep(id)
+}
+
 // ServeHTTP answers for the API and for every sandbox.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := find(r, rt.domain)
@@ -128,9 +150,11 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, r, reservedRoute{Message: messageReserved, Path: r.URL.Path, Code: http.StatusNotFound})
 		return
 	}
-	u := rt.lookup(to.id)
+	var u *upstream
 	if to.kind == forSigned {
 		u = rt.signer(r)
+	} else {
+		u = rt.known(to.id)
 	}
 	if u == nil {
 		writeError(w, r, sandboxError{SandboxID: to.id, Message: messageNotFound, Code: http.StatusBadGateway})
@@ -147,11 +171,18 @@ func (rt *Router) signer(r *http.Request) *upstream {
 	if url == nil {
 		return nil
 	}
+	signed := func(sb *Sandbox) bool { return sb.AccessToken != "" && url.with(sb.AccessToken) }
 	rt.mu.RLock()
-	defer rt.mu.RUnlock()
 	for _, u := range rt.sandboxes {
-		if u.AccessToken != "" && url.with(u.AccessToken) {
+		if signed(&u.Sandbox) {
+			rt.mu.RUnlock()
 			return u
+		}
+	}
+	rt.mu.RUnlock()
+	for _, sb := range rt.asleep("") {
+		if signed(&sb) {
+			return newSleeper(sb, rt.pauses)
 		}
 	}
 	return nil

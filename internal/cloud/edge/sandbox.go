@@ -57,10 +57,25 @@ type upstream struct {
 }
 
 func newUpstream(sb Sandbox, pauses []time.Duration) *upstream {
-	u := &upstream{Sandbox: sb, pauses: pauses}
-	u.gone, u.remove = context.WithCancel(context.Background())
+	u := newSleeper(sb, pauses)
 	u.awake = u.newSpell()
 	return u
+}
+
+// newSleeper returns a paused sandbox.
+func newSleeper(sb Sandbox, pauses []time.Duration) *upstream {
+	u := &upstream{Sandbox: sb, pauses: pauses}
+	u.gone, u.remove = context.WithCancel(context.Background())
+	return u
+}
+
+// admit counts a request, unless there are too many: done is to be called after it.
+func (u *upstream) admit() (done func(), ok bool) {
+	if u.inFlight.Add(1) > maxRequests {
+		u.inFlight.Add(-1)
+		return nil, false
+	}
+	return func() { u.inFlight.Add(-1) }, true
 }
 
 // isGone reports whether the sandbox was removed.

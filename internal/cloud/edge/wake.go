@@ -18,7 +18,8 @@ const (
 )
 
 // enter returns the spell in which a request is to be forwarded, or why it is not
-// forwarded. A paused sandbox is woken first, if the request may do that.
+// forwarded. A paused sandbox is woken first, if the request may do that; it may be another
+// upstream then.
 func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandboxError) {
 	if s := u.spell(); s != nil {
 		return s, nil
@@ -29,6 +30,9 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 	for range maxWakes {
 		if refusal := rt.wake(r, u); refusal != nil {
 			return nil, refusal
+		}
+		if woken := rt.lookup(u.ID); woken != nil { // it may have been added anew
+			u = woken
 		}
 		if s := u.spell(); s != nil {
 			return s, nil

@@ -6,6 +6,9 @@
 // above those that it stood on: a sandbox stands on a chain of them. Elsewhere a layer has
 // all that the sandbox had, and each sandbox begins with a copy of one. What that stands on may
 // be kept by others, as an image in a daemon is: a layer stands for it that has no files.
+//
+// The memory of a sandbox is a layer of its own kind: the last one of a chain may have it, and
+// then a sandbox can go on where that one was. Nothing is put on it.
 package layers
 
 import (
@@ -75,6 +78,7 @@ type Set struct {
 type layer struct {
 	dir     string
 	shared  bool
+	memory  bool   // it has memory, and no files
 	outside string // the name of what it stands for; "": its own files
 	holders int
 }
@@ -83,6 +87,7 @@ type layer struct {
 type record struct {
 	CreatedAt time.Time
 	Shared    bool   // it was unpacked
+	Memory    bool   `json:",omitempty"` // it has memory, and no files
 	Outside   string `json:",omitempty"` // the name of what it stands for, which is kept elsewhere
 }
 
@@ -105,7 +110,7 @@ func Open(o Options) *Set {
 	for _, r := range all {
 		var of record
 		if json.Unmarshal(r.Value, &of) == nil && (r.Dir != "" || of.Outside != "") {
-			set.layers[r.ID] = &layer{dir: r.Dir, shared: of.Shared, outside: of.Outside}
+			set.layers[r.ID] = &layer{dir: r.Dir, shared: of.Shared, memory: of.Memory, outside: of.Outside}
 		}
 	}
 	return set
@@ -114,7 +119,7 @@ func Open(o Options) *Set {
 // Add makes a layer of the files that save saves to an empty directory. The caller holds
 // it. After an error nothing of it is left.
 func (s *Set) Add(ctx context.Context, save func(dir string) error) (id string, err error) {
-	return s.add(func(dir string) (shared bool, err error) {
+	return s.add(record{}, func(dir string) (shared bool, err error) {
 		sharing := s.sharing()
 		if err := save(dir); err != nil || sharing == nil {
 			return false, err
@@ -133,20 +138,26 @@ func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	if s.sharing() == nil {
 		return "", ErrNotShared
 	}
-	return s.add(func(dir string) (bool, error) { return true, fill(dir) })
+	return s.add(record{}, func(dir string) (bool, error) { return true, fill(dir) })
+}
+
+// AddMemory makes a layer of the memory that save saves to an empty directory. The caller
+// holds it. After an error nothing of it is left.
+func (s *Set) AddMemory(save func(dir string) error) (id string, err error) {
+	return s.add(record{Memory: true}, func(dir string) (bool, error) { return false, save(dir) })
 }
 
 // add makes a layer of a directory that fill fills, which says whether it is to be shared.
-func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, err error) {
+func (s *Set) add(of record, fill func(dir string) (shared bool, err error)) (id string, err error) {
 	dir, err := s.options.Store.NewDir()
 	if err != nil {
 		return "", err
 	}
-	shared, err := fill(dir)
-	if err != nil {
+	if of.Shared, err = fill(dir); err != nil {
 		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
-	value, err := json.Marshal(record{CreatedAt: time.Now().UTC(), Shared: shared})
+	of.CreatedAt = time.Now().UTC()
+	value, err := json.Marshal(of)
 	if err != nil {
 		return "", errors.Join(err, s.options.Store.Discard(dir))
 	}
@@ -157,7 +168,7 @@ func (s *Set) add(fill func(dir string) (shared bool, err error)) (id string, er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.layers[id] = &layer{dir: published, shared: shared, holders: 1}
+	s.layers[id] = &layer{dir: published, shared: of.Shared, memory: of.Memory, holders: 1}
 	return id, nil
 }
 
@@ -201,7 +212,8 @@ func (s *Set) Needs(name string) bool {
 const MaxChain = 12
 
 // Chain puts the layer top, which the caller holds, on those that the sandbox of which it
-// was saved stood on, and returns all, lowest first. If they are many, they become one.
+// was saved stood on, and returns all, lowest first. If they are many, they become one. None
+// of them has memory.
 // The caller holds each of them once, and after an error not even top.
 func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []string, err error) {
 	dirs, err := s.Hold(below...)
@@ -217,7 +229,7 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 	s.mu.Lock()
 	dirs = append(dirs, s.layers[top].dir)
 	s.mu.Unlock()
-	merged, err := s.add(func(dir string) (bool, error) { return true, s.sharing().Merge(ctx, dirs, dir) })
+	merged, err := s.add(record{}, func(dir string) (bool, error) { return true, s.sharing().Merge(ctx, dirs, dir) })
 	if err != nil {
 		return nil, fmt.Errorf("layers: merge %d of them: %w", len(dirs), err)
 	}
@@ -229,10 +241,11 @@ type Base struct {
 	// IDs are the layers that what is saved of the sandbox has to be put on, lowest first,
 	// and Layers their directories.
 	IDs, Layers []string
-	// Files is a directory of saved files, which the sandbox begins with a copy of; "": none.
-	// Copied releases it once the sandbox runs. It is idempotent.
-	Files  string
-	Copied func()
+	// Files is a directory of saved files, which the sandbox begins with a copy of, and Memory
+	// one of the memory that it goes on with; "": none. Copied releases both once the sandbox
+	// runs. It is idempotent.
+	Files, Memory string
+	Copied        func()
 	// Release releases everything. It is idempotent.
 	Release func()
 }
@@ -240,28 +253,36 @@ type Base struct {
 // Use holds layers for a sandbox that begins with them. If one of them does not exist the
 // error is [ErrGone].
 func (s *Set) Use(ids ...string) (Base, error) {
-	outside, own, shared, err := s.kinds(ids)
+	k, err := s.kinds(ids)
 	if err != nil {
 		return Base{}, err
 	}
-	sharing := shared == len(own) && (shared == 0 || s.sharing() != nil)
-	if !sharing && (shared > 0 || len(own) > 1) {
-		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it with the engine and isolation that made them", shared, len(own))
+	sharing := k.shared == len(k.own) && (k.shared == 0 || s.sharing() != nil)
+	if !sharing && (k.shared > 0 || len(k.own) > 1) {
+		return Base{}, fmt.Errorf("layers: %d of %d were made to be shared, which this local cloud cannot do: start it with the engine and isolation that made them", k.shared, len(k.own))
 	}
-	dirs, err := s.Hold(own...)
+	all, err := s.Hold(ids...)
 	if err != nil {
 		return Base{}, err
 	}
-	if _, err := s.Hold(outside...); err != nil {
-		s.Release(own...)
-		return Base{}, err
+	dirs := map[string]string{}
+	for i, id := range ids {
+		dirs[id] = all[i]
 	}
-	b := Base{IDs: outside, Copied: func() {}}
+	b := Base{IDs: k.outside}
+	copied := k.memory
 	if sharing {
-		b.IDs, b.Layers = ids, dirs
+		b.IDs = k.files
+		for _, id := range k.own {
+			b.Layers = append(b.Layers, dirs[id])
+		}
 	} else {
-		b.Files, b.Copied = dirs[0], sync.OnceFunc(func() { s.Release(own...) })
+		b.Files, copied = dirs[k.own[0]], slices.Concat(k.own, k.memory)
 	}
+	for _, id := range k.memory {
+		b.Memory = dirs[id]
+	}
+	b.Copied = sync.OnceFunc(func() { s.Release(copied...) })
 	b.Release = sync.OnceFunc(func() {
 		b.Copied()
 		s.Release(b.IDs...)
@@ -269,25 +290,53 @@ func (s *Set) Use(ids ...string) (Base, error) {
 	return b, nil
 }
 
-// kinds separates layers that stand for something outside from those with files of their own,
-// and returns how many of the latter were made to be shared.
-func (s *Set) kinds(ids []string) (outside, own []string, shared int, err error) {
+// Split returns the layers of a chain that have files, and the one that has memory; "": none
+// has. What no longer exists counts among the former.
+func (s *Set) Split(ids ...string) (files []string, memory string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if l := s.layers[id]; l != nil && l.memory {
+			memory = id
+			continue
+		}
+		files = append(files, id)
+	}
+	return files, memory
+}
+
+// kinds are layers by what they have.
+type kinds struct {
+	memory  []string // those that have memory
+	files   []string // all others, which are
+	outside []string // those that stand for something outside, and
+	own     []string // those that do not
+	shared  int      // how many of own were made to be shared
+}
+
+// kinds sorts layers by what they have.
+func (s *Set) kinds(ids []string) (k kinds, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
 		l := s.layers[id]
 		switch {
 		case l == nil:
-			return nil, nil, 0, fmt.Errorf("%w: %s", ErrGone, id)
-		case l.outside != "":
-			outside = append(outside, id)
+			return kinds{}, fmt.Errorf("%w: %s", ErrGone, id)
+		case l.memory:
+			k.memory = append(k.memory, id)
 			continue
-		case l.shared:
-			shared++
+		case l.outside != "":
+			k.outside = append(k.outside, id)
+		default:
+			k.own = append(k.own, id)
+			if l.shared {
+				k.shared++
+			}
 		}
-		own = append(own, id)
+		k.files = append(k.files, id)
 	}
-	return outside, own, shared, nil
+	return k, nil
 }
 
 // Hold keeps layers until [Set.Release], and returns their directories, which are only to

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -136,16 +137,94 @@ func TestOutside(t *testing.T) {
 	}
 }
 
+// addMemory makes a layer with memory.
+func addMemory(t *testing.T, s *layers.Set) string {
+	t.Helper()
+	id, err := s.AddMemory(func(dir string) error { return os.WriteFile(filepath.Join(dir, "pages"), []byte("pages"), 0o600) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Memory is what a sandbox goes on with, and no file of it: nothing is put on it, and it is
+// held until the sandbox runs.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	for name, sharing := range map[string]func() layers.Sharing{"copied": nil, "shared": lifecycletest.Sharing} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			st, err := store.Open(t.Context(), dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = st.Close() })
+			s := layers.Open(layers.Options{Store: st, Sharing: sharing})
+			outside, err := s.Outside("an image")
+			if err != nil {
+				t.Fatal(err)
+			}
+			files, memory := add(t, s), addMemory(t, s)
+			chain := []string{outside, files, memory}
+			var bases []layers.Base
+			for range 3 { // at the same time
+				b, err := s.Use(chain...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if text, err := os.ReadFile(filepath.Join(b.Memory, "pages")); err != nil || string(text) != "pages" {
+					t.Errorf("got %q and error %v, want the memory", text, err)
+				}
+				ids, shared := []string{outside}, 0
+				if sharing != nil {
+					ids, shared = []string{outside, files}, 1
+				}
+				if !slices.Equal(b.IDs, ids) || len(b.Layers) != shared || (b.Files == "") != (shared == 1) {
+					t.Errorf("got %+v, want nothing of the memory but its directory", b)
+				}
+				bases = append(bases, b)
+			}
+			if got, of := s.Split(chain...); !slices.Equal(got, chain[:2]) || of != memory {
+				t.Errorf("split into %q and %q, want %q and %q", got, of, chain[:2], memory)
+			}
+			s.Release(chain...)
+			for i, b := range bases {
+				if again, err := s.Use(memory); err != nil {
+					t.Errorf("while %d hold it: %v", len(bases)-i, err)
+				} else {
+					again.Release()
+				}
+				b.Copied()
+				b.Copied()
+			}
+			if _, err := s.Use(memory); !errors.Is(err, layers.ErrGone) {
+				t.Errorf("got %v, want it gone when all run", err)
+			}
+			for _, b := range bases {
+				b.Release()
+			}
+			if n := left(t, st, dir); n != 0 {
+				t.Errorf("%d directories are left, want none", n)
+			}
+		})
+	}
+}
+
 // What cannot be saved leaves nothing behind.
 func TestFailedSave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, st := open(t, dir)
 	full := errors.New("no space left on device")
-	if _, err := s.Add(t.Context(), func(dir string) error {
+	save := func(dir string) error {
 		return errors.Join(os.WriteFile(filepath.Join(dir, "files"), nil, 0o600), full)
-	}); !errors.Is(err, full) {
+	}
+	if _, err := s.Add(t.Context(), save); !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
+	}
+	if _, err := s.AddMemory(save); !errors.Is(err, full) {
+		t.Errorf("memory: got %v, want %v", err, full)
 	}
 	if all, err := st.Records(store.Layers); len(all) != 0 || err != nil || left(t, st, dir) != 0 {
 		t.Errorf("got %v and error %v, and %d directories, want nothing", all, err, left(t, st, dir))
@@ -157,22 +236,27 @@ func TestSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, st := open(t, dir)
-	named, lost := add(t, s), add(t, s)
+	named, lost := []string{add(t, s), addMemory(t, s)}, []string{add(t, s), addMemory(t, s)}
 	if err := st.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s, st = open(t, dir)
-	if _, err := s.Hold(named); err != nil {
+	if _, err := s.Hold(named...); err != nil {
 		t.Fatal(err)
 	}
 	s.Sweep()
-	if _, err := s.Hold(lost); !errors.Is(err, layers.ErrGone) {
-		t.Errorf("got %v for a layer that nobody named, want ErrGone", err)
+	for _, id := range lost {
+		if _, err := s.Hold(id); !errors.Is(err, layers.ErrGone) {
+			t.Errorf("got %v for a layer that nobody named, want ErrGone", err)
+		}
 	}
-	if n := left(t, st, dir); n != 1 {
-		t.Errorf("%d directories are left, want 1", n)
+	if n := left(t, st, dir); n != 2 {
+		t.Errorf("%d directories are left, want 2", n)
 	}
-	s.Release(named)
+	if _, memory := s.Split(named...); memory != named[1] {
+		t.Errorf("got %q as the memory, want %q", memory, named[1])
+	}
+	s.Release(named...)
 	if n := left(t, st, dir); n != 0 {
 		t.Errorf("%d directories are left, want none", n)
 	}

@@ -392,7 +392,7 @@ func TestPauseOfEngine(t *testing.T) {
 		"it forgets":   func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{}) },
 		"it is untidy": func() error { return s.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true}) },
 		"untidy": func() error {
-			_, _, err := s.Snapshot(t.Context(), id)
+			_, err := s.Snapshot(t.Context(), id, nil)
 			return err
 		},
 	} {

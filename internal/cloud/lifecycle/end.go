@@ -143,8 +143,9 @@ const (
 )
 
 // Close ends every sandbox and waits until they have gone. In a durable store, those with
-// AutoPause are paused first, so that the next registry has them: their files are copied,
-// for a minute at most. From then on Create returns [ErrClosed]. Close is idempotent.
+// AutoPause are paused first, so that the next registry has them: their files are copied, and
+// their memory where the engine can do that, for a minute at most. From then on Create returns
+// [ErrClosed]. Close is idempotent.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	first := !r.closed
@@ -194,7 +195,8 @@ func (r *Registry) settle(ctx context.Context, rec *record) {
 	}
 }
 
-// save pauses a sandbox to files if the next registry is to have it, once free has room.
+// save pauses a sandbox to the store if the next registry is to have it, once free has room.
+// The second half of the time is for files only.
 func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	if !rec.AutoPause || !r.store.Durable() {
 		return
@@ -207,7 +209,11 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	}
 	r.mu.Lock()
 	if rec.State == Running {
-		r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: true}, unasked: true})
+		deadline, _ := ctx.Deadline()
+		r.pauseLocked(rec, pause{
+			PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true, ending: true,
+			memoryUntil: deadline.Add(-closeDeadline / 2),
+		})
 	}
 	r.mu.Unlock()
 	r.settle(ctx, rec)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 var (
@@ -17,6 +19,8 @@ var (
 	// ErrUnresponsive is returned for resuming a memory whose envd did not answer
 	// when it was paused.
 	ErrUnresponsive = errors.New("lifecycle: envd in the sandbox did not answer when it was paused")
+	// ErrMemory is in errors of what could not be done because of the memory alone.
+	ErrMemory = errors.New("its memory")
 	// ErrAsleep is returned by Wake for a sandbox that requests do not resume.
 	ErrAsleep = errors.New("lifecycle: requests do not resume this sandbox")
 )
@@ -76,7 +80,8 @@ func (e *KeptLimitError) Error() string {
 	return fmt.Sprintf("lifecycle: the files of %d sandboxes are kept, which is the limit", e.Max)
 }
 
-// SaveError means that the files of a sandbox could not be kept. It wraps the cause.
+// SaveError means that the files of a sandbox could not be kept, or its memory if the error
+// matches [ErrMemory]. It wraps the cause.
 type SaveError struct{ Err error }
 
 func (e *SaveError) Error() string { return "lifecycle: keep the files: " + e.Err.Error() }
@@ -103,6 +108,15 @@ type RefusedError struct {
 }
 
 func (e *RefusedError) Error() string { return "lifecycle: sandbox refused: " + e.Reason }
+
+// refusal returns the error for a sandbox whose memory this machine cannot restore, with what to
+// do about that, and every other error as it is. The remedy comes first: reasons are long.
+func refusal(err error, remedy string) error {
+	if !errors.Is(err, engine.ErrOtherMachine) {
+		return err
+	}
+	return &RefusedError{Reason: fmt.Sprintf("the saved memory cannot be used on this machine: %s: %v", remedy, err)}
+}
 
 // MCPGateway is the program that runs MCP servers in a sandbox, and the template that SDKs
 // ask for to have it.

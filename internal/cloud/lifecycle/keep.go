@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -16,8 +18,19 @@ import (
 
 // kept is what a pause keeps of a sandbox in the store.
 type kept struct {
-	dir     string
-	sandbox Sandbox // as it was paused
+	dir     string  // of its files; memoryName in it has the memory
+	sandbox Sandbox // as it was paused; Memory: the memory is there, too
+}
+
+// memoryName is the directory of the memory beside the saved files.
+const memoryName = "memory"
+
+// memory returns the directory of the memory; "" without one.
+func (k *kept) memory() string {
+	if !k.sandbox.Memory {
+		return ""
+	}
+	return filepath.Join(k.dir, memoryName)
 }
 
 // savedVersion is the version of what is stored; restore knows how to read it and all
@@ -31,12 +44,14 @@ type saved struct {
 	Request   Request
 	StartedAt time.Time
 	PausedAt  time.Time
-	Memory    bool // the memory was kept, too, for as long as the server lived
+	Memory    bool // the processes were kept, too, for as long as the server lived
+	// SavedMemory: the memory is in the directory, too. Older programs boot from the files.
+	SavedMemory bool `json:",omitempty"`
 }
 
-// keep copies the files of a stopped sandbox to the store and records there what it
-// takes to resume it.
-func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance Instance) (_ *kept, err error) {
+// keep copies the files of a stopped sandbox, and its memory if the pause saves that, to the
+// store, and records there what it takes to resume it.
+func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	if err := r.reserveKept(rec); err != nil {
 		return nil, err
 	}
@@ -46,25 +61,63 @@ func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance I
 			err = &SaveError{err}
 		}
 	}()
-	value, err := json.Marshal(saved{savedVersion, sb.Request, sb.StartedAt, sb.EndAt, sb.Memory})
-	if err != nil {
-		return nil, err
-	}
 	dir, err := r.store.NewDir()
 	if err != nil {
 		return nil, err
 	}
-	if err := instance.Save(ctx, dir); err != nil {
-		return nil, errors.Join(err, r.store.Discard(dir))
-	}
-	published, err := r.store.Put(store.Sandboxes, sb.ID, value, dir)
+	k, err := r.publish(ctx, dir, sb, instance, p)
 	if err != nil {
 		return nil, errors.Join(err, r.store.Discard(dir))
 	}
 	r.forget(ctx, sb.ID)
-	// The memory is the registry's alone.
-	sb.Memory, sb.Unresponsive = false, false
+	return k, nil
+}
+
+// publish fills a new directory of the store and records it.
+func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance Instance, p pause) (*kept, error) {
+	memory, err := r.keepMemory(ctx, dir, sb.ID, instance, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := instance.Save(ctx, dir); err != nil { // after the memory, to which these files belong
+		return nil, err
+	}
+	value, err := json.Marshal(saved{savedVersion, sb.Request, sb.StartedAt, sb.EndAt, sb.Memory, memory})
+	if err != nil {
+		return nil, err
+	}
+	published, err := r.store.Put(store.Sandboxes, sb.ID, value, dir)
+	if err != nil {
+		return nil, err
+	}
+	sb.Memory, sb.Unresponsive = memory, false // the processes are the registry's alone
 	return &kept{published, sb}, nil
+}
+
+// keepMemory saves the memory of a stopped sandbox beside its files, if the pause says so, and
+// reports whether it is there. A pause that nobody asked for does without.
+func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Instance, p pause) (bool, error) {
+	if !p.saveMemory {
+		return false, nil
+	}
+	if !p.memoryUntil.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, p.memoryUntil)
+		defer cancel()
+	}
+	to := filepath.Join(dir, memoryName)
+	err := os.Mkdir(to, 0o700)
+	if err == nil {
+		err = instance.SaveMemory(ctx, to)
+	}
+	switch {
+	case err == nil:
+		return true, nil
+	case !p.unasked:
+		return false, fmt.Errorf("%w: %w", ErrMemory, err)
+	}
+	r.options.Logger.WarnContext(ctx, "sandbox paused without its memory, which cannot be saved", "sandbox", id, "error", err)
+	return false, os.RemoveAll(to)
 }
 
 // reserveKept counts a sandbox of which no files are kept so far.
@@ -128,7 +181,7 @@ func (r *Registry) restore() {
 			r.layers.Keep()
 			continue
 		}
-		if memory {
+		if memory && !k.sandbox.Memory {
 			log.WarnContext(ctx, "sandbox was paused with its memory, which ended with the local cloud: it can be resumed from its files", "sandbox", entry.ID)
 		}
 		r.kept++
@@ -146,7 +199,7 @@ func (r *Registry) restore() {
 	}
 }
 
-// load reads the record of a sandbox, and reports whether its memory was kept, too.
+// load reads the record of a sandbox, and reports whether its processes were kept, too.
 func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	var s saved
 	if err := json.Unmarshal(entry.Value, &s); err != nil {
@@ -154,7 +207,7 @@ func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	}
 	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // the only one when engines were not stored
 	sb := newSandbox(s.Request, entry.ID, r.store.Seed())
-	sb.State, sb.StartedAt, sb.EndAt = Paused, s.StartedAt, s.PausedAt
+	sb.State, sb.StartedAt, sb.EndAt, sb.Memory = Paused, s.StartedAt, s.PausedAt, s.SavedMemory
 	switch {
 	case s.Version < 1 || s.Version > savedVersion:
 		return nil, false, fmt.Errorf("its version is %d, and this program knows up to %d", s.Version, savedVersion)

@@ -28,21 +28,28 @@ func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
 type pause struct {
 	PauseOptions
 	// unasked: nobody asked for it, so that it does what is possible: what would have to
-	// keep too much memory, keeps only the files, and envd need not answer.
+	// keep too much memory, or cannot save it, keeps only the files, and envd need not answer.
 	unasked bool
+	// ending: the server ends, so that no process is kept.
+	ending bool
+	// saveMemory: the memory is kept in the store, too. If memoryUntil is not zero and that
+	// takes longer, it is not.
+	saveMemory  bool
+	memoryUntil time.Time
 }
 
 // pauseLocked begins to pause a running sandbox.
 func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 	sb, instance := rec.Sandbox, rec.instance
 	return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
-		sb.EndAt, sb.State, sb.Memory = r.now(), Paused, !p.DropMemory
+		sb.EndAt, sb.State, sb.Memory = r.now(), Paused, !p.DropMemory && !p.ending
 		k, err := r.pause(ctx, rec, &sb, instance, p)
 		if err != nil {
 			r.options.Logger.WarnContext(ctx, "sandbox not paused", "sandbox", sb.ID, "error", err)
 			return func() State { return r.runOnLocked(rec, p, err) }, err
 		}
-		r.options.Logger.InfoContext(ctx, "sandbox paused", "sandbox", sb.ID, "memory", sb.Memory)
+		memory := sb.Memory || k.sandbox.Memory
+		r.options.Logger.InfoContext(ctx, "sandbox paused", "sandbox", sb.ID, "memory", memory)
 		return func() State {
 			r.leaveLocked(rec)
 			rec.becomeLocked(sb)
@@ -51,15 +58,16 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 				rec.kept = k
 			}
 			if !sb.Memory {
-				rec.instance = nil
+				rec.instance, rec.Memory = nil, memory
 			}
 			return Paused
 		}, nil
 	})
 }
 
-// pause stops a sandbox, keeps its files where that is due, and records in sb whether its
-// memory is kept and envd answered. After an error the sandbox runs, or has died.
+// pause stops a sandbox, keeps its files and memory in the store where that is due, and records
+// in sb whether its processes are kept and envd answered. After an error the sandbox runs, or
+// has died.
 func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	unhealthy := instance.Healthy(ctx)
 	if unhealthy != nil && !p.unasked && (p.RequireHealthy || p.DropMemory) {
@@ -68,6 +76,7 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	if err := r.checkPause(sb, instance, p); err != nil {
 		return nil, err
 	}
+	p.saveMemory = !p.DropMemory && unhealthy == nil && r.savesMemory(instance)
 	if sb.Memory {
 		over := r.freeze(rec, instance.Memory())
 		switch {
@@ -77,6 +86,8 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 					r.thaw(rec)
 				}
 			}()
+		case p.saveMemory:
+			sb.Memory = false
 		case p.unasked:
 			r.options.Logger.WarnContext(ctx, "sandbox paused without its memory", "sandbox", sb.ID, "error", over)
 			sb.Memory = false
@@ -91,7 +102,7 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	if sb.Memory && !r.outlasts(instance) {
 		return nil, nil
 	}
-	k, err := r.keep(ctx, rec, *sb, instance)
+	k, err := r.keep(ctx, rec, *sb, instance, p)
 	if err == nil && !sb.Memory {
 		r.close(sb.ID, instance)
 	}
@@ -124,6 +135,11 @@ func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 // the next server.
 func (r *Registry) outlasts(instance Instance) bool {
 	return r.store.Durable() && instance.Check(engine.SavedFiles) == nil
+}
+
+// savesMemory reports whether the memory of a sandbox can be kept for the next server.
+func (r *Registry) savesMemory(instance Instance) bool {
+	return r.outlasts(instance) && instance.Check(engine.SavedMemory) == nil
 }
 
 // Attempts of a pause that nobody asked for, if one fails.

@@ -18,6 +18,7 @@ func TestRaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 3
 		s := newStage(t, func(o *lifecycle.Options) { o.MaxSandboxes, o.MaxFrozen, o.MaxKept = room, room, room })
+		s.fakes.SavesMemory = true
 		hook := s.fakes.Hook
 		s.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
 			select {

@@ -24,8 +24,9 @@ const (
 type Options struct {
 	MaxSandboxes int           // with a place; 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
-	// MaxFrozen bounds the paused sandboxes whose memory is kept, and MaxFrozenMemory
-	// the bytes that they keep in all. 0: DefaultMaxFrozen, and any number of bytes.
+	// MaxFrozen bounds the paused sandboxes whose processes are kept, and MaxFrozenMemory
+	// the bytes of memory that they keep in all. 0: DefaultMaxFrozen, and any number of
+	// bytes. A memory that is in a durable store does not count, and is only there beyond.
 	MaxFrozen       int
 	MaxFrozenMemory int64
 	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept. Beyond it a
@@ -67,7 +68,7 @@ type Registry struct {
 	ended    endedLog
 	attempts attempts
 	places   int    // sandboxes with a place
-	frozen   ledger // paused sandboxes that keep their memory
+	frozen   ledger // paused sandboxes that keep their processes
 	kept     int    // sandboxes whose files are kept
 	offset   time.Duration
 	closed   bool
@@ -83,11 +84,11 @@ type ledger struct {
 // sandbox's id and tokens, and asks.
 type record struct {
 	Sandbox
-	instance   Instance    // nil: it is paused without its memory, or about to be resumed
+	instance   Instance    // nil: it is paused without processes, or about to be resumed
 	transition *transition // nil: its state is not changing
 	placed     bool        // it is counted in Registry.places
 	frozen     *int64      // bytes that it is counted with in Registry.frozen; nil: it is not
-	kept       *kept       // files of its latest pause; nil: there are none
+	kept       *kept       // what the store has of its latest pause; nil: nothing
 	base       layers.Base // what it stands on; only set before others know of the record
 	asks       *network.Asks
 	outdated   bool // its instance has other rules of the network than Request has
@@ -179,7 +180,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 
 // launch starts the sandbox of a new record, which has a place then.
 func (r *Registry) launch(ctx context.Context, rec *record) error {
-	spec, err := rec.spec(rec.base.Files)
+	spec, err := rec.spec(rec.base.Files, rec.base.Memory)
 	if err != nil {
 		return &RefusedError{Reason: err.Error()}
 	}
@@ -190,7 +191,7 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 	if rec.instance, err = r.options.Launch(ctx, spec); err != nil {
 		r.leave(rec)
 		r.options.Ended(rec.ID)
-		return &LaunchError{Err: err}
+		return &LaunchError{Err: refusal(err, "make the snapshot anew on this machine, or build a template from it, which has its files")}
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 // server is a registry in a durable store, with its log.
 type server struct {
 	*stage
+	dir   string
 	store *store.Store
 	log   lockedBuffer
 }
@@ -54,7 +55,7 @@ func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &server{store: st}
+	v := &server{dir: dir, store: st}
 	t.Cleanup(func() { _ = st.Close() }) // after the registry
 	durable := func(o *lifecycle.Options) { o.Store, o.Logger = st, slog.New(slog.NewTextHandler(&v.log, nil)) }
 	v.stage = newStage(t, append([]func(*lifecycle.Options){durable}, change...)...)

@@ -11,7 +11,8 @@ import (
 // ResumeOptions say how a paused sandbox is resumed.
 type ResumeOptions struct {
 	Lifetime time.Duration // from when it runs
-	// DropMemory boots it from its files. If its memory is kept, its processes end.
+	// DropMemory boots it from its files. If its processes are kept, they end; a memory that
+	// the store has stays there until the next pause.
 	DropMemory bool
 	AutoPause  *bool // from now on; nil: as before
 }
@@ -77,7 +78,7 @@ func (r *Registry) Wake(ctx context.Context, id string) error {
 		switch {
 		case rec.State == Running:
 			return nil, nil
-		case !rec.AutoResume || !rec.Memory || rec.Unresponsive:
+		case !rec.Wakes():
 			return nil, ErrAsleep
 		}
 		return r.resumeLocked(rec, ResumeOptions{Lifetime: max(rec.Lifetime, minWake)})
@@ -109,14 +110,14 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 		memory := sb.Memory && !o.DropMemory
 		var booted Instance
 		var err error
-		if memory {
+		if memory && instance != nil {
 			err = r.resumeMemory(ctx, rec, sb, instance)
 		} else {
-			booted, err = r.boot(ctx, rec, sb, instance)
+			booted, err = r.boot(ctx, rec, sb, instance, memory)
 		}
 		if err != nil {
 			r.options.Logger.ErrorContext(ctx, "sandbox not resumed", "sandbox", sb.ID, "error", err)
-			return func() State { r.leaveLocked(rec); return Paused }, &LaunchError{err, true}
+			return func() State { r.leaveLocked(rec); return Paused }, &LaunchError{refusal(err, bootInstead), true}
 		}
 		r.note(sb.ID)
 		r.options.Logger.InfoContext(ctx, "sandbox resumed", "sandbox", sb.ID, "memory", memory)
@@ -136,6 +137,9 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 	}), nil
 }
 
+// bootInstead is what to do with a sandbox whose memory cannot be restored.
+const bootInstead = "resume it with memory false (e2bctl resume --reboot), which boots it from its files"
+
 // resumeMemory lets a frozen sandbox run on.
 func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, instance Instance) error {
 	if rec.outdated { // only changed while it runs
@@ -148,9 +152,10 @@ func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, in
 	return instance.Resume(ctx)
 }
 
-// boot starts a sandbox from its files. If it was frozen until now its processes end, and
-// from then on it is one that was paused without its memory.
-func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Instance) (Instance, error) {
+// boot starts a sandbox from its files, and with the memory that the store has of it. If it
+// was frozen until now its processes end, and from then on it is one of which there is what
+// the store has.
+func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Instance, memory bool) (Instance, error) {
 	k := rec.kept // only a transition, of which this is the only one, changes it
 	if frozen != nil {
 		sb.Memory, sb.Unresponsive = false, false
@@ -159,17 +164,21 @@ func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Ins
 			if err != nil {
 				return nil, err
 			}
-			if k, err = r.keep(ctx, rec, sb, frozen); err != nil {
+			if k, err = r.keep(ctx, rec, sb, frozen, pause{}); err != nil {
 				return nil, err
 			}
 		}
 		r.mu.Lock()
-		rec.Memory, rec.Unresponsive, rec.kept, rec.instance = false, false, k, nil
+		rec.Memory, rec.Unresponsive, rec.kept, rec.instance = k.sandbox.Memory, false, k, nil
 		r.thawLocked(rec)
 		r.mu.Unlock()
 		r.close(sb.ID, frozen)
 	}
-	spec, err := (&record{Sandbox: sb, base: rec.base, asks: rec.asks}).spec(k.dir)
+	from := ""
+	if memory {
+		from = k.memory()
+	}
+	spec, err := (&record{Sandbox: sb, base: rec.base, asks: rec.asks}).spec(k.dir, from)
 	if err != nil {
 		return nil, err
 	}

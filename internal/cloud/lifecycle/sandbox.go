@@ -112,14 +112,17 @@ type Sandbox struct {
 	State        State     // Killing is never seen
 	StartedAt    time.Time // or resumed last
 	EndAt        time.Time // when its lifetime is over; when it was paused, if it is
-	// Memory: the processes of a paused sandbox are kept; Unresponsive: envd was not
-	// one that answered.
+	// Memory: the processes of a paused sandbox are kept, stopped or in the store;
+	// Unresponsive: envd was not one that answered.
 	Memory, Unresponsive bool
 }
 
 // Runs reports whether it runs, as its clients see it: for the moment of a snapshot its
 // processes stand still.
 func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
+
+// Wakes reports whether a request resumes it, which is paused or about to run.
+func (sb *Sandbox) Wakes() bool { return sb.AutoResume && sb.Memory && !sb.Unresponsive }
 
 // A Spec describes a sandbox to launch.
 type Spec struct {
@@ -134,6 +137,7 @@ type Spec struct {
 	Asks         *network.Asks     // what was asked about that, if Egress wants it
 	Layers       []string          // directories of files that it shares, lowest first
 	Files        string            // directory of saved files that it begins with, above Layers; "": none
+	Memory       string            // directory of saved memory that it goes on with; "": its processes start anew
 	Volumes      []VolumeMount
 	Mounts       []mounts.Mount
 	Headers      bool // Egress may have headers, now or later
@@ -161,12 +165,17 @@ type Instance interface {
 	// idempotent, and Close ends a paused sandbox as any other.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
-	// Save copies what was written in a paused sandbox to dir, an empty directory, and
-	// syncs it. A Spec's Files may name it then.
+	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs
+	// it. A Spec's Memory may name it then, with the Files that Save saves afterwards. Only
+	// one whose engine promises [engine.SavedMemory] is asked for it.
+	SaveMemory(ctx context.Context, dir string) error
+	// Save copies what was written in a paused sandbox to dir, which is empty but for a
+	// directory of its memory, and syncs it. A Spec's Files may name it then.
 	Save(ctx context.Context, dir string) error
-	// Checkpoint is Save for a running sandbox. Its processes stop for that time, and
-	// connections into it wait. If it cannot run on after that, it ends.
-	Checkpoint(ctx context.Context, dir string) error
+	// Checkpoint is SaveMemory, unless memory is "", and Save for a running sandbox. Its
+	// processes stop for that time, and connections into it wait. If it cannot run on after
+	// that, it ends. Where it is the memory that cannot be saved the error matches [ErrMemory].
+	Checkpoint(ctx context.Context, dir, memory string) error
 	// Memory returns the bytes of memory that it uses; 0 if that is not known.
 	Memory() int64
 	// Healthy returns an error if the sandbox's envd does not answer.
@@ -186,9 +195,9 @@ func newSandbox(q Request, id string, seed []byte) Sandbox {
 	return sb
 }
 
-// spec returns what to launch a sandbox with, which begins with saved files unless files is
-// "".
-func (rec *record) spec(files string) (Spec, error) {
+// spec returns what to launch a sandbox with, which begins with saved files and memory unless
+// they are "".
+func (rec *record) spec(files, memory string) (Spec, error) {
 	sb, egress := &rec.Sandbox, rec.Egress
 	if egress == nil {
 		var err error
@@ -198,7 +207,7 @@ func (rec *record) spec(files string) (Spec, error) {
 	}
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
-		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Volumes: sb.Volumes, Mounts: sb.Mounts,
+		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts,
 		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory,
 	}
 	if sb.Network != nil {

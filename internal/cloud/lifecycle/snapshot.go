@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -10,87 +11,161 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// Snapshot copies the files of a running sandbox, which runs on, to a layer. It returns the
-// sandbox as it was, and the layers that another one begins with to have these files, which
-// the caller holds. Errors are a [*NotFoundError], a [*StateError], a [*SaveError],
-// [ErrClosed], and ctx's, after which nothing is left of the snapshot.
-func (r *Registry) Snapshot(ctx context.Context, id string) (sb Sandbox, chain []string, err error) {
-	return r.checkpoint(ctx, id, onSnapshot)
+// A Checkpoint is a running sandbox at one moment, for others to begin with.
+type Checkpoint struct {
+	Sandbox Sandbox
+	// Layers are what another sandbox begins with to have its files and, if Memory says so,
+	// to go on where it was. The caller holds them.
+	Layers []string
+	Memory bool
 }
 
-func (r *Registry) checkpoint(ctx context.Context, id string, e event) (sb Sandbox, chain []string, err error) {
+// Snapshot copies the files of a running sandbox, which runs on, to a layer, and its memory to
+// another one. memory says whether that is wanted; nil: if the engine can do it and envd
+// answers. Errors are a [*NotFoundError], a [*StateError], a [*SaveError], a [*RefusedError],
+// [ErrClosed], and ctx's, after which nothing is left of the snapshot.
+func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Checkpoint, error) {
+	return r.checkpoint(ctx, id, onSnapshot, memory)
+}
+
+func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *bool) (Checkpoint, error) {
+	var made Checkpoint
 	var own *transition
 	var below layers.Base // the same layers as the sandbox's, which may end meanwhile
-	var top string
-	err = r.on(ctx, id, e, func(rec *record) (*transition, error) {
-		sb = rec.Sandbox
-		err := rec.instance.Check(engine.SavedFiles)
+	var tops tops
+	err := r.on(ctx, id, e, func(rec *record) (*transition, error) {
+		made.Sandbox = rec.Sandbox
+		err := checkCheckpoint(rec.instance, memory)
 		if err != nil {
 			return nil, err
 		}
 		if below, err = r.layers.Use(rec.Layers...); err != nil {
 			return nil, err
 		}
-		own = r.checkpointLocked(rec, &top)
+		own = r.checkpointLocked(rec, memory, &tops)
 		return own, nil
 	})
 	if own == nil {
-		return sb, nil, err
+		return Checkpoint{}, err
 	}
 	own.cancel() // of which only this call wants the result
 	<-own.done
 	defer below.Release()
-	switch {
-	case top == "":
-		return sb, nil, err
-	case err != nil:
-		r.layers.Release(top)
-		return sb, nil, err
+	if err != nil || tops.files == "" {
+		r.layers.Release(tops.all()...)
+		return Checkpoint{}, err
 	}
-	if chain, err = r.layers.Chain(ctx, below.IDs, top); err != nil {
-		return sb, nil, &SaveError{err}
+	if made.Layers, err = r.layers.Chain(ctx, below.IDs, tops.files); err != nil {
+		r.layers.Release(tops.memory...)
+		return Checkpoint{}, &SaveError{err}
 	}
-	return sb, chain, nil
+	made.Layers, made.Memory = append(made.Layers, tops.memory...), len(tops.memory) > 0
+	return made, nil
 }
 
-// checkpointLocked begins to copy the files of a running sandbox to a layer. Its id is
-// known when the transition is done.
-func (r *Registry) checkpointLocked(rec *record, layer *string) *transition {
+// checkCheckpoint returns why the engine of a sandbox cannot save what is wanted of it.
+func checkCheckpoint(instance Instance, memory *bool) error {
+	if err := instance.Check(engine.SavedFiles); err != nil || memory == nil || !*memory {
+		return err
+	}
+	err := instance.Check(engine.SavedMemory)
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
+		return &RefusedError{Reason: refused.Reason + `; mode="filesystem" (memory false) keeps the files`}
+	}
+	return err
+}
+
+// tops are the layers that a checkpoint makes.
+type tops struct {
+	files  string   // "": there is none
+	memory []string // at most one
+}
+
+func (t *tops) all() []string {
+	if t.files == "" {
+		return t.memory
+	}
+	return append([]string{t.files}, t.memory...)
+}
+
+// checkpointLocked begins to copy the files of a running sandbox, and its memory if that is
+// wanted, to layers, which are known when the transition is done.
+func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *transition {
 	id, instance := rec.ID, rec.instance
 	return r.beginLocked(rec, Snapshotting, func(ctx context.Context) (func() State, error) {
 		run := func() State { return Running }
-		kept, err := r.layers.Add(ctx, func(dir string) error { return instance.Checkpoint(ctx, dir) })
+		wanted, err := wantsMemory(ctx, instance, memory)
+		if err == nil {
+			*made, err = r.addLayers(ctx, instance, wanted)
+		}
 		if err != nil {
 			r.options.Logger.WarnContext(ctx, "no snapshot of a sandbox", "sandbox", id, "error", err)
 			return run, &SaveError{err}
 		}
-		*layer = kept
-		r.options.Logger.WarnContext(ctx, "snapshot of a sandbox: it has the files, and not the memory; what is made from it starts its processes anew", "sandbox", id)
+		if wanted {
+			r.options.Logger.InfoContext(ctx, "snapshot of a sandbox, with its memory", "sandbox", id)
+		} else {
+			r.options.Logger.WarnContext(ctx, "snapshot of a sandbox: it has the files, and not the memory; what is made from it starts its processes anew", "sandbox", id)
+		}
 		return run, nil
 	})
+}
+
+// wantsMemory reports whether the memory of a sandbox is to be saved. One whose envd does not
+// answer is of no use: only a request for the memory by name is told so.
+func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, error) {
+	promised := instance.Check(engine.SavedMemory) == nil
+	if !promised || memory != nil && !*memory {
+		return false, nil
+	}
+	unhealthy := instance.Healthy(ctx)
+	if unhealthy != nil && memory != nil {
+		return false, fmt.Errorf("%w: envd in the sandbox does not answer: %w", ErrMemory, unhealthy)
+	}
+	return unhealthy == nil, nil
+}
+
+// addLayers makes layers of a running sandbox. After an error there are none.
+func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool) (made tops, err error) {
+	made.files, err = r.layers.Add(ctx, func(dir string) error {
+		if !memory {
+			return instance.Checkpoint(ctx, dir, "")
+		}
+		id, err := r.layers.AddMemory(func(of string) error { return instance.Checkpoint(ctx, dir, of) })
+		if err == nil {
+			made.memory = []string{id}
+		}
+		return err
+	})
+	if err != nil {
+		r.layers.Release(made.memory...)
+		return tops{}, err
+	}
+	return made, nil
 }
 
 // Fork is one child of a fork, or why there is none.
 type Fork struct {
 	Sandbox Sandbox
+	Memory  bool // it goes on where the other one was
 	Err     error
 }
 
 // forkers is how many children are started at once.
 const forkers = 4
 
-// Fork makes n sandboxes like a running one, which runs on: with its files and as it was
-// requested, but with ids and a lifetime of their own. All have the same files, whatever
-// the sandbox does meanwhile. Errors are those of [Registry.Snapshot]; those of one child
+// Fork makes n sandboxes like a running one, which runs on: with its files, with its memory as
+// for [Registry.Snapshot], and as it was requested, but with ids and a lifetime of their own.
+// All begin with the same, whatever the sandbox does meanwhile. Errors are those of [Registry.Snapshot]; those of one child
 // are those of [Registry.Create]. When ctx is cancelled, nothing of the fork is left.
-func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration) ([]Fork, error) {
-	sb, chain, err := r.checkpoint(ctx, id, onFork)
+func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration, memory *bool) ([]Fork, error) {
+	from, err := r.checkpoint(ctx, id, onFork, memory)
 	if err != nil {
 		return nil, err
 	}
-	defer r.layers.Release(chain...)
-	q := sb.Request
-	q.Lifetime, q.Egress, q.Layers = lifetime, nil, chain
+	defer r.layers.Release(from.Layers...)
+	q := from.Sandbox.Request
+	q.Lifetime, q.Egress, q.Layers = lifetime, nil, from.Layers
 	forks := make([]Fork, n)
 	free := make(chan struct{}, forkers)
 	var starting sync.WaitGroup
@@ -99,6 +174,7 @@ func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Dur
 		starting.Go(func() {
 			defer func() { <-free }()
 			forks[i].Sandbox, forks[i].Err = r.Create(ctx, q)
+			forks[i].Memory = from.Memory && forks[i].Err == nil
 		})
 	}
 	starting.Wait()

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -36,6 +37,7 @@ func TestSnapshotFaults(t *testing.T) {
 		"nothing": {func(_ *testing.T, _ *server, _ string, release, _ func()) { release() }, "201", "running"},
 		"disk full": {func(_ *testing.T, v *server, _ string, release, _ func()) {
 			v.fail(lifecycletest.Checkpoint, broken)
+			v.fail(lifecycletest.SaveMemory, broken)
 			release()
 		}, "lifecycle: keep the files: no space left on device", "running"},
 		"killed":       {func(_ *testing.T, v *server, id string, _, _ func()) { _ = v.Kill(id) }, "gone killed", "gone killed"},
@@ -51,21 +53,26 @@ func TestSnapshotFaults(t *testing.T) {
 			release()
 		}, "201", "gone expired"},
 	} {
-		for _, call := range []string{"snapshot", "fork"} {
+		for _, call := range []string{"snapshot", "fork", "snapshot with memory", "fork with memory"} {
 			t.Run(name+" "+call, func(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
 				synctest.Test(t, func(t *testing.T) {
 					v := serve(t, dir, shared)
 					id := v.create(t)
-					release := v.hold(lifecycletest.Checkpoint)
+					held := lifecycletest.Checkpoint
+					call, v.fakes.SavesMemory = strings.CutSuffix(call, " with memory")
+					if v.fakes.SavesMemory { // which is there already
+						held = lifecycletest.SaveMemory
+					}
+					release := v.hold(held)
 					ctx, leave := context.WithCancel(t.Context())
 					defer leave()
 					got := make(chan string, 1)
 					go func() { got <- calls[call](ctx, v.stage, id) }()
 					synctest.Wait()
 					tt.during(t, v, id, release, leave)
-					if got := <-got; got != tt.want {
+					if got := strings.Replace(<-got, lifecycle.ErrMemory.Error()+": ", "", 1); got != tt.want {
 						t.Errorf("got %s, want %s", got, tt.want)
 					}
 					synctest.Wait()
@@ -85,6 +92,27 @@ func TestSnapshotFaults(t *testing.T) {
 	}
 }
 
+// A layer that cannot be made of what was saved leaves nothing of the memory beside it.
+func TestSnapshotNotUnpacked(t *testing.T) {
+	t.Parallel()
+	v := remember(t, t.TempDir(), func(o *lifecycle.Options) {
+		o.Layers = layers.Open(layers.Options{Store: o.Store, Sharing: func() layers.Sharing { return noUnpack{lifecycletest.Sharing()} }})
+	})
+	id := v.create(t)
+	for _, call := range []string{"snapshot", "fork"} {
+		if got := calls[call](t.Context(), v.stage, id); !strings.Contains(got, "no space left") {
+			t.Errorf("%s: got %s, want why it failed", call, got)
+		}
+	}
+	wantLayers(t, v, 0)
+	v.wantDirs(t, 0)
+	v.end(t)
+}
+
+type noUnpack struct{ layers.Sharing }
+
+func (noUnpack) Unpack(context.Context, string) error { return errors.New("no space left on device") }
+
 // When its client goes away while children start, no child of a fork is left.
 func TestAbandonedFork(t *testing.T) {
 	t.Parallel()
@@ -99,7 +127,7 @@ func TestAbandonedFork(t *testing.T) {
 				leave()
 			}
 		}
-		if forks, err := v.Fork(ctx, id, 10, time.Hour); !errors.Is(err, context.Canceled) || forks != nil {
+		if forks, err := v.Fork(ctx, id, 10, time.Hour, nil); !errors.Is(err, context.Canceled) || forks != nil {
 			t.Errorf("got %v and error %v, want context.Canceled", forks, err)
 		}
 		if left := v.List(everything); len(left) != 1 || left[0].ID != id {
@@ -118,10 +146,11 @@ func TestPausedChild(t *testing.T) {
 	v := serve(t, dir)
 	id := v.create(t)
 	v.fakes.Fake(id).Write("text")
-	_, chain, err := v.Snapshot(t.Context(), id)
+	made, err := v.Snapshot(t.Context(), id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	chain := made.Layers
 	child, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: chain})
 	if err != nil || child.Layers != nil {
 		t.Fatalf("got %+v and error %v, want a record without layers", child, err)
@@ -161,12 +190,12 @@ func TestSharedLayers(t *testing.T) {
 	const generations = 15
 	for i := range generations {
 		v.fakes.Fake(id).Write(string(rune('a' + i)))
-		_, next, err := v.Snapshot(t.Context(), id)
+		made, err := v.Snapshot(t.Context(), id, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		v.layers.Release(chain...)
-		chain = next
+		chain = made.Layers
 		if err := v.Kill(id); err != nil {
 			t.Fatal(err)
 		}
@@ -193,7 +222,7 @@ func TestSharedLayers(t *testing.T) {
 	if got := v.fakes.Fake(id).Files(); got != all+"own" {
 		t.Errorf("it was resumed with the files %q, want %q", got, all+"own")
 	}
-	forks, err := v.Fork(t.Context(), id, 3, time.Hour)
+	forks, err := v.Fork(t.Context(), id, 3, time.Hour, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,10 +252,11 @@ func TestNoLongerShared(t *testing.T) {
 	dir := t.TempDir()
 	v := serve(t, dir, shared)
 	id := v.create(t)
-	_, chain, err := v.Snapshot(t.Context(), id)
+	made, err := v.Snapshot(t.Context(), id, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	chain := made.Layers
 	child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: chain})
 	if err != nil {
 		t.Fatal(err)

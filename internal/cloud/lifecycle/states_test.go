@@ -143,14 +143,12 @@ var calls = map[string]func(context.Context, *stage, string) string{
 	},
 	"kill": func(_ context.Context, s *stage, id string) string { return outcome("204", s.Kill(id)) },
 	"snapshot": func(ctx context.Context, s *stage, id string) string {
-		_, layer, err := s.Snapshot(ctx, id)
-		if err == nil {
-			s.layers.Release(layer...)
-		}
+		made, err := s.Snapshot(ctx, id, nil)
+		s.layers.Release(made.Layers...)
 		return outcome("201", err)
 	},
 	"fork": func(ctx context.Context, s *stage, id string) string {
-		_, err := s.Fork(ctx, id, 1, time.Hour)
+		_, err := s.Fork(ctx, id, 1, time.Hour, nil)
 		return outcome("201", err)
 	},
 	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
@@ -227,9 +225,8 @@ func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 	case "snapshotting":
 		release = s.hold(lifecycletest.Checkpoint)
 		go func() {
-			if _, layer, err := s.Snapshot(t.Context(), id); err == nil {
-				s.layers.Release(layer...)
-			}
+			made, _ := s.Snapshot(t.Context(), id, nil)
+			s.layers.Release(made.Layers...)
 		}()
 	case "killing":
 		release = s.hold(lifecycletest.Close)

@@ -212,6 +212,13 @@ func (r *Registry) All() []Template {
 	return all
 }
 
+// HasMemory reports whether what is made of a build goes on where the sandbox was that it is a
+// snapshot of.
+func (r *Registry) HasMemory(b Build) bool {
+	_, memory := r.options.Layers.Split(b.Layers...)
+	return memory != ""
+}
+
 // Spawn notes that a sandbox was made from a template.
 func (r *Registry) Spawn(id string) {
 	r.mu.Lock()

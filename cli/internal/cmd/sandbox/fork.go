@@ -31,7 +31,8 @@ func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
 		Short: "Copy a running sandbox",
 		Long: `Make copies of a running sandbox, all of the same moment, and print their IDs. The
 sandbox runs on. On the service a copy goes on where the original was, with its
-processes; the local cloud copies the files, and says so.
+processes, and so it does on the local cloud in gVisor; elsewhere the local cloud
+copies the files, and says so.
 
 When some copies could not be made, the reasons are on stderr (status 8).`,
 		Example: `  e2bctl fork "$ID"

@@ -32,7 +32,7 @@ Connections into it end.
 Its processes stop where they are and keep their memory, which stays in use. With
 --mode filesystem only its files are kept, and resuming starts the sandbox anew from
 them. So does the local cloud with every sandbox that was paused before it was
-restarted.
+restarted, unless it runs in gVisor, whose memory it saves.
 
 A sandbox that is paused already is an error (status 5).`,
 		Example: `  e2bctl pause "$ID"

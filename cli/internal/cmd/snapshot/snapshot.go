@@ -52,8 +52,9 @@ func newCmdCreate(f *cmdutil.Factory) *cobra.Command {
 		Short: "Make a snapshot of a running sandbox and print its ID",
 		Long: `Make a snapshot of a running sandbox, which runs on, and print the snapshot's ID.
 e2bctl create <snapshot> makes sandboxes from it, and it stays until e2bctl snapshot
-rm deletes it. On the service they go on where the sandbox was, with its processes;
-the local cloud keeps the files, and says so.`,
+rm deletes it. On the service they go on where the sandbox was, with its processes,
+and so they do on the local cloud in gVisor; elsewhere the local cloud keeps the files,
+and says so.`,
 		Example: `  SNAPSHOT=$(e2bctl snapshot create "$ID")
   e2bctl snapshot create "$ID" --name prepared:v2
   e2bctl create prepared:v2`,

@@ -23,6 +23,8 @@ type Fakes struct {
 	Before func(ctx context.Context)
 	// Lacks are features that the engine of the fakes does not promise, and why.
 	Lacks map[engine.Feature]string
+	// SavesMemory: the engine of the fakes promises [engine.SavedMemory], too.
+	SavesMemory bool
 	// Hook is called at the beginning of each operation of a fake, which fails if it
 	// returns an error.
 	Hook func(ctx context.Context, id string, op Operation) error
@@ -40,6 +42,7 @@ type Operation string
 const (
 	Pause      Operation = "pause"
 	Resume     Operation = "resume"
+	SaveMemory Operation = "save memory"
 	Save       Operation = "save"
 	Healthy    Operation = "healthy"
 	Close      Operation = "close"
@@ -58,6 +61,7 @@ type Fake struct {
 	rules  *network.Rules
 	paused bool
 	memory int64
+	knows  string // what is in that memory
 	files  string
 	below  string // those of its layers
 }
@@ -88,6 +92,13 @@ func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 		if fake.files, err = read(spec.Files); err != nil {
 			return nil, fmt.Errorf("files of %q: %w", spec.ID, err)
 		}
+	}
+	if spec.Memory != "" {
+		knows, err := os.ReadFile(filepath.Join(spec.Memory, memoryName))
+		if err != nil {
+			return nil, fmt.Errorf("memory of %q: %w", spec.ID, err)
+		}
+		fake.knows = string(knows)
 	}
 	if f.made == nil {
 		f.specs, f.made = map[string]lifecycle.Spec{}, map[string]*Fake{}
@@ -129,8 +140,11 @@ func (f *Fakes) IDs() []string {
 	return ids
 }
 
-// Check returns what [Fakes].Lacks says.
+// Check returns what [Fakes].Lacks and [Fakes].SavesMemory say.
 func (f *Fake) Check(feature engine.Feature) error {
+	if feature == engine.SavedMemory && !f.hooks.SavesMemory {
+		return &lifecycle.RefusedError{Reason: "not supported by the fake engine: the memory of snapshots"}
+	}
 	if why := f.hooks.Lacks[feature]; why != "" {
 		return &lifecycle.RefusedError{Reason: why}
 	}
@@ -203,8 +217,46 @@ func (f *Fake) Paused() bool {
 	return f.paused
 }
 
-// filesName is the file in which a fake's files are saved.
-const filesName = "files"
+// filesName is the file in which a fake's files are saved, and memoryName the one of its memory.
+const filesName, memoryName = "files", "pages"
+
+// Learn replaces what is in the memory of the fake.
+func (f *Fake) Learn(text string) {
+	f.mu.Lock()
+	f.knows = text
+	f.mu.Unlock()
+}
+
+// Knows returns what is in the memory of the fake: what it learned last, or what it began with.
+func (f *Fake) Knows() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.knows
+}
+
+// SaveMemory writes what is in the memory of the fake.
+func (f *Fake) SaveMemory(ctx context.Context, dir string) error {
+	if !f.Paused() {
+		return errors.New("its memory was saved while it runs")
+	}
+	return f.saveMemory(ctx, dir)
+}
+
+func (f *Fake) saveMemory(ctx context.Context, dir string) error {
+	if !f.hooks.SavesMemory {
+		return errors.ErrUnsupported
+	}
+	if err := os.WriteFile(filepath.Join(dir, memoryName), []byte(f.Knows()), 0o600); err != nil {
+		return err
+	}
+	if err := f.hook(ctx, SaveMemory); err != nil { // after the file, of which nothing may be left then
+		return err
+	}
+	if f.Ended() {
+		return f.err
+	}
+	return nil
+}
 
 // Write replaces the files of the fake.
 func (f *Fake) Write(files string) {
@@ -267,13 +319,18 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	return f.saveTo(dir)
 }
 
-// Checkpoint writes the fake's files.
-func (f *Fake) Checkpoint(ctx context.Context, dir string) error {
+// Checkpoint writes the fake's memory, unless that is "", and its files.
+func (f *Fake) Checkpoint(ctx context.Context, dir, memory string) error {
 	if err := f.hook(ctx, Checkpoint); err != nil {
 		return err
 	}
 	if f.Ended() {
 		return f.err
+	}
+	if memory != "" {
+		if err := f.saveMemory(ctx, memory); err != nil {
+			return fmt.Errorf("%w: %w", lifecycle.ErrMemory, err)
+		}
 	}
 	return f.saveTo(dir)
 }
