@@ -62,8 +62,8 @@ type Sandbox interface {
 	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
 	Thaw(ctx context.Context) error
 	// Save copies the files that were written in a frozen sandbox, without those of its
-	// layers, to dir, an empty directory of this user with mode 0700, and syncs them to
-	// the disk. What it writes there is for [SandboxOptions].Files and [Engine].Unpack.
+	// layers, to dir, a directory of this user with mode 0700 that is empty but for the
+	// directory of a SaveMemory, and syncs them to the disk. What it writes there is for [SandboxOptions].Files and [Engine].Unpack.
 	Save(ctx context.Context, dir string) error
 	// SaveMemory writes the memory of a frozen sandbox, its processes and all that they
 	// have open but connections from outside, to dir, an empty directory as that of Save,

@@ -118,9 +118,6 @@ func (s *Sandbox) thaw(ctx context.Context) error {
 		return err
 	}
 	s.pause.thaw = nil
-	if err := s.goOn(); err != nil {
-		return err
-	}
 	s.pause.open()
 	return nil
 }

@@ -3,6 +3,7 @@
 package room
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,8 @@ import (
 )
 
 // SaveMemory writes the memory of a sandbox that runs in gVisor to dir. gVisor can do that only
-// while it runs: it is thawed for that time, and stops its processes by itself, until Thaw.
+// while it runs: it is thawed, and from then on gVisor itself keeps the processes from running,
+// until Thaw. It is not frozen again, because processes then crash that gVisor has stopped.
 func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 	if err := s.saveMemory(ctx, dir); err != nil {
 		return fmt.Errorf("room: save the memory of sandbox %s to %s: %w", s.options.ID, dir, err)
@@ -28,8 +30,6 @@ func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 
 // saveMemoryTimeout bounds how long it takes to write the memory: some GB, on a slow disk.
 const saveMemoryTimeout = 5 * time.Minute
-
-var errSaveMemoryTimeout = fmt.Errorf("it had not been written within %v", saveMemoryTimeout)
 
 func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	if s.room.runsc == nil {
@@ -54,18 +54,11 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	s.pause.thaw = nil
-	err = s.ask(wire.KindSaveMemory, saveMemoryTimeout, errSaveMemoryTimeout, to)
-	s.pause.still = err == nil
-	// Whoever gave up meanwhile finds it frozen, too.
-	back, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), freezeTimeout, errFreezeTimeout)
-	defer cancel()
-	thaw, failed := s.stopProcesses(back)
-	if failed != nil {
-		return s.lose(errors.Join(err, failed))
-	}
-	s.pause.thaw = thaw
-	if err == nil {
-		err = context.Cause(ctx)
+	still, err := s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, to)
+	if still {
+		s.pause.still, s.pause.thaw = true, s.goOn
+	} else {
+		err = errors.Join(err, s.freezeAgain(ctx))
 	}
 	if err == nil {
 		err = closeMemory(dir)
@@ -76,6 +69,19 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
+// freezeAgain freezes a sandbox that gVisor has not stopped, also for whoever has given up
+// meanwhile.
+func (s *Sandbox) freezeAgain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), freezeTimeout, errFreezeTimeout)
+	defer cancel()
+	thaw, err := s.stopProcesses(ctx)
+	if err != nil {
+		return s.lose(err)
+	}
+	s.pause.thaw = thaw
+	return nil
+}
+
 // lose ends a sandbox that is in no state that it could go on from.
 func (s *Sandbox) lose(err error) error {
 	s.fail(err)
@@ -83,45 +89,40 @@ func (s *Sandbox) lose(err error) error {
 	return err
 }
 
-// goOn lets the processes of a sandbox whose memory was saved run again. It is thawed.
+// goOn lets the processes of a sandbox run again that gVisor has stopped.
 func (s *Sandbox) goOn() error {
-	if !s.pause.still {
-		return nil
-	}
-	if err := s.ask(wire.KindGoOn, freezeTimeout, errors.New("its processes did not go on"), nil); err != nil {
+	if _, err := s.ask(context.Background(), wire.KindGoOn, freezeTimeout); err != nil {
 		return s.lose(err)
 	}
 	s.pause.still = false
 	return nil
 }
 
-// ask has what runs gVisor do something, and waits until it has. When that takes too long the
+// ask has what runs gVisor do something, and waits until it has, or has given up when ctx ends. It
+// reports whether gVisor keeps the processes from running now. When that takes too long the
 // sandbox ends.
-func (s *Sandbox) ask(kind wire.Kind, within time.Duration, late error, file *os.File) error {
-	var files []*os.File
-	if file != nil {
-		files = append(files, file)
-	}
+func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) (still bool, err error) {
 	if err := s.envd.Send(wire.Message{Kind: kind}, files...); err != nil {
-		return err
+		return false, err
 	}
+	defer context.AfterFunc(ctx, func() {
+		_ = s.envd.Send(wire.Message{Kind: wire.KindGiveUp}) // if it is gone it has ended
+	})()
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()
-	for {
-		select {
-		case m := <-s.pause.answers:
-			switch {
-			case m.Kind != kind:
-				continue // nobody waits for it any more
-			case m.Error != "":
-				return errors.New(m.Error)
-			}
-			return nil
-		case <-s.exited:
-			return engine.ErrGone
-		case <-timeout.C:
-			return s.lose(late)
+	select {
+	case m := <-s.pause.answers:
+		switch {
+		case m.Kind != kind:
+			return false, s.lose(fmt.Errorf("%w: %q instead of %q", wire.ErrProtocol, m.Kind, kind))
+		case m.Error != "":
+			return m.Still, cmp.Or(context.Cause(ctx), errors.New(m.Error))
 		}
+		return m.Still, nil
+	case <-s.exited:
+		return false, engine.ErrGone
+	case <-timeout.C:
+		return false, s.lose(fmt.Errorf("gVisor did not answer %q within %v", kind, within))
 	}
 }
 

@@ -206,6 +206,8 @@ func (g *Guest) Ready() error {
 
 // receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
+	giveUp := func() {} // saving its memory
+	defer func() { giveUp() }()
 	for {
 		m, files, err := g.control.Receive(2)
 		if err != nil {
@@ -217,9 +219,12 @@ func (g *Guest) receive(ctx context.Context) error {
 		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal || m.Kind == wire.KindRefused:
 			g.settle(m, files)
 		case m.Kind == wire.KindSaveMemory && len(files) == 1 && g.memory != nil:
-			go g.saveMemory(ctx, files[0])
+			giveUp() // what has ended
+			giveUp = g.saveMemory(ctx, files[0])
+		case m.Kind == wire.KindGiveUp:
+			giveUp()
 		case m.Kind == wire.KindGoOn && g.memory != nil:
-			go g.tell(wire.KindGoOn, g.memory.goOn(ctx))
+			go func() { g.tell(wire.KindGoOn, false, g.memory.goOn(ctx)) }()
 		default:
 			wire.CloseAll(files)
 			return fmt.Errorf("%w: %q in envd", wire.ErrProtocol, m.Kind)
@@ -227,15 +232,20 @@ func (g *Guest) receive(ctx context.Context) error {
 	}
 }
 
-func (g *Guest) saveMemory(ctx context.Context, dir *os.File) {
-	err := g.memory.save(ctx, dir)
-	dir.Close()
-	g.tell(wire.KindSaveMemory, err)
+// saveMemory begins to save the memory, and tells the server when that has ended.
+func (g *Guest) saveMemory(ctx context.Context, dir *os.File) (giveUp func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		still, err := g.memory.save(ctx, dir)
+		dir.Close()
+		g.tell(wire.KindSaveMemory, still, err)
+	}()
+	return cancel
 }
 
 // tell answers the server how something ended that it asked for.
-func (g *Guest) tell(kind wire.Kind, err error) {
-	m := wire.Message{Kind: kind}
+func (g *Guest) tell(kind wire.Kind, still bool, err error) {
+	m := wire.Message{Kind: kind, Still: still}
 	if err != nil {
 		m.Error = err.Error()
 	}

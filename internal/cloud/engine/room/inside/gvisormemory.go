@@ -21,31 +21,23 @@ type checkpointer struct {
 	still bool
 }
 
-var errStandsStill = errors.New("it stands still already")
-
-// save writes the memory to a directory. After an error the sandbox goes on.
-func (c *checkpointer) save(ctx context.Context, dir *os.File) (err error) {
+// save writes the memory to a directory, and reports whether the sandbox stands still, which it
+// may after an error as well. When ctx ends gVisor may write for a while.
+func (c *checkpointer) save(ctx context.Context, dir *os.File) (still bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.still {
-		return errStandsStill
+		return true, errors.New("it stands still already")
 	}
 	// What is on the way between the two ends of the tunnel would be in neither.
 	if err := c.tunnel.Park(ctx); err != nil {
-		return err
+		return false, err
 	}
-	err = c.runsc.command(ctx, nil, "pause")
-	if err == nil {
-		err = c.runsc.command(ctx, dir, "checkpoint", "--leave-running", "--image-path="+passedDirectory)
-		if err != nil {
-			err = errors.Join(err, c.runsc.command(context.WithoutCancel(ctx), nil, "resume"))
-		}
-	}
-	if err != nil {
-		return errors.Join(err, c.tunnel.GoOn())
+	if err := c.runsc.command(context.WithoutCancel(ctx), nil, "pause"); err != nil {
+		return false, errors.Join(err, c.tunnel.GoOn())
 	}
 	c.still = true
-	return nil
+	return true, c.runsc.command(ctx, dir, "checkpoint", "--leave-running", "--image-path="+passedDirectory)
 }
 
 // goOn ends what save began.

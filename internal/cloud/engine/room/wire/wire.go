@@ -43,6 +43,7 @@ const (
 	KindKernel     Kind = "kernel"      // envd to server; back, with a socket; server to zygote, with that and more
 	KindSaveMemory Kind = "save memory" // server to what runs gVisor, with the directory to write to; back
 	KindGoOn       Kind = "go on"       // server to what runs gVisor: its sandbox, which stands still since then, goes on; back
+	KindGiveUp     Kind = "give up"     // server to what runs gVisor: nobody waits for the memory
 )
 
 // Role is what a re-executed process becomes.
@@ -79,6 +80,8 @@ type Message struct {
 	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
 	Trees    []string        `json:"trees,omitempty"`  // that saved files or layers have
 	Error    string          `json:"error,omitempty"`
+	// Still: gVisor keeps the processes of its sandbox from running.
+	Still bool `json:"still,omitempty"`
 }
 
 // Encode returns one of the specs of this package, or another value of strings and
