@@ -145,6 +145,23 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
+// TestWasmSignals checks that no signal to Python is lost: neither one that comes while Python
+// looks for others, nor one that was for an earlier cell.
+func TestWasmSignals(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	const waitForSignals = "import sys\noutput = sys.stdout._output\nfor i in range(300):\n    print(i)\n    while output.scheduled: pass"
+	if e := code(t, sb, waitForSignals, nil); e.Error != nil || !strings.HasSuffix(e.Stdout, "\n299\n") {
+		t.Errorf("got %+v, want what was printed", e)
+	}
+	for range 20 {
+		code(t, sb, "print('before its end')", nil)
+		if got := code(t, sb, "output.scheduled", nil).Text(); got != "False" {
+			t.Fatalf("after a cell that printed, scheduled is %s, want False: the next one would print nothing while it runs", got)
+		}
+	}
+}
+
 // TestWasmContexts checks that contexts have variables of their own and share files, with the
 // client and across a snapshot.
 func TestWasmContexts(t *testing.T) {

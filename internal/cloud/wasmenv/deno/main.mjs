@@ -12,21 +12,27 @@ const { control, data, signals } = channel;
 const worker = new Worker(new URL("./worker.mjs", import.meta.url), { workerData: channel });
 worker.on("error", (error) => end(error));
 worker.on("exit", (status) => end(`Python has ended with the status ${status}`));
-worker.on("message", () => setTimeout(() => signal(SIGALRM), DELAY));
+worker.on("message", later);
 
 function end(why) {
   console.error(why);
   Deno.exit(1);
 }
 
+// later lets Python send what was printed.
+function later() {
+  setTimeout(() => signal(SIGALRM), DELAY);
+}
+
 let requests = 0; // how many the worker was sent, or will be
 
 // signal has effect only while the worker serves a request. If it has just finished one, the
-// signal is taken back: it gets the next one only after this function returns.
+// signal is taken back: it gets the next one only after this function returns. One that must
+// wait for another comes later: it is SIGALRM.
 function signal(number) {
   if (Atomics.load(control, FINISHED) === requests) return;
-  if (number === SIGALRM) Atomics.compareExchange(signals, 0, 0, number);
-  else Atomics.store(signals, 0, number);
+  const before = number === SIGALRM ? Atomics.compareExchange(signals, 0, 0, number) : Atomics.exchange(signals, 0, number);
+  if (before !== 0 && before !== number) later();
   if (Atomics.load(control, FINISHED) === requests) Atomics.store(signals, 0, 0);
   happened(control);
 }

@@ -79,7 +79,13 @@ function show(FS, places) {
 
 const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFileSync(here("./snapshot")) });
 delete python._api.config._loadSnapshot; // 30 MB that nothing needs any longer
-python.setInterruptBuffer(signals);
+// Python reads a signal, and then writes 0 in its place: one that came in between would be lost.
+python.setInterruptBuffer({
+  get 0() {
+    return signals[0] === 0 ? 0 : Atomics.exchange(signals, 0, 0);
+  },
+  set 0(_) {},
+});
 const start = JSON.parse(bridge.receive());
 show(python.FS, start.content.places);
 for (const [name, set] of [["stdout", "setStdout"], ["stderr", "setStderr"]]) {

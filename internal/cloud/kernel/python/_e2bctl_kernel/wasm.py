@@ -66,13 +66,13 @@ class Signalled(Output):
         self._wire._bridge.schedule()
 
     def _due(self, signum, frame):
-        self.scheduled = False
         self.flush()
 
     def flush(self):
         if self._flushing:
             return  # a signal has come meanwhile: all texts are being sent
         self._flushing = True
+        self.scheduled = False  # the signal may never come: it is only for code that runs on
         try:
             while self.texts:
                 super().flush()
