@@ -235,7 +235,7 @@ func TestWasmFaults(t *testing.T) {
 	if got := code(t, sb, "2", nil).Text(); got != "2" {
 		t.Errorf("got %q, want 2", got)
 	}
-	for _, end := range []string{"import js; js.process.exit(3)", "import js; js.Deno.exit(0)", "import js; js.Deno.stdout.writeSync(js.Uint8Array.new([110, 111, 10]))\nwhile True: pass"} {
+	for _, end := range []string{"import js; js.process.exit(3)", "import js; js.Deno.exit(0)", "import js; js.close()", "import js; js.Deno.stdout.writeSync(js.Uint8Array.new([110, 111, 10]))\nwhile True: pass"} {
 		if _, err := sb.RunCode(t.Context(), end, nil); err == nil {
 			t.Errorf("%s: got no error, want that the kernel ended", end)
 		}

@@ -1,12 +1,13 @@
 // The worker of a kernel: it runs Python, from the snapshot that setup made.
-import { parentPort, workerData } from "node:worker_threads";
 import { EVENTS, FILLED, FINISHED, happened } from "./channel.mjs";
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const here = (name) => new URL(name, import.meta.url).pathname;
-const { control, data, signals } = workerData;
-const { readFileSync, stdout } = { readFileSync: Deno.readFileSync, stdout: Deno.stdout };
-const post = parentPort.postMessage.bind(parentPort);
+const { control, data, signals } = await new Promise((resolve) => {
+  onmessage = ({ data }) => resolve(data);
+});
+const { readFile, stdout } = Deno;
+const post = postMessage;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
@@ -53,6 +54,13 @@ const bridge = {
   },
 };
 
+// end takes the place of what would end this thread, which the main one would not hear of.
+function end(status) {
+  post(Number(status ?? 0));
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+}
+globalThis.close = Deno.exit = globalThis.process.exit = end;
+
 // of wraps operations on files: what Deno refuses is an error of Python as any other.
 function of(FS, operations) {
   const EPERM = 63;
@@ -77,7 +85,7 @@ function show(FS, places) {
   }
 }
 
-const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFileSync(here("./snapshot")) });
+const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFile(here("./snapshot")) });
 delete python._api.config._loadSnapshot; // 30 MB that nothing needs any longer
 // Python reads a signal, and then writes 0 in its place: one that came in between would be lost.
 python.setInterruptBuffer({
