@@ -12,6 +12,7 @@ const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 let parts = [];
+let held = false; // signals wait
 
 const bridge = {
   // send writes a line to the server.
@@ -42,6 +43,24 @@ const bridge = {
   wait(time) {
     const events = Atomics.load(control, EVENTS);
     if (Atomics.load(signals, 0) === 0) Atomics.wait(control, EVENTS, events, time < 0 ? Infinity : time);
+  },
+  // hold keeps signals back until release, where they take effect. What JavaScript calls must
+  // not get them.
+  hold() {
+    held = true;
+  },
+  release() {
+    held = false;
+    python.checkInterrupt();
+  },
+  // idle is wait for a Python that is suspended meanwhile: promises settle.
+  async idle(time) {
+    const events = Atomics.load(control, EVENTS);
+    if (Atomics.load(signals, 0) === 0) await Atomics.waitAsync(control, EVENTS, events, time < 0 ? Infinity : time).value;
+  },
+  // wake ends idle.
+  wake() {
+    happened(control);
   },
   // schedule asks for the signal that what was printed is to be sent.
   schedule() {
@@ -90,19 +109,31 @@ delete python._api.config._loadSnapshot; // 30 MB that nothing needs any longer
 // Python reads a signal, and then writes 0 in its place: one that came in between would be lost.
 python.setInterruptBuffer({
   get 0() {
-    return signals[0] === 0 ? 0 : Atomics.exchange(signals, 0, 0);
+    return held || signals[0] === 0 ? 0 : Atomics.exchange(signals, 0, 0);
   },
   set 0(_) {},
 });
 const start = JSON.parse(bridge.receive());
 show(python.FS, start.content.places);
+const tell = (name, text) => bridge.send(JSON.stringify({ type: "stream", content: { name, text } }) + "\n");
 for (const [name, set] of [["stdout", "setStdout"], ["stderr", "setStderr"]]) {
   // Only what does not go through sys.stdout and sys.stderr comes here.
   const text = new TextDecoder();
   const write = (bytes) => {
-    bridge.send(JSON.stringify({ type: "stream", content: { name, text: text.decode(bytes, { stream: true }) } }) + "\n");
+    tell(name, text.decode(bytes, { stream: true }));
     return bytes.length;
   };
   python[set]({ write });
 }
-python.pyimport("_e2bctl_kernel.wasm").main(bridge, python.toPy(start.env), start.content.directory);
+
+// What JavaScript does while Python waits may fail without ending it.
+for (const type of ["error", "unhandledrejection"]) {
+  addEventListener(type, (event) => {
+    event.preventDefault();
+    tell("stderr", `${event.error ?? event.reason}\n`);
+  });
+}
+python.pyimport("_e2bctl_kernel.wasm").main.callPromising(bridge, python.toPy(start.env), start.content.directory).catch((error) => {
+  console.error(error);
+  end(1);
+});
