@@ -221,8 +221,10 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 // defaultArchitecture is that of E2B's machines.
 const defaultArchitecture = "amd64"
 
-// Architecture returns which architecture's images templates begin with, as Go calls it: that
-// of a local cloud's machine, and "amd64" for a service that does not say.
+// Architecture returns which architecture's images templates begin with, as Go calls it. For a
+// local cloud it is that of its machine or, where Docker is what runs its sandboxes unless a
+// template says otherwise, of the machine of the Docker daemon. It is "amd64" for a service
+// that does not say.
 func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
 	features, err := s.client.features(ctx)
 	if err != nil {

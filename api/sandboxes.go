@@ -104,7 +104,8 @@ type SandboxInfo struct {
 	// VolumeMounts are the volumes that it has, and where.
 	VolumeMounts []VolumeMount `json:"volumeMounts"`
 	// Engine is what runs the sandbox on a local cloud, such as "room", and Mounts are the
-	// directories of its machine that the sandbox sees. They are set only by Get.
+	// directories of its machine that the sandbox sees, except the Pyodide distribution of
+	// that cloud, which is /opt/pyodide where pip runs. They are set only by Get.
 	Engine string  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
 	// Domain is set only by Get.

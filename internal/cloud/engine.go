@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -113,6 +114,15 @@ func (e *engines) close() error {
 		l.mu.Unlock()
 	}
 	return err
+}
+
+// architecture returns which processors the images are for that sandboxes of the cloud's own
+// engine are made from. A daemon of containers may run on another machine.
+func (c *Cloud) architecture() string {
+	if keeper, keeps := c.engine.(imageKeeper); keeps {
+		return keeper.Architecture()
+	}
+	return runtime.GOARCH
 }
 
 // ofRoom reports whether the sandboxes of an engine see the programs and the Python of this

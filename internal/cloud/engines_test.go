@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -162,6 +163,33 @@ func TestEngineIsMissing(t *testing.T) {
 	e.missing = nil
 	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 201 || e.by(id) != engine.Docker {
 		t.Errorf("got %d %s on %q, want 201 on docker", status, text, e.by(id))
+	}
+}
+
+// farRoom is an engine whose daemon is on another machine.
+type farRoom struct{ *keepingRoom }
+
+func (farRoom) Architecture() string { return "s390x" }
+
+// Clients are told which images the cloud's own engine runs, wherever that is.
+func TestFeaturesArchitecture(t *testing.T) {
+	t.Parallel()
+	far := farRoom{&keepingRoom{fakeRoom: newTwoEngines().docker}}
+	for own, want := range map[engine.Name]string{engine.Docker: "s390x", engine.Room: runtime.GOARCH} {
+		c, err := start(t.Context(), Options{Dir: t.TempDir(), Python: &pyenv.Env{Python: "/bin/python3"}, Engine: own}, map[engine.Name]opener{
+			engine.Docker: func(context.Context, *Cloud, string) (engine.Engine, error) { return far, nil },
+			engine.Room:   opens(newTwoEngines().room),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, text := do(t, c, "GET", "/local/features", "")
+		if status != 200 || !strings.Contains(text, fmt.Sprintf(`"architecture":%q`, want)) {
+			t.Errorf("%s: got %d %s, want the architecture %s", own, status, text, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

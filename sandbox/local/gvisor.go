@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"io"
+	"runtime"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 )
@@ -22,10 +23,14 @@ type SetupGVisorParams struct {
 // runsc, the program of gVisor, in a fixed version, which takes some minutes. It is kept in the
 // cache directory; later calls return at once, or build it again if it no longer runs. Versions
 // that have not been used for 30 days are removed. It writes what it does to progress, which may
-// be nil. The result is the path of the program.
+// be nil. The result is the path of the program. Where there is no Linux the error is
+// [ErrUnsupported].
 func SetupGVisor(ctx context.Context, progress io.Writer, params *SetupGVisorParams) (string, error) {
 	if params == nil {
 		params = &SetupGVisorParams{}
+	}
+	if err := onLinux(EngineGVisor, runtime.GOOS); err != nil {
+		return "", err
 	}
 	program, err := gvisorenv.Setup(ctx, progress, params.Go)
 	return program.Path, err

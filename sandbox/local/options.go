@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -45,6 +46,15 @@ var (
 	// ErrUnsupported means that this operating system does not have the engine.
 	ErrUnsupported = errors.New("it runs on Linux only: use the engine docker here, or a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
 )
+
+// onLinux returns an error unless system, as Go names it, can be prepared for an engine that
+// runs on Linux only.
+func onLinux(e Engine, system string) error {
+	if system == "linux" {
+		return nil
+	}
+	return fmt.Errorf("local: prepare %s for the engine %s: %w", system, e, ErrUnsupported)
+}
 
 // Option sets one property of a cloud.
 type Option func(*settings)

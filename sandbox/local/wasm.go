@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"io"
+	"runtime"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
@@ -33,10 +34,14 @@ type SetupWasmParams struct {
 // anything that comes with them, and makes a snapshot of a Python that is ready to run code.
 // They are kept in the cache directory; later calls return at once, or prepare it again if it is
 // damaged. Versions that have not been used for 30 days are removed. It writes what it does to
-// progress, which may be nil. The result is the directory.
+// progress, which may be nil. The result is the directory. Where there is no Linux the error
+// is [ErrUnsupported].
 func SetupWasm(ctx context.Context, progress io.Writer, params *SetupWasmParams) (string, error) {
 	if params == nil {
 		params = &SetupWasmParams{}
+	}
+	if err := onLinux(EngineWasm, runtime.GOOS); err != nil {
+		return "", err
 	}
 	env, err := wasmenv.Setup(ctx, progress, params.From)
 	if err != nil {

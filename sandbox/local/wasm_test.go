@@ -56,6 +56,13 @@ func TestWasm(t *testing.T) {
 		{code: "def r(): r()\nr()", failure: "RecursionError"},
 		{code: "import asyncio\nasync def f(n):\n    await asyncio.sleep(0.01)\n    return n\nsum(await asyncio.gather(*map(f, range(5))))", text: "10"},
 		{code: "asyncio.run(f(3))", text: "3"},
+		{code: "import js\nawait js.Promise.new(lambda keep, fail: js.setTimeout(keep, 10, 4))", text: "4"},
+		{code: "async def g():\n    return await asyncio.wait_for(js.Promise.resolve(5), 60)\nasyncio.run(g())", text: "5"},
+		{code: "await asyncio.wait_for(js.Promise.new(lambda keep, fail: None), 0.01)", failure: "TimeoutError"},
+		{code: "await js.fetch('http://192.0.2.1/')", failure: "JsException"},
+		{code: "from pyodide.ffi import run_sync\nawait asyncio.sleep(0)\nrun_sync(f(6))", text: "6"},
+		{code: "js.eval('(f) => f()')(lambda: asyncio.run(f(7)))", text: "7"},
+		{code: "late = js.eval('() => { throw new Error(\"late\") }')\nt = js.setTimeout(late, 1)\nawait js.Promise.new(lambda keep, fail: js.setTimeout(keep, 20, 8))", text: "8", stderr: "Error: late\n"},
 		{code: "import time\nt = time.monotonic()\ntime.sleep(0.05)\ntime.monotonic() - t >= 0.05", text: "True"},
 		{code: "import threading\nthreading.Thread(target=print).start()", failure: "RuntimeError"},
 		{code: "import subprocess\nsubprocess.run(['ls'])", failure: "OSError"},
@@ -112,7 +119,7 @@ func TestWasmStreams(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
 	code(t, sb, "x = 1", nil)
-	for _, loop := range []string{"while True: pass", "import time; time.sleep(3600)", "import asyncio; await asyncio.sleep(3600)", "import asyncio; await asyncio.Future()"} {
+	for _, loop := range []string{"while True: pass", "import time; time.sleep(3600)", "import asyncio; await asyncio.sleep(3600)", "import asyncio; await asyncio.Future()", "import js; await js.Promise.new(lambda keep, fail: None)"} {
 		err := cutOff(t, sb, loop)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got %v, want that it was cancelled", loop, err)
@@ -144,6 +151,23 @@ func cutOff(t *testing.T, sb *sandbox.Sandbox, code string) error {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestWasmSignals checks that no signal to Python is lost: neither one that comes while Python
+// looks for others, nor one that was for an earlier cell.
+func TestWasmSignals(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	const waitForSignals = "import sys\noutput = sys.stdout._output\nfor i in range(300):\n    print(i)\n    while output.scheduled: pass"
+	if e := code(t, sb, waitForSignals, nil); e.Error != nil || !strings.HasSuffix(e.Stdout, "\n299\n") {
+		t.Errorf("got %+v, want what was printed", e)
+	}
+	for range 20 {
+		code(t, sb, "print('before its end')", nil)
+		if got := code(t, sb, "output.scheduled", nil).Text(); got != "False" {
+			t.Fatalf("after a cell that printed, scheduled is %s, want False: the next one would print nothing while it runs", got)
+		}
+	}
+}
 
 // TestWasmContexts checks that contexts have variables of their own and share files, with the
 // client and across a snapshot.
@@ -218,7 +242,7 @@ func TestWasmFaults(t *testing.T) {
 	if got := code(t, sb, "2", nil).Text(); got != "2" {
 		t.Errorf("got %q, want 2", got)
 	}
-	for _, end := range []string{"import js; js.process.exit(3)", "import js; js.Deno.exit(0)", "import js; js.Deno.stdout.writeSync(js.Uint8Array.new([110, 111, 10]))\nwhile True: pass"} {
+	for _, end := range []string{"import js; js.process.exit(3)", "import js; js.Deno.exit(0)", "import js; js.close()", "import js; js.Deno.stdout.writeSync(js.Uint8Array.new([110, 111, 10]))\nwhile True: pass"} {
 		if _, err := sb.RunCode(t.Context(), end, nil); err == nil {
 			t.Errorf("%s: got no error, want that the kernel ended", end)
 		}

@@ -1,6 +1,7 @@
 package cmdutil
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,8 +72,11 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	if limits == nil {
 		limits = &ResourceFlags{}
 	}
-	if flag := limits.first(); flag != "" && w == remote {
-		return nil, Usagef(cmd, "%s is a limit of the local cloud and needs --local; on a service the template decides what a sandbox has, so choose another template", flag)
+	if flag := limits.first(); flag != nil && w == remote {
+		if what := otherThanLimits[flag.Name]; what != "" {
+			return nil, Usagef(cmd, "--%s is %s of the local cloud and needs --local", flag.Name, what)
+		}
+		return nil, Usagef(cmd, "--%s is a limit of the local cloud and needs --local; on a service the template decides what a sandbox has, so choose another template", flag.Name)
 	}
 	if limits.Engine() != "" && w == remote {
 		return nil, Usagef(cmd, "--engine says what runs the sandboxes of the local cloud and needs --local")
@@ -174,8 +178,9 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 		return localcloud.Record{}, err
 	}
 	record, err := place.Read()
-	if flag := limits.first(); err == nil && flag != "" {
-		return record, fmt.Errorf("%s is a limit of all sandboxes of a local cloud, set when it starts: %w", flag, &localcloud.ConflictError{URL: record.URL})
+	if flag := limits.first(); err == nil && flag != nil {
+		what := cmp.Or(otherThanLimits[flag.Name], "a limit")
+		return record, fmt.Errorf("--%s is %s of all sandboxes of a local cloud, set when it starts: %w", flag.Name, what, &localcloud.ConflictError{URL: record.URL})
 	}
 	if engine := limits.Engine(); err == nil && engine != "" && engine != record.Engine {
 		return record, fmt.Errorf("--engine %s is set when a local cloud starts, and this one has %s; with the template base-%s it has a sandbox of the other: %w",

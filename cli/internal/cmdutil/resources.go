@@ -38,14 +38,17 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
 }
 
-// first returns the first of the flags that is set and that only a new cloud heeds, or "".
-func (r *ResourceFlags) first() string {
+// otherThanLimits says what those of the flags are that limit nothing.
+var otherThanLimits = map[string]string{"runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
+
+// first returns the first of the flags that is set and that only a new cloud heeds, or nil.
+func (r *ResourceFlags) first() *pflag.Flag {
 	for _, flag := range r.all {
 		if flag.Changed {
-			return "--" + flag.Name
+			return flag
 		}
 	}
-	return ""
+	return nil
 }
 
 // Engine returns the engine; "" if the flag is not set.

@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"net/http"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -16,7 +15,7 @@ const askWait = 20 * time.Second
 // features answers with what this cloud has that the service has not, and that a client must
 // know of before it relies on it.
 func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
-	writeJSON(w, http.StatusOK, map[string]any{"ask": true, "engines": true, "stages": true, "mounts": true, "architecture": runtime.GOARCH})
+	writeJSON(w, http.StatusOK, map[string]any{"ask": true, "engines": true, "stages": true, "mounts": true, "architecture": s.options.Architecture})
 	return nil
 }
 

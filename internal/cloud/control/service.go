@@ -45,15 +45,17 @@ type Options struct {
 	Of          map[engine.Name]Resources
 	Mounts      []mounts.Mount // that every sandbox has
 	Engine      engine.Name    // runs sandboxes whose template names none
-	Sandboxes   *lifecycle.Registry
-	Templates   *templates.Registry
-	Builds      *builds.Builder // of Templates
-	Volumes     *volumes.Registry
-	Secrets     *secrets.Registry
-	Telemetry   *telemetry.Registry // nil: nothing has logs or metrics
-	Store       *store.Store        // the caller closes it after the last request
-	Rate        RateLimit
-	Logger      *slog.Logger // nil: no log
+	// Architecture is that of the images that sandboxes of Engine are made from, as Go names it.
+	Architecture string
+	Sandboxes    *lifecycle.Registry
+	Templates    *templates.Registry
+	Builds       *builds.Builder // of Templates
+	Volumes      *volumes.Registry
+	Secrets      *secrets.Registry
+	Telemetry    *telemetry.Registry // nil: nothing has logs or metrics
+	Store        *store.Store        // the caller closes it after the last request
+	Rate         RateLimit
+	Logger       *slog.Logger // nil: no log
 }
 
 // Service is the REST API. It is an http.Handler and safe for concurrent use.

@@ -16,10 +16,10 @@
 // refuses to start processes, by name. For each context it starts one Deno, which package
 // kernel speaks to as to any driver.
 //
-// In Deno: two threads. The main one reads lines and does nothing else; the worker runs Python
-// without ever coming back to its event loop (wasmenv/deno). Python is restored from a
-// snapshot of its memory that has the driver loaded (_e2bctl_kernel/wasm.py), so nothing is
-// compiled or imported at the start.
+// In Deno: two threads. The main one reads lines and does nothing else; the worker runs Python,
+// and comes back to its event loop only while a loop of asyncio waits, when WebAssembly is
+// suspended (wasmenv/deno). Python is restored from a snapshot of its memory that has the driver
+// loaded (_e2bctl_kernel/wasm.py), so nothing is compiled or imported at the start.
 //
 // # Permissions
 //

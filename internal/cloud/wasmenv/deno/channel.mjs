@@ -1,5 +1,5 @@
 // What the two threads share. The main thread reads what the server sends, and may interrupt
-// the worker, in which Python runs without ever coming back to its event loop.
+// the worker, in which Python runs and does not come back to its event loop.
 
 // Words of control.
 export const EVENTS = 0; // counts what happened: who waits for anything waits for a change of it

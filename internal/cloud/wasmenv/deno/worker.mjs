@@ -1,16 +1,18 @@
 // The worker of a kernel: it runs Python, from the snapshot that setup made.
-import { parentPort, workerData } from "node:worker_threads";
 import { EVENTS, FILLED, FINISHED, happened } from "./channel.mjs";
 import { loadPyodide } from "./pyodide/pyodide.mjs";
 
 const here = (name) => new URL(name, import.meta.url).pathname;
-const { control, data, signals } = workerData;
-const { readFileSync, stdout } = { readFileSync: Deno.readFileSync, stdout: Deno.stdout };
-const post = parentPort.postMessage.bind(parentPort);
+const { control, data, signals } = await new Promise((resolve) => {
+  onmessage = ({ data }) => resolve(data);
+});
+const { readFile, stdout } = Deno;
+const post = postMessage;
 const encoder = new TextEncoder();
 const decoder = new TextDecoder();
 
 let parts = [];
+let held = false; // signals wait
 
 const bridge = {
   // send writes a line to the server.
@@ -42,6 +44,24 @@ const bridge = {
     const events = Atomics.load(control, EVENTS);
     if (Atomics.load(signals, 0) === 0) Atomics.wait(control, EVENTS, events, time < 0 ? Infinity : time);
   },
+  // hold keeps signals back until release, where they take effect. What JavaScript calls must
+  // not get them.
+  hold() {
+    held = true;
+  },
+  release() {
+    held = false;
+    python.checkInterrupt();
+  },
+  // idle is wait for a Python that is suspended meanwhile: promises settle.
+  async idle(time) {
+    const events = Atomics.load(control, EVENTS);
+    if (Atomics.load(signals, 0) === 0) await Atomics.waitAsync(control, EVENTS, events, time < 0 ? Infinity : time).value;
+  },
+  // wake ends idle.
+  wake() {
+    happened(control);
+  },
   // schedule asks for the signal that what was printed is to be sent.
   schedule() {
     post(null);
@@ -52,6 +72,13 @@ const bridge = {
     Atomics.store(signals, 0, 0);
   },
 };
+
+// end takes the place of what would end this thread, which the main one would not hear of.
+function end(status) {
+  post(Number(status ?? 0));
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+}
+globalThis.close = Deno.exit = globalThis.process.exit = end;
 
 // of wraps operations on files: what Deno refuses is an error of Python as any other.
 function of(FS, operations) {
@@ -77,18 +104,36 @@ function show(FS, places) {
   }
 }
 
-const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFileSync(here("./snapshot")) });
+const python = await loadPyodide({ indexURL: here("./pyodide/"), _loadSnapshot: readFile(here("./snapshot")) });
 delete python._api.config._loadSnapshot; // 30 MB that nothing needs any longer
-python.setInterruptBuffer(signals);
+// Python reads a signal, and then writes 0 in its place: one that came in between would be lost.
+python.setInterruptBuffer({
+  get 0() {
+    return held || signals[0] === 0 ? 0 : Atomics.exchange(signals, 0, 0);
+  },
+  set 0(_) {},
+});
 const start = JSON.parse(bridge.receive());
 show(python.FS, start.content.places);
+const tell = (name, text) => bridge.send(JSON.stringify({ type: "stream", content: { name, text } }) + "\n");
 for (const [name, set] of [["stdout", "setStdout"], ["stderr", "setStderr"]]) {
   // Only what does not go through sys.stdout and sys.stderr comes here.
   const text = new TextDecoder();
   const write = (bytes) => {
-    bridge.send(JSON.stringify({ type: "stream", content: { name, text: text.decode(bytes, { stream: true }) } }) + "\n");
+    tell(name, text.decode(bytes, { stream: true }));
     return bytes.length;
   };
   python[set]({ write });
 }
-python.pyimport("_e2bctl_kernel.wasm").main(bridge, python.toPy(start.env), start.content.directory);
+
+// What JavaScript does while Python waits may fail without ending it.
+for (const type of ["error", "unhandledrejection"]) {
+  addEventListener(type, (event) => {
+    event.preventDefault();
+    tell("stderr", `${event.error ?? event.reason}\n`);
+  });
+}
+python.pyimport("_e2bctl_kernel.wasm").main.callPromising(bridge, python.toPy(start.env), start.content.directory).catch((error) => {
+  console.error(error);
+  end(1);
+});

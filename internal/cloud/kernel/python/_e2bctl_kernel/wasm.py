@@ -23,9 +23,13 @@ import importlib.metadata  # noqa: F401
 import sysconfig  # noqa: F401
 import zipfile  # noqa: F401
 
+import pyodide.ffi
+from pyodide.ffi import can_run_sync, run_sync as suspend
+
 from . import plain
 from .kernel import Kernel
 from .streams import Output, Stream
+from .tasks import run_task
 from .wire import Wire
 
 # What the worker's main thread puts in place of an interrupt when it is time to flush.
@@ -66,13 +70,13 @@ class Signalled(Output):
         self._wire._bridge.schedule()
 
     def _due(self, signum, frame):
-        self.scheduled = False
         self.flush()
 
     def flush(self):
         if self._flushing:
             return  # a signal has come meanwhile: all texts are being sent
         self._flushing = True
+        self.scheduled = False  # the signal may never come: it is only for code that runs on
         try:
             while self.texts:
                 super().flush()
@@ -128,17 +132,54 @@ class WasmKernel(Kernel):
 
 
 class Loop(asyncio.BaseEventLoop):
-    """An event loop for tasks and timers. Pyodide's own one would run only when no Python
-    does, and a kernel always runs."""
+    """An event loop for tasks, timers and promises. Pyodide's own one, outer, runs only when
+    no Python does, and a kernel always runs. While this one waits Python is suspended, and the
+    worker runs JavaScript, which settles promises."""
 
-    def __init__(self, bridge):
+    def __init__(self, bridge, outer):
         super().__init__()
         self._bridge = bridge
+        self._outer = outer
+        self._suspended = False
         self._selector = self
 
+    def run_forever(self):
+        nested = self.is_running()
+        try:
+            super().run_forever()
+        finally:
+            # In Python 3.14 an interrupt between two turns of the loop gets past its finally.
+            if self.is_running() and not nested:
+                self._run_forever_cleanup()
+
     def select(self, timeout):
-        self._bridge.wait(-1 if timeout is None else timeout * 1000)
+        if not can_run_sync():  # JavaScript has called this code, and waits for it
+            if timeout is None:
+                raise RuntimeError("code that JavaScript has called waits for what cannot happen before it returns, such as that a promise settles")
+            self._bridge.wait(timeout * 1000)
+            return ()
+        self._bridge.hold()
+        try:
+            asyncio._set_running_loop(self._outer)  # suspend waits for a future of the running loop
+            self._suspended = True
+            suspend(self._bridge.idle(-1 if timeout is None else timeout * 1000))
+        finally:
+            self._suspended = False
+            asyncio._set_running_loop(self)
+            self._bridge.release()
         return ()
+
+    def call_soon(self, *arguments, **named):
+        self._wake()
+        return super().call_soon(*arguments, **named)
+
+    def call_at(self, *arguments, **named):
+        self._wake()
+        return super().call_at(*arguments, **named)
+
+    def _wake(self):
+        if self._suspended:  # so JavaScript has called Python
+            self._bridge.wake()
 
     def _process_events(self, events):
         pass
@@ -201,6 +242,16 @@ class Engine(plain.Engine):
     def __init__(self, kernel):
         super().__init__(kernel, describe)
         builtins.display = self._display
+        self._loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self._loop)  # a promise needs one, to be a value in Python
+        pyodide.ffi.run_sync = self._run_sync
+
+    def _run_sync(self, awaitable):
+        """Takes the place of Pyodide's, which would wait for a loop that does not run."""
+        async def wait():
+            return await awaitable
+
+        return run_task(self._loop, wait())
 
     def _display(self, *values):
         for value in values:
@@ -209,9 +260,9 @@ class Engine(plain.Engine):
 
 
 class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
-    def __init__(self, bridge):
+    def __init__(self, bridge, outer):
         super().__init__()
-        self._loop_factory = lambda: Loop(bridge)
+        self._loop_factory = lambda: Loop(bridge, outer)
 
 
 def add_packages():
@@ -227,9 +278,10 @@ def main(bridge, environ, directory):
     """Serves requests until the process ends."""
     os.environ.clear()
     os.environ.update(environ)
-    asyncio._set_running_loop(None)  # Pyodide's own
+    outer = asyncio.get_event_loop()  # Pyodide's own
+    asyncio._set_running_loop(None)
     asyncio.run = asyncio.runners.run
-    asyncio.events._set_event_loop_policy(Policy(bridge))
+    asyncio.events._set_event_loop_policy(Policy(bridge, outer))
     kernel = WasmKernel(bridge)
     kernel.connect()
     engine = Engine(kernel)
