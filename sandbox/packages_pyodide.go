@@ -104,7 +104,7 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 	}
 	cfg := sandboxConfig{
 		template: pipTemplate, lease: DefaultLease, wheels: &wheelCache{limit: -1},
-		metadata: map[string]string{"e2bctl.pip-for": sb.ID()}, internet: info.AllowInternetAccess, network: info.Network,
+		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Network,
 	}
 	if cfg.network != nil {
 		cfg.network.Ask = false // whoever is asked was asked for that sandbox

@@ -30,7 +30,7 @@ import (
 // launch starts a sandbox with what its template runs in it.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
-	all, err := c.shownToAll(ctx, spec.Template)
+	all, err := c.shownTo(ctx, spec)
 	if err != nil {
 		return nil, err
 	}

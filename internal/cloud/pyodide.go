@@ -28,14 +28,15 @@ func openDist(dir string) (*mounts.Set, error) {
 	return set, nil
 }
 
-// shownToAll returns what every sandbox of a template is shown. Where pip runs, that is the
-// Pyodide distribution, too: sandboxes of WebAssembly have their packages found there.
-func (c *Cloud) shownToAll(ctx context.Context, t lifecycle.Template) ([]engine.Mount, error) {
+// shownTo returns what a sandbox is shown besides what was asked for: what every one is, and
+// the Pyodide distribution to one in which pip runs for a sandbox of WebAssembly. Others begin
+// as the one that is kept ready, which has no mounts.
+func (c *Cloud) shownTo(ctx context.Context, spec lifecycle.Spec) ([]engine.Mount, error) {
 	all, dist := c.mounts.All(), c.dist.All()
-	if len(dist) == 0 {
+	if len(dist) == 0 || spec.Metadata[protocol.PipFor] == "" {
 		return all, nil
 	}
-	by, err := c.engines.get(ctx, t.Engine)
+	by, err := c.engines.get(ctx, spec.Template.Engine)
 	if err != nil {
 		return nil, err
 	}

@@ -275,6 +275,10 @@ func TestWasmDist(t *testing.T) {
 	if got := evaluate(t, sb, "import user; user.n"); got != "7" {
 		t.Errorf("got %s, want 7", got)
 	}
+	// Only pip sees it: sandboxes with mounts start later than others.
+	if got := output(t, cloud.Create(t, sandbox.WithTemplate("base-room")), "ls /opt"); got != "" {
+		t.Errorf("a sandbox of the room has %s in /opt, want nothing", got)
+	}
 	report, err := cloud.EngineReport(local.EngineWasm)
 	if err != nil || !slices.ContainsFunc(report.Notes, func(note string) bool { return strings.Contains(note, dist) }) {
 		t.Errorf("got the notes %q, %v, want where packages come from", report.Notes, err)

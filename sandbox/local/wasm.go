@@ -13,8 +13,8 @@ type WasmParams struct {
 	// PyodideDist is the directory of a full Pyodide distribution, unpacked, of the version
 	// that SetupWasm prepares. [sandbox.Packages] take from it what no index has for
 	// WebAssembly, such as numpy and pandas, and check each file against the digests in its
-	// pyodide-lock.json. Everybody must be able to read it, and sandboxes of [EngineRoom] see
-	// it as /opt/pyodide, because pip runs there.
+	// pyodide-lock.json. Everybody must be able to read it: it is /opt/pyodide in the sandbox
+	// of [EngineRoom] in which pip runs then.
 	PyodideDist string
 }
 

@@ -133,6 +133,7 @@ type Spec struct {
 	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
 	HTTPSPorts   []int             // ports whose servers speak TLS
 	Envs         map[string]string // create-time environment
+	Metadata     map[string]string // as asked
 	Egress       *network.Rules    // what it may reach
 	Asks         *network.Asks     // what was asked about that, if Egress wants it
 	Layers       []string          // directories of files that it shares, lowest first
@@ -207,7 +208,7 @@ func (rec *record) spec(files, memory string) (Spec, error) {
 	}
 	spec := Spec{
 		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
-		Envs: sb.Envs, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts,
+		Envs: sb.Envs, Metadata: sb.Metadata, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts,
 		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory,
 	}
 	if sb.Network != nil {
