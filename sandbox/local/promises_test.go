@@ -118,7 +118,7 @@ type promised struct {
 var errUntried = errors.New("not tried")
 
 // refusedByName are the features that are asked for by a call; others are there or not.
-var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "volumes", "header rules", "mounts of host directories"}
+var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "memory in snapshots, forks and pauses that outlast the cloud", "volumes", "header rules", "mounts of host directories"}
 
 // check tries a feature and returns whether this engine has it, "yes" or "no". If the feature
 // cannot be tried here, it returns what the engine promises.
@@ -170,11 +170,12 @@ func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 		"disk limit":                       w.diskLimit,
 		"pause with memory":                w.pauses,
 		"snapshots, forks and file pauses": w.savedFiles,
-		"shared layers":                    w.sharedLayers,
-		"volumes":                          w.volumes,
-		"header rules":                     w.headerRules,
-		"mounts of host directories":       w.mounts,
-		"container images":                 w.images,
+		"memory in snapshots, forks and pauses that outlast the cloud": w.savedMemory,
+		"shared layers":              w.sharedLayers,
+		"volumes":                    w.volumes,
+		"header rules":               w.headerRules,
+		"mounts of host directories": w.mounts,
+		"container images":           w.images,
 	}
 }
 
@@ -318,6 +319,17 @@ func (w *promised) savedFiles(t *testing.T) (bool, error) {
 	}
 	made := w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
 	return output(t, sb, "user", "cat ~/file") == "mine" && output(t, made, "user", "cat ~/file") == "mine", nil
+}
+
+// savedMemory looks for a process of a sandbox in one that is made from its snapshot.
+func (w *promised) savedMemory(t *testing.T) (bool, error) {
+	sb := w.cloud.Create(t)
+	pid := output(t, sb, "user", `(exec setsid sleep 600) >/dev/null 2>&1 & echo $!`)
+	snapshot, err := sb.Snapshot(t.Context(), &sandbox.SnapshotParams{Mode: sandbox.SnapshotFull})
+	if err != nil {
+		return false, err
+	}
+	return output(t, w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID)), "user", "kill -0 "+pid+" && echo lives") == "lives", nil
 }
 
 // sharedLayers looks at what a snapshot left in the state directory: directories that

@@ -25,6 +25,16 @@
 // built, at once. So what the room saves of a frozen sandbox is complete, templates and
 // snapshots of both engines have the same files, and volumes are the same for whoever has them.
 //
+// # Memory
+//
+// Processes are stopped by gVisor itself, whether their memory is saved or not: some of them crash
+// when a control group freezes gVisor. Before that, both ends of the tunnel stand still with
+// nothing on the way between them (package tunnel). Saved memory is a checkpoint of gVisor in a
+// directory that the server passes and then closes to the sandbox, with a note of the machine that
+// it depends on. Whoever starts with it gets a process of runsc that restores it instead of
+// starting envd, and envd, which goes on, joins the tunnel of its new server and takes the id, the
+// token and the environment of the new sandbox.
+//
 // # The network
 //
 // Ports are reached through the tunnel. gVisor has a network stack of its own, which reads and

@@ -48,7 +48,7 @@ func (s *Sandbox) answer(m wire.Message) error {
 		}
 		return nil
 	}
-	if (m.Kind == wire.KindSaveMemory || m.Kind == wire.KindGoOn) && s.room.runsc != nil {
+	if s.room.runsc != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindSaveMemory || m.Kind == wire.KindGoOn) {
 		select {
 		case s.pause.answers <- m:
 			return nil

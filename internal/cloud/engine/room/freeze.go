@@ -28,12 +28,9 @@ var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v",
 
 // pause is what a sandbox knows of its being frozen.
 type pause struct {
-	turn chan struct{} // held by Freeze, Thaw and Save, and from the end on
-	thaw func() error  // nil unless it is frozen; belongs to who holds turn
-	// still: its memory was saved, and gVisor keeps its processes from running; belongs to who
-	// holds turn. answers are those of what runs gVisor.
-	still   bool
-	answers chan wire.Message
+	turn    chan struct{}     // held by Freeze, Thaw and Save, and from the end on
+	thaw    func() error      // nil unless it is frozen; belongs to who holds turn
+	answers chan wire.Message // of what runs gVisor; belong to who holds turn
 
 	mu      sync.Mutex
 	shut    bool // connections into it are refused
@@ -148,6 +145,9 @@ func (s *Sandbox) holdEgress(hold bool) {
 
 // stopProcesses stops all processes, and returns what lets them run again.
 func (s *Sandbox) stopProcesses(ctx context.Context) (thaw func() error, err error) {
+	if s.room.runsc != nil {
+		return s.stopInGVisor(ctx)
+	}
 	if f := s.group.Freezer(); f != nil {
 		if err = f.Freeze(ctx); err == nil {
 			return f.Thaw, nil

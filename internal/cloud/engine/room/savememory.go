@@ -18,9 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// SaveMemory writes the memory of a sandbox that runs in gVisor to dir. gVisor can do that only
-// while it runs: it is thawed, and from then on gVisor itself keeps the processes from running,
-// until Thaw. It is not frozen again, because processes then crash that gVisor has stopped.
+// SaveMemory writes the memory of a sandbox that runs in gVisor to dir.
 func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 	if err := s.saveMemory(ctx, dir); err != nil {
 		return fmt.Errorf("room: save the memory of sandbox %s to %s: %w", s.options.ID, dir, err)
@@ -28,8 +26,12 @@ func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 	return nil
 }
 
-// saveMemoryTimeout bounds how long it takes to write the memory: some GB, on a slow disk.
-const saveMemoryTimeout = 5 * time.Minute
+// How long gVisor may take, beyond which its sandbox ends: to write some GB of memory to a slow
+// disk, and to stop processes or let them run.
+const (
+	saveMemoryTimeout = 5 * time.Minute
+	holdTimeout       = time.Minute
+)
 
 func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	if s.room.runsc == nil {
@@ -39,27 +41,15 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer s.endTurn()
-	switch {
-	case s.pause.thaw == nil:
+	if s.pause.thaw == nil {
 		return errNotFrozen
-	case s.pause.still:
-		return errors.New("it has been saved since it was frozen")
 	}
 	to, err := s.openMemory(dir)
 	if err != nil {
 		return err
 	}
 	defer to.Close()
-	if err := s.pause.thaw(); err != nil {
-		return err
-	}
-	s.pause.thaw = nil
-	still, err := s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, to)
-	if still {
-		s.pause.still, s.pause.thaw = true, s.goOn
-	} else {
-		err = errors.Join(err, s.freezeAgain(ctx))
-	}
+	err = s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, to)
 	if err == nil {
 		err = closeMemory(dir)
 	}
@@ -69,17 +59,18 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// freezeAgain freezes a sandbox that gVisor has not stopped, also for whoever has given up
-// meanwhile.
-func (s *Sandbox) freezeAgain(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), freezeTimeout, errFreezeTimeout)
-	defer cancel()
-	thaw, err := s.stopProcesses(ctx)
-	if err != nil {
-		return s.lose(err)
+// stopInGVisor has gVisor stop the processes of its sandbox. Those of gVisor itself are idle then.
+func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err error) {
+	thaw = func() error {
+		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout); err != nil {
+			return s.lose(err)
+		}
+		return nil
 	}
-	s.pause.thaw = thaw
-	return nil
+	if err := s.ask(ctx, wire.KindStop, holdTimeout); err != nil {
+		return nil, err
+	}
+	return thaw, nil
 }
 
 // lose ends a sandbox that is in no state that it could go on from.
@@ -89,21 +80,11 @@ func (s *Sandbox) lose(err error) error {
 	return err
 }
 
-// goOn lets the processes of a sandbox run again that gVisor has stopped.
-func (s *Sandbox) goOn() error {
-	if _, err := s.ask(context.Background(), wire.KindGoOn, freezeTimeout); err != nil {
-		return s.lose(err)
-	}
-	s.pause.still = false
-	return nil
-}
-
-// ask has what runs gVisor do something, and waits until it has, or has given up when ctx ends. It
-// reports whether gVisor keeps the processes from running now. When that takes too long the
-// sandbox ends.
-func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) (still bool, err error) {
+// ask has what runs gVisor do something, and waits until it has, or has given up when ctx ends.
+// When that takes too long the sandbox ends.
+func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) error {
 	if err := s.envd.Send(wire.Message{Kind: kind}, files...); err != nil {
-		return false, err
+		return err
 	}
 	defer context.AfterFunc(ctx, func() {
 		_ = s.envd.Send(wire.Message{Kind: wire.KindGiveUp}) // if it is gone it has ended
@@ -114,15 +95,15 @@ func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration,
 	case m := <-s.pause.answers:
 		switch {
 		case m.Kind != kind:
-			return false, s.lose(fmt.Errorf("%w: %q instead of %q", wire.ErrProtocol, m.Kind, kind))
+			return s.lose(fmt.Errorf("%w: %q instead of %q", wire.ErrProtocol, m.Kind, kind))
 		case m.Error != "":
-			return m.Still, cmp.Or(context.Cause(ctx), errors.New(m.Error))
+			return cmp.Or(context.Cause(ctx), errors.New(m.Error))
 		}
-		return m.Still, nil
+		return nil
 	case <-s.exited:
-		return false, engine.ErrGone
+		return engine.ErrGone
 	case <-timeout.C:
-		return false, s.lose(fmt.Errorf("gVisor did not answer %q within %v", kind, within))
+		return s.lose(fmt.Errorf("gVisor did not answer %q within %v", kind, within))
 	}
 }
 

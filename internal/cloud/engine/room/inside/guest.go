@@ -206,7 +206,7 @@ func (g *Guest) Ready() error {
 
 // receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
-	giveUp := func() {} // saving its memory
+	giveUp := func() {} // what checkpointer does
 	defer func() { giveUp() }()
 	for {
 		m, files, err := g.control.Receive(2)
@@ -218,13 +218,12 @@ func (g *Guest) receive(ctx context.Context) error {
 			g.open(ctx, m.Port, files[0])
 		case m.Kind == wire.KindEgressed || m.Kind == wire.KindKernel || m.Kind == wire.KindTerminal || m.Kind == wire.KindRefused:
 			g.settle(m, files)
-		case m.Kind == wire.KindSaveMemory && len(files) == 1 && g.memory != nil:
+		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn) && len(files) == 0,
+			g.memory != nil && m.Kind == wire.KindSaveMemory && len(files) == 1:
 			giveUp() // what has ended
-			giveUp = g.saveMemory(ctx, files[0])
+			giveUp = g.hold(ctx, m.Kind, files)
 		case m.Kind == wire.KindGiveUp:
 			giveUp()
-		case m.Kind == wire.KindGoOn && g.memory != nil:
-			go func() { g.tell(wire.KindGoOn, false, g.memory.goOn(ctx)) }()
 		default:
 			wire.CloseAll(files)
 			return fmt.Errorf("%w: %q in envd", wire.ErrProtocol, m.Kind)
@@ -232,24 +231,27 @@ func (g *Guest) receive(ctx context.Context) error {
 	}
 }
 
-// saveMemory begins to save the memory, and tells the server when that has ended.
-func (g *Guest) saveMemory(ctx context.Context, dir *os.File) (giveUp func()) {
+// hold has the processes stopped, saved or running, and tells the server when that is done.
+func (g *Guest) hold(ctx context.Context, kind wire.Kind, files []*os.File) (giveUp func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
-		still, err := g.memory.save(ctx, dir)
-		dir.Close()
-		g.tell(wire.KindSaveMemory, still, err)
+		defer wire.CloseAll(files)
+		var err error
+		switch kind {
+		case wire.KindStop:
+			err = g.memory.stop(ctx)
+		case wire.KindSaveMemory:
+			err = g.memory.save(ctx, files[0])
+		default:
+			err = g.memory.goOn(ctx)
+		}
+		m := wire.Message{Kind: kind}
+		if err != nil {
+			m.Error = err.Error()
+		}
+		_ = g.control.Send(m) // the server may be gone
 	}()
 	return cancel
-}
-
-// tell answers the server how something ended that it asked for.
-func (g *Guest) tell(kind wire.Kind, still bool, err error) {
-	m := wire.Message{Kind: kind, Still: still}
-	if err != nil {
-		m.Error = err.Error()
-	}
-	_ = g.control.Send(m) // the server may be gone
 }
 
 // open connects a stream of the server to a port.

@@ -218,7 +218,8 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 
 // runscFlags are those that hold for all commands. What the sandbox is limited by is around
 // all of runsc. Files are this machine's, so that the room can save them, and others may write
-// to volumes.
+// to volumes. What is restored is described by the same program as when it was saved: runsc
+// would object to options that it has added itself.
 func runscFlags(spec *wire.EnvdSpec) []string {
 	network := "none"
 	if spec.Network {
@@ -227,6 +228,7 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	flags := []string{
 		"--root=" + runnerState + "/state", "--ignore-cgroups", "--network=" + network, "--platform=systrap",
 		"--overlay2=none", "--file-access=shared", "--host-settings=ignore", "--gvisor-marker-file",
+		"--restore-spec-validation=ignore",
 		"--panic-log=" + panicLog,
 	}
 	if spec.Ranged {
@@ -290,8 +292,10 @@ func bundleOf(spec *wire.EnvdSpec) any {
 			mount("/sys", "sysfs", "sysfs"),
 			mount("/dev", "tmpfs", "tmpfs"),
 			mount("/dev/shm", "tmpfs", "tmpfs"),
-			// Otherwise gVisor would have a /tmp of its own, which nobody could save.
-			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw"),
+			// Otherwise gVisor would have a /tmp of its own, which nobody could save. Where its
+			// memory is restored it may be on an overlay, if it was none before: gVisor keeps
+			// the options that it was saved with.
+			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw", "overlayfs_stale_read"),
 			mount(guest.GVisorProgram, "bind", runnerProgram, "bind", "ro"),
 		},
 		"linux": object{"namespaces": namespaces},

@@ -5,42 +5,75 @@ package inside
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// checkpointer saves the memory of gVisor's sandbox. The sandbox stands still from then until
-// it is told to go on, so that its files can be saved that belong to this memory.
+// checkpointer stops the processes of gVisor's sandbox and saves their memory.
 type checkpointer struct {
 	tunnel *tunnel.Server
 	runsc  *runscProcess
 
-	mu    sync.Mutex
-	still bool
+	mu     sync.Mutex
+	still  bool // the processes are stopped
+	parked bool // and nothing was on the way between the two ends of the tunnel
 }
 
-// save writes the memory to a directory, and reports whether the sandbox stands still, which it
-// may after an error as well. When ctx ends gVisor may write for a while.
-func (c *checkpointer) save(ctx context.Context, dir *os.File) (still bool, err error) {
+// parkTimeout bounds how long envd may take to get ready for being saved. It takes less than a
+// millisecond, unless processes leave it no time, or it is hostile.
+const parkTimeout = 3 * time.Second
+
+var errParkTimeout = fmt.Errorf("envd did not stand still within %v", parkTimeout)
+
+// stop stops the processes. After an error they run. The kernel must not stop them instead, by a
+// control group: processes of gVisor crash of that, sooner or later.
+func (c *checkpointer) stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.still {
-		return true, errors.New("it stands still already")
+		return nil
 	}
-	// What is on the way between the two ends of the tunnel would be in neither.
-	if err := c.tunnel.Park(ctx); err != nil {
-		return false, err
+	parking, cancel := context.WithTimeoutCause(ctx, parkTimeout, errParkTimeout)
+	defer cancel()
+	err := c.tunnel.Park(parking)
+	c.parked = err == nil
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), c.unpark())
 	}
 	if err := c.runsc.command(context.WithoutCancel(ctx), nil, "pause"); err != nil {
-		return false, errors.Join(err, c.tunnel.GoOn())
+		return errors.Join(err, c.unpark())
 	}
 	c.still = true
-	return true, c.runsc.command(ctx, dir, "checkpoint", "--leave-running", "--image-path="+passedDirectory)
+	return nil
 }
 
-// goOn ends what save began.
+func (c *checkpointer) unpark() error {
+	if !c.parked {
+		return nil
+	}
+	c.parked = false
+	return c.tunnel.GoOn()
+}
+
+// save writes the memory of stopped processes to a directory. When ctx ends gVisor may go on
+// writing for a while.
+func (c *checkpointer) save(ctx context.Context, dir *os.File) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case !c.still:
+		return errors.New("its processes run")
+	case !c.parked:
+		return errParkTimeout
+	}
+	return c.runsc.command(ctx, dir, "checkpoint", "--leave-running", "--image-path="+passedDirectory)
+}
+
+// goOn ends what stop began.
 func (c *checkpointer) goOn(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,5 +84,5 @@ func (c *checkpointer) goOn(ctx context.Context) error {
 		return err
 	}
 	c.still = false
-	return c.tunnel.GoOn()
+	return c.unpark()
 }

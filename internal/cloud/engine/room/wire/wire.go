@@ -22,28 +22,30 @@ const (
 type Kind string
 
 const (
-	KindHello      Kind = "hello"       // child: started
-	KindRole       Kind = "role"        // server: take this role
-	KindFailed     Kind = "failed"      // child: it failed
-	KindReady      Kind = "ready"       // child: done, go on
-	KindGo         Kind = "go"          // server to the first stage: the limits are in force
-	KindSpawn      Kind = "spawn"       // server to room, with envd's socket
-	KindSpawned    Kind = "spawned"     // room to server, with a pidfd
-	KindEnding     Kind = "ending"      // room to server, in place: envd has ended, and what it left is being ended
-	KindExited     Kind = "exited"      // room to server; with an error if processes are left
-	KindName       Kind = "name"        // server to room: the hostname
-	KindNamed      Kind = "named"       // room to server
-	KindKill       Kind = "kill"        // server to room
-	KindDial       Kind = "dial"        // server to envd, with the stream
-	KindEgress     Kind = "egress"      // envd to server
-	KindEgressed   Kind = "egressed"    // server to envd, with the stream
-	KindRefused    Kind = "refused"     // server to envd, instead of what it asked for
-	KindTerminal   Kind = "terminal"    // envd to server; back, with both ends
-	KindLog        Kind = "log"         // envd to server: a line of its log in Spec
-	KindKernel     Kind = "kernel"      // envd to server; back, with a socket; server to zygote, with that and more
-	KindSaveMemory Kind = "save memory" // server to what runs gVisor, with the directory to write to; back
-	KindGoOn       Kind = "go on"       // server to what runs gVisor: its sandbox, which stands still since then, goes on; back
-	KindGiveUp     Kind = "give up"     // server to what runs gVisor: nobody waits for the memory
+	KindHello    Kind = "hello"    // child: started
+	KindRole     Kind = "role"     // server: take this role
+	KindFailed   Kind = "failed"   // child: it failed
+	KindReady    Kind = "ready"    // child: done, go on
+	KindGo       Kind = "go"       // server to the first stage: the limits are in force
+	KindSpawn    Kind = "spawn"    // server to room, with envd's socket
+	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
+	KindEnding   Kind = "ending"   // room to server, in place: envd has ended, and what it left is being ended
+	KindExited   Kind = "exited"   // room to server; with an error if processes are left
+	KindName     Kind = "name"     // server to room: the hostname
+	KindNamed    Kind = "named"    // room to server
+	KindKill     Kind = "kill"     // server to room
+	KindDial     Kind = "dial"     // server to envd, with the stream
+	KindEgress   Kind = "egress"   // envd to server
+	KindEgressed Kind = "egressed" // server to envd, with the stream
+	KindRefused  Kind = "refused"  // server to envd, instead of what it asked for
+	KindTerminal Kind = "terminal" // envd to server; back, with both ends
+	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
+	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
+	// To what runs gVisor, each but the last with an answer of the same kind.
+	KindStop       Kind = "stop"        // processes do not run until go on
+	KindSaveMemory Kind = "save memory" // of stopped processes, with the directory to write to
+	KindGoOn       Kind = "go on"
+	KindGiveUp     Kind = "give up" // nobody waits for what was asked
 )
 
 // Role is what a re-executed process becomes.
@@ -80,8 +82,6 @@ type Message struct {
 	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
 	Trees    []string        `json:"trees,omitempty"`  // that saved files or layers have
 	Error    string          `json:"error,omitempty"`
-	// Still: gVisor keeps the processes of its sandbox from running.
-	Still bool `json:"still,omitempty"`
 }
 
 // Encode returns one of the specs of this package, or another value of strings and
