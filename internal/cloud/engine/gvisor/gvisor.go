@@ -103,6 +103,7 @@ func (e *Engine) Report() engine.Report {
 	r := e.Engine.Report()
 	r.Engine = engine.GVisor
 	r.Notes = append(slices.Clone(r.Notes), fmt.Sprintf("sandboxes run in gVisor: %s at %s", e.program.Version, e.program.Path))
+	r.Pause = "gVisor itself, which stops its processes"
 	r.Promises[engine.SavedMemory] = "" // the promises are a copy
 	if r.Promises[engine.ProcessLimit] == "" {
 		r.Processes += ", of the threads of gVisor, which ends with its sandbox when it can have no more"

@@ -318,3 +318,34 @@ func TestMemoryEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestFreezeRounds checks that no process crashes because it was stopped, however often: gVisor's
+// did when a control group froze them.
+func TestFreezeRounds(t *testing.T) {
+	t.Parallel()
+	s, run := start(t, open(t), nil)
+	run(`cat > /tmp/busy.py <<'END'
+import subprocess
+n = 0
+while True:
+    n += 1
+    code = subprocess.run(["/bin/sh", "-c", "echo; ls / | cat"], stdout=subprocess.DEVNULL).returncode
+    with open("/tmp/codes", "a") as f: print(n, code, file=f)
+END
+setsid python3 /tmp/busy.py >/tmp/busy.log 2>&1 & until [ -e /tmp/codes ]; do sleep 0.05; done`)
+	for range 8 {
+		if err := s.Freeze(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Save(t.Context(), empty(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Thaw(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run(`a=$(wc -l < /tmp/codes); until [ $(wc -l < /tmp/codes) -gt $((a + 3)) ]; do sleep 0.02; done`)
+	}
+	if got := run(`grep -v " 0$" /tmp/codes; cat /tmp/busy.log`); got != "" {
+		t.Errorf("got %s, want that all ended with 0", got)
+	}
+}

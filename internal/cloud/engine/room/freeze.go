@@ -30,6 +30,7 @@ var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v",
 type pause struct {
 	turn    chan struct{}     // held by Freeze, Thaw and Save, and from the end on
 	thaw    func() error      // nil unless it is frozen; belongs to who holds turn
+	asked   uint64            // how often what runs gVisor was asked; belongs to who holds turn
 	answers chan wire.Message // of what runs gVisor; belong to who holds turn
 
 	mu      sync.Mutex

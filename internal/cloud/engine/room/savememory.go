@@ -83,11 +83,13 @@ func (s *Sandbox) lose(err error) error {
 // ask has what runs gVisor do something, and waits until it has, or has given up when ctx ends.
 // When that takes too long the sandbox ends.
 func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) error {
-	if err := s.envd.Send(wire.Message{Kind: kind}, files...); err != nil {
+	s.pause.asked++
+	id := s.pause.asked
+	if err := s.envd.Send(wire.Message{Kind: kind, ID: id}, files...); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() {
-		_ = s.envd.Send(wire.Message{Kind: wire.KindGiveUp}) // if it is gone it has ended
+		_ = s.envd.Send(wire.Message{Kind: wire.KindGiveUp, ID: id}) // if it is gone it has ended
 	})()
 	timeout := time.NewTimer(within)
 	defer timeout.Stop()

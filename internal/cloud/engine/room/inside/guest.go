@@ -206,7 +206,7 @@ func (g *Guest) Ready() error {
 
 // receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
-	giveUp := func() {} // what checkpointer does
+	giveUp, asked := func() {}, uint64(0) // what checkpointer does
 	defer func() { giveUp() }()
 	for {
 		m, files, err := g.control.Receive(2)
@@ -221,9 +221,11 @@ func (g *Guest) receive(ctx context.Context) error {
 		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn) && len(files) == 0,
 			g.memory != nil && m.Kind == wire.KindSaveMemory && len(files) == 1:
 			giveUp() // what has ended
-			giveUp = g.hold(ctx, m.Kind, files)
+			giveUp, asked = g.hold(ctx, m.Kind, files), m.ID
 		case m.Kind == wire.KindGiveUp:
-			giveUp()
+			if m.ID == asked {
+				giveUp()
+			}
 		default:
 			wire.CloseAll(files)
 			return fmt.Errorf("%w: %q in envd", wire.ErrProtocol, m.Kind)

@@ -210,10 +210,21 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 	}
 	said := &head{}
 	cmd.Stdout, cmd.Stderr = said, said
-	if err := cmd.Run(); err != nil {
+	err := cmd.Start()
+	if err == nil {
+		preferAsVictim(cmd.Process.Pid)
+		err = cmd.Wait()
+	}
+	if err != nil {
 		return fmt.Errorf("runsc %s: %w: %s", args[0], err, said)
 	}
 	return nil
+}
+
+// preferAsVictim has the kernel end this process, and not the sandbox, where both need more
+// memory than there may be. It is best effort.
+func preferAsVictim(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
 // runscFlags are those that hold for all commands. What the sandbox is limited by is around

@@ -41,11 +41,11 @@ const (
 	KindTerminal Kind = "terminal" // envd to server; back, with both ends
 	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
 	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
-	// To what runs gVisor, each but the last with an answer of the same kind.
+	// To what runs gVisor, each but the last with an answer of the same kind, and numbered.
 	KindStop       Kind = "stop"        // processes do not run until go on
 	KindSaveMemory Kind = "save memory" // of stopped processes, with the directory to write to
 	KindGoOn       Kind = "go on"
-	KindGiveUp     Kind = "give up" // nobody waits for what was asked
+	KindGiveUp     Kind = "give up" // nobody waits for what was asked with this number
 )
 
 // Role is what a re-executed process becomes.
