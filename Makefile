@@ -147,7 +147,7 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv ./internal/cloud/engine/gvisor; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestGVisor|^TestPromises$$/gvisor' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e ./internal/bench; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor ./examples/strong; \
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
 
 .PHONY: cover
