@@ -112,9 +112,10 @@ demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
 
 .PHONY: bench
-bench: setup ## measure, WebAssembly with the help of npm, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
+bench: setup ## measure, WebAssembly with the help of npm and gVisor that go builds, and print a table (BENCHFLAGS="-readme internal/bench/README.md" puts it there)
 	$(BIN)/e2bctl local setup --engine wasm
-	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm $(BENCHFLAGS)
+	$(BIN)/e2bctl local setup --engine gvisor
+	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm -gvisor $(BENCHFLAGS)
 
 .PHONY: test
 test: setup ## run the whole suite, with -race where a C compiler is there
@@ -146,8 +147,8 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm|^TestPromises$$/wasm' ./sandbox/local; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv ./internal/cloud/engine/gvisor; \
 	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestGVisor|^TestPromises$$/gvisor' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm' ./internal/e2e ./internal/bench; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^Test(Wasm|GVisor)' ./internal/e2e ./internal/bench; \
+	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor ./examples/strong; \
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
 
 .PHONY: cover

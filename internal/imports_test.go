@@ -73,6 +73,7 @@ var imports = map[string]string{
 	"examples/resume":                   "sandbox sandbox/agent sandbox/local state",
 	"examples/secrettool":               "sandbox sandbox/agent sandbox/local",
 	"examples/shell":                    "sandbox sandbox/local",
+	"examples/strong":                   "sandbox sandbox/local",
 	"examples/tutorial":                 "sandbox sandbox/agent sandbox/local state",
 	"examples/wasmexecutor":             "examples/codeagent/loop sandbox sandbox/agent sandbox/local",
 	"examples/wholeagent":               "sandbox sandbox/local",

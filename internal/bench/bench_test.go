@@ -12,6 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -38,7 +40,7 @@ func TestRows(t *testing.T) {
 	}
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3, records: 250}
-	if err := run(t.Context(), &printed, readme, "/bin/true", "", false, sizes); err != nil {
+	if err := run(t.Context(), &printed, readme, "/bin/true", "", sizes); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	written, err := os.ReadFile(readme)
@@ -65,10 +67,26 @@ func TestWasmRows(t *testing.T) {
 	wasmtest.Need(t)
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20}
-	if err := run(t.Context(), &printed, "", "", wasmRow, true, sizes); err != nil {
+	if err := run(t.Context(), &printed, "", "", wasmRow, sizes, local.EngineWasm); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	for _, row := range (&bench{sizes: sizes}).wasmRows() {
+		if !strings.Contains(printed.String(), "| "+row.name+" | ") {
+			t.Errorf("no row %q in\n%s", row.name, printed.String())
+		}
+	}
+	t.Log("\n" + printed.String())
+}
+
+// TestGVisorRows does the same with the rows about gVisor.
+func TestGVisorRows(t *testing.T) {
+	gvisortest.Need(t)
+	var printed strings.Builder
+	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20}
+	if err := run(t.Context(), &printed, "", dockertest.Program(t), gvisorRow, sizes, local.EngineGVisor); err != nil {
+		t.Fatalf("%v\n%s", err, printed.String())
+	}
+	for _, row := range (&bench{sizes: sizes}).gvisorRows() {
 		if !strings.Contains(printed.String(), "| "+row.name+" | ") {
 			t.Errorf("no row %q in\n%s", row.name, printed.String())
 		}

@@ -29,9 +29,10 @@ import (
 )
 
 func main() {
-	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure; without it, that row is left out")
+	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure, and to run in gVisor; without it, that row is left out, and gVisor runs this program")
 	scale := flag.Float64("scale", 1, "`times` as many runs")
 	wasm := flag.Bool("wasm", false, "measure sandboxes of WebAssembly, too, which \"e2bctl local setup --engine wasm\" prepares")
+	gvisor := flag.Bool("gvisor", false, "measure sandboxes of gVisor, too, which \"e2bctl local setup --engine gvisor\" prepares")
 	only := flag.String("only", "", "measure the rows whose name contains this `text`")
 	readme := flag.String("readme", "", "`file` to put the table into, too, such as internal/bench/README.md")
 	serveAt := flag.String("serve", "", "instead, be the server of a row at this `address`")
@@ -48,7 +49,14 @@ func main() {
 		err = getAgain(ctx, os.Stdout, *get, *through, *runs)
 	default:
 		sizes := sizes{scale: *scale, pause: time.Second, bulk: 256 << 20, crowd: 100, storm: 1500, prints: 1e6, errors: 1000, records: 10_000}
-		err = run(ctx, os.Stdout, *readme, *command, *only, *wasm, sizes)
+		var engines []local.Engine
+		if *wasm {
+			engines = append(engines, local.EngineWasm)
+		}
+		if *gvisor {
+			engines = append(engines, local.EngineGVisor)
+		}
+		err = run(ctx, os.Stdout, *readme, *command, *only, sizes, engines...)
 	}
 	stop()
 	if err != nil {
@@ -76,7 +84,7 @@ type bench struct {
 	client  *sandbox.Client
 	options []sandbox.Option // for that cloud, for rows with a client of their own
 	kind    []sandbox.Option // of sandboxes, if they are not the cloud's usual ones
-	wasm    bool             // whether to measure WebAssembly, too
+	engines []local.Engine   // to measure besides the default one
 	egress  string           // what Report says about egress
 	origin  string           // address of a server outside of the sandboxes
 	proxy   string           // address of a proxy that leads everything to origin
@@ -86,7 +94,7 @@ type bench struct {
 
 // run starts a local cloud and measures the rows one after the other, so that
 // they do not disturb each other. If one fails the others are still measured.
-func run(ctx context.Context, w io.Writer, readme, command, only string, wasm bool, sizes sizes) (err error) {
+func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes, engines ...local.Engine) (err error) {
 	origin := httptest.NewServer(answers(sizes.bulk))
 	defer origin.Close()
 	proxy := httptest.NewServer(leadTo(origin.Listener.Addr().String()))
@@ -112,7 +120,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, wasm bo
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	b := &bench{
-		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command, wasm: wasm,
+		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command, engines: engines,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
 	}
 	if cloud.Isolation() == local.Full {

@@ -64,13 +64,13 @@ func (b *bench) frozen(size int64) measurement {
 
 // keeping calls do with the client of a cloud that has a state directory, which is gone
 // afterwards.
-func keeping(ctx context.Context, do func(*sandbox.Client) error) (err error) {
+func keeping(ctx context.Context, do func(*sandbox.Client) error, more ...local.Option) (err error) {
 	state, err := os.MkdirTemp("", "e2bctl-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
-	cloud, err := local.Start(ctx, local.WithStateDir(state))
+	cloud, err := local.Start(ctx, append(more, local.WithStateDir(state))...)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,12 @@
 
 package main
 
+import (
+	"slices"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
 // row is one line of the table.
 type row struct {
 	name    string
@@ -102,8 +108,11 @@ func (b *bench) rows() []row {
 	if b.images != "" {
 		rows = append(rows, b.imageRows()...)
 	}
-	if b.wasm {
+	if slices.Contains(b.engines, local.EngineWasm) {
 		rows = append(rows, b.wasmRows()...)
+	}
+	if slices.Contains(b.engines, local.EngineGVisor) {
+		rows = append(rows, b.gvisorRows()...)
 	}
 	if b.egress == "transparent" {
 		rows = append(rows, row{

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -245,7 +247,19 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	if spec.Ranged {
 		flags = append(flags, "--allow-suid")
 	}
-	return flags
+	return append(flags, fmt.Sprintf("--dcache=%d", rememberedNames()))
+}
+
+// rememberedNames is how many names of files gVisor remembers that nothing in the sandbox has
+// open. It has up to two files of this machine open for each, besides those that the processes
+// of the sandbox have open, all under the limit of one process: left to itself it remembers a
+// thousand, and then opening fails.
+func rememberedNames() uint64 {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return 0 // it is slower then
+	}
+	return files.Max / 8
 }
 
 func (p *runscProcess) Read(b []byte) (int, error)  { return p.output.Read(b) }
