@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"sync"
 	"time"
@@ -82,7 +83,8 @@ func (r *Room) keepZygote(ctx context.Context) {
 				return
 			}
 			r.options.Logger.DebugContext(ctx, "the zygote ended", "error", err)
-			if !errors.Is(err, wire.ErrPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+			// Closed: by a fork that could not order a kernel of it, which may see its end first.
+			if !errors.Is(err, wire.ErrPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 				return
 			}
 			if time.Since(began) > maxZygotePause {

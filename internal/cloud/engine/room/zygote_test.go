@@ -94,6 +94,18 @@ func TestZygoteWithoutPython(t *testing.T) {
 	}
 }
 
+// TestZygoteComesBack: an order may find out that the zygote has ended before whoever waits for
+// that, and closes the connection to it. There is another one then.
+func TestZygoteComesBack(t *testing.T) {
+	t.Parallel()
+	r := warmRoom(t)
+	r.zygote.mu.Lock()
+	r.zygote.control.Close()
+	r.zygote.control = nil
+	r.zygote.mu.Unlock()
+	until(t, "the zygote is warm", r.zygote.isWarm)
+}
+
 // TestZygoteThatTakesNothing: an order fails after a while; once that has gone on
 // for long there is no zygote.
 func TestZygoteThatTakesNothing(t *testing.T) {

@@ -110,4 +110,4 @@ async def the_memory_is_refused_by_name(sandbox):
     same(await Core.delete_snapshot(snapshot.snapshot_id), True)
     with raises(SandboxException) as refused:
         await sandbox.create_snapshot(mode="full")
-    assert "with the memory of the sandbox" in str(refused.value), refused.value
+    assert "memory in snapshots" in str(refused.value), refused.value
