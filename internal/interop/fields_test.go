@@ -116,6 +116,11 @@ func listenTo(t *testing.T, cloud *sandboxtest.Cloud) *listener {
 		ModifyResponse: l.answered,
 	}
 	l.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The server would end a body in chunks, whose end may come after the answer has begun, and
+		// the proxy then gives up the whole request.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
 		heard := &heardBody{ReadCloser: r.Body}
 		r.Body = heard
 		proxy.ServeHTTP(w, r)
