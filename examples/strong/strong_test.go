@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(dockertest.Ending{M: m}) }
 
 // TestGVisor runs the whole example, which checks itself that variables and processes go on.
 func TestGVisor(t *testing.T) {

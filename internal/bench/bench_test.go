@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
 // Every row can be measured, and the table ends up in the file where people
