@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -140,7 +141,7 @@ func TestMemoryEgress(t *testing.T) {
 	t.Parallel()
 	e := open(t)
 	if e.Report().Egress != engine.EgressTransparent {
-		t.Skip("there is no network to connect to")
+		pinned.Skip(t, "this machine has no transparent egress: %s", e.Report().Egress)
 	}
 	s, run := start(t, e, &echo{})
 	run(`mkfifo /tmp/go && cat > /tmp/connect.py <<'END'
