@@ -52,6 +52,21 @@ func TestOrderOfOutput(t *testing.T) {
 	})
 }
 
+// TestOutputBeforeReply ends a cell while the thread that flushes has just taken all output.
+func TestOutputBeforeReply(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		const lines = 10000
+		for range 5 {
+			o := s.run(fmt.Sprintf("import sys\nfor _ in range(%d): sys.stdout.write('x' * 200 + '\\n')\nwhile sys.stdout._output.texts: pass", lines))
+			if got := strings.Count(o.stdout, "\n"); got != lines {
+				t.Fatalf("%d lines came before the reply, want %d", got, lines)
+			}
+		}
+	})
+}
+
 func TestOutputOfThreads(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

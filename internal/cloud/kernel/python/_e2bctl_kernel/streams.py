@@ -35,7 +35,6 @@ class Output:
     def __init__(self, wire, interrupts):
         self._wire = wire
         self._interrupts = interrupts
-        self._lock = threading.RLock()
         # This needs no lock: one append is atomic, and flush takes what it finds.
         self.texts = collections.deque()
         self.room = MANY  # how many texts may wait; none in a forked child
@@ -64,11 +63,13 @@ class Output:
             self._interrupts.release()
 
     def flush(self):
-        if not self.texts:
-            return
+        """Returns when all texts are sent, those as well that another thread has taken to
+        send: a reply must not overtake them."""
         self._interrupts.hold()
         try:
-            with self._lock:
+            with self._wire.lock:
+                if not self.texts:
+                    return
                 self._size = 0
                 kind, taken = None, []
                 for _ in range(len(self.texts)):
@@ -101,7 +102,6 @@ class Output:
         """Drops the buffered text in a forked child; the parent sends it."""
         self.texts.clear()
         self.room = 0
-        self._lock = threading.RLock()
 
 
 class Stream(io.TextIOBase):

@@ -76,8 +76,9 @@ class Wire:
 
     def __init__(self, interrupts):
         self._interrupts = interrupts
-        # Reentrant: a finalizer that prints may run while a line is being sent.
-        self._lock = threading.RLock()
+        # Reentrant: a finalizer that prints may run while a line is being sent. Whoever
+        # sends several lines that belong together holds it.
+        self.lock = threading.RLock()
         self._sync_lock = threading.Lock()
         self._acks = queue.SimpleQueue()
         self._syncs = 0
@@ -108,7 +109,7 @@ class Wire:
         data = (line + "}\n").encode("ascii")
         self._interrupts.hold()
         try:
-            with self._lock:
+            with self.lock:
                 self._socket.sendall(data)
         finally:
             self._interrupts.release()
@@ -131,6 +132,7 @@ class Wire:
     def close_in_child(self):
         """Leaves the socket to the kernel: a forked child must not use it."""
         self.forked = True
+        self.lock = threading.RLock()  # a thread of the parent may have held the other one
         self._socket.close()
 
 
