@@ -48,10 +48,12 @@ func warmCloud(t *testing.T) *sandboxtest.Cloud {
 	return cloud
 }
 
-// awaitWarm waits until kernels are being forked.
+// awaitWarm waits until kernels are being forked. A sandbox's first kernel proves nothing:
+// it may have been forked ahead, by a zygote that has ended since.
 func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	t.Helper()
 	sb := cloud.Create(t)
+	evaluate(t, sb, "1 + 1")
 	eventually(t, "a kernel that is forked", func() bool {
 		made, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
@@ -64,6 +66,19 @@ func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 		}()
 		return evaluateIn(t, sb, made.ID, forked) == "True"
 	})
+}
+
+// kernelLog returns what the log of a sandbox says about its kernels.
+func kernelLog(t *testing.T, sb *sandbox.Sandbox) (said []string) {
+	t.Helper()
+	for entry, err := range sb.Logs(t.Context(), &sandbox.LogParams{Level: sandbox.LogDebug, Search: "kernel"}) {
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		said = append(said, fmt.Sprintf("%s %v", entry.Message, entry.Fields))
+	}
+	return said
 }
 
 func evaluateIn(t *testing.T, sb *sandbox.Sandbox, context, code string) string {
@@ -584,7 +599,7 @@ func TestManyForkedKernels(t *testing.T) {
 			boxes[i] = sb
 			execution, err := sb.RunCode(t.Context(), "import pandas; len(pandas.DataFrame({'a': [1, 2]})), "+forked, nil)
 			if err == nil && execution.Text() != "(2, True)" {
-				err = fmt.Errorf("sandbox %d: %s", i, execution.Text())
+				err = fmt.Errorf("sandbox %d: pandas' frame and whether the kernel was forked: %s, want %s; its log: %q", i, execution.Text(), "(2, True)", kernelLog(t, sb))
 			}
 			errs <- err
 		}()
