@@ -40,7 +40,8 @@ func shared(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	sharedCloud.start.Do(func() {
 		// The cloud outlives t, so it cannot use t's log and context.
-		logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+		// Only what is wrong: all else would hide in CI what a failed test said.
+		logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		sharedCloud.cloud, sharedCloud.err = local.Start(context.Background(), local.WithLogger(logger))
 	})
 	if sharedCloud.err != nil {

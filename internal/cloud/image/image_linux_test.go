@@ -579,23 +579,25 @@ func TestStalled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	ref := w.push(t, "image", imageOf(t, layerOf(t, types.OCIUncompressedLayer, "a", strings.Repeat("a", 1<<20))))
-	for _, part := range []string{"/manifests/", "/blobs/"} {
+	for _, stalled := range []struct{ method, part string }{{"HEAD", "/manifests/"}, {"GET", "/manifests/"}, {"GET", "/blobs/"}} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stop")
 		w.answers(func(a http.ResponseWriter, r *http.Request) bool {
-			if !strings.Contains(r.URL.Path, part) {
+			if r.Method != stalled.method || !strings.Contains(r.URL.Path, stalled.part) {
 				return false
 			}
-			a.Header().Set("Content-Length", "1050112")
-			a.Header().Set("Content-Type", string(types.OCIManifestSchema1))
-			a.WriteHeader(http.StatusOK)
-			_ = http.NewResponseController(a).Flush()
+			if stalled.method == "GET" { // to HEAD this would be a whole answer, which another request could follow
+				a.Header().Set("Content-Length", "1050112")
+				a.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+				a.WriteHeader(http.StatusOK)
+				_ = http.NewResponseController(a).Flush()
+			}
 			cancel(stop)
 			<-r.Context().Done()
 			return true
 		})
 		if _, err := w.Pull(ctx, ref, nil, nil); !errors.Is(err, stop) {
-			t.Errorf("%s: got %v, want %v", part, err, stop)
+			t.Errorf("%s %s: got %v, want %v", stalled.method, stalled.part, err, stop)
 		}
 	}
 	if ids := w.left(t); len(ids) > 0 {
