@@ -116,8 +116,8 @@ func listenTo(t *testing.T, cloud *sandboxtest.Cloud) *listener {
 		ModifyResponse: l.answered,
 	}
 	l.front = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The server would end a body in chunks, whose end may come after the answer has begun, and
-		// the proxy then gives up the whole request.
+		// The answer may begin before the request's body has ended. Without this, the server would
+		// then stop reading the body, and the proxy would fail the request.
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 			t.Error(err)
 		}
