@@ -98,6 +98,7 @@ var imports = map[string]string{
 	"internal/gen/process":                      "",
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/httpwait":                         "",
+	"internal/patience":                         "",
 	"internal/jupyter":                          "internal/boundjson",
 	"internal/jupyter/jupytertest":              "internal/jupyter",
 	"internal/kernelconn":                       "api internal/boundjson internal/clip internal/jupyter internal/protocol",

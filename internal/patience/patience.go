@@ -1,0 +1,92 @@
+// Package patience is how tests wait: until something is so, with a limit that only
+// ends a hang. No test passes or fails because a machine is busy.
+package patience
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+)
+
+// Limit is how long a test waits for what must come: a minute, and five with CI
+// set, where nobody watches and the machine is shared.
+var Limit = limit(os.Getenv("CI"))
+
+func limit(ci string) time.Duration {
+	if ci != "" {
+		return 5 * time.Minute
+	}
+	return time.Minute
+}
+
+// pause is the time between two looks of Until. It grows from the one to the other,
+// so that what is nearly there is seen at once and a long wait costs little.
+const (
+	firstPause = time.Millisecond
+	longPause  = 50 * time.Millisecond
+)
+
+// Until returns when ok reports true, and fails the test when it does not within
+// Limit. It asks again and again, from the goroutine of the caller. what says what
+// is waited for, as in "the sandbox is gone".
+func Until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	end := time.Now().Add(Limit)
+	for pause := firstPause; !ok(); pause = min(2*pause, longPause) {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain until %s", Limit, what)
+		}
+		time.Sleep(pause) //nolint:forbidigo // the one place where tests ask again
+	}
+}
+
+// Receive returns what comes from c, and fails the test when nothing comes within
+// Limit. From a closed channel it returns the zero value.
+func Receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	timer := time.NewTimer(Limit)
+	defer timer.Stop()
+	select {
+	case value := <-c:
+		return value
+	case <-timer.C:
+		t.Fatalf("waited %v in vain for %s", Limit, what)
+		panic("unreachable")
+	}
+}
+
+// tries is how often Soon looks for a time that is short enough.
+const tries = 5
+
+// Soon runs f until one run takes less than bound, five times at most, and fails
+// the test when none does. It is for code that must not wait for a timer of its
+// own, of which bound is a small part: a run that waits for it never is below
+// bound, while a busy machine delays only some. f is given what it needs anew in
+// each run.
+func Soon(t testing.TB, what string, bound time.Duration, f func()) {
+	t.Helper()
+	var took []time.Duration
+	for range tries {
+		start := time.Now()
+		f()
+		d := time.Since(start)
+		if d < bound {
+			return
+		}
+		took = append(took, d)
+	}
+	t.Fatalf("%s took %v, want one of them below %v", what, took, bound)
+}
+
+// Context returns a context that ends with the test, and after Limit.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Deadline is the time at which what begins now has taken Limit, for the deadline
+// of a connection.
+func Deadline() time.Time { return time.Now().Add(Limit) }
