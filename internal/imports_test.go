@@ -81,12 +81,14 @@ var imports = map[string]string{
 	"internal": "",
 	"internal/bench": "api sandbox sandbox/agent sandbox/local sandbox/template state internal/cloud/child internal/cloud/control internal/cloud/engine internal/cloud/engine/room" +
 		" internal/cloud/kernel/python internal/cloud/lifecycle internal/cloud/lifecycle/lifecycletest internal/cloud/store internal/gen/process internal/gen/process/processconnect",
-	"internal/e2e":         "",
+	"internal/e2e":         "internal/pinned",
 	"internal/exampletest": "sandbox/local sandbox/sandboxtest",
-	"internal/interop":     "",
-	"internal/pinned":      "internal/cloud/pyenv",
+	"internal/interop":     "internal/pinned",
+	"internal/pinned":      "internal/cloud/pyenv internal/cloud/setupdir",
 	"internal/readme":      "",
 	"internal/realservice": "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
+	"internal/testdeps": "internal/cloud/gvisorenv internal/cloud/kernel/kerneltest internal/cloud/pyenv internal/cloud/wasmenv internal/e2e internal/interop" +
+		" internal/pinned internal/realservice",
 
 	"internal/archive":                          "",
 	"internal/boundjson":                        "",
@@ -172,7 +174,7 @@ var imports = map[string]string{
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
 	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
-	"internal/cloud/kernel/kerneltest":       "internal/cloud/pyenv",
+	"internal/cloud/kernel/kerneltest":       "internal/cloud/pyenv internal/pinned",
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",
 	"internal/cloud/kernel/zmq":              "internal/cloud/child internal/cloud/kernel/link internal/jupyter internal/lazyregexp internal/shell",

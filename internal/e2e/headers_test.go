@@ -9,12 +9,10 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"embed"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log"
 	"math/big"
 	"net/http"
@@ -33,9 +31,6 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
-
-//go:embed testdata/headers/requirements.txt
-var headersPins embed.FS
 
 // internet is one https server with the names of many, and what they saw.
 type internet struct {
@@ -159,7 +154,7 @@ func knowHosts(t *testing.T, sb *sandbox.Sandbox) {
 func TestSecretsStayOutside(t *testing.T) {
 	packages := ""
 	if os.Geteuid() == 0 { // an ordinary user's run installs nothing
-		_, packages = pinned.Python(t, "headers", sub(t, headersPins, "testdata/headers"))
+		_, packages = headerClients.FindPython(t)
 	}
 	n := newInternet(t)
 	client := keyless(t, n, "")
@@ -386,15 +381,6 @@ func TestAuthorities(t *testing.T) {
 	if got := check("after a pause without memory", sb); got == first {
 		t.Error("a pause without memory kept the authority")
 	}
-}
-
-func sub(t *testing.T, files embed.FS, dir string) fs.FS {
-	t.Helper()
-	below, err := fs.Sub(files, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return below
 }
 
 // searchInside returns the files of a sandbox that have a text, and the processes of which

@@ -189,8 +189,8 @@ func TestInstallFromAnIndex(t *testing.T) {
 
 	_, err = sb.Packages.Install(t.Context(), []string{"no-such-package"}, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
-	if !ok || failed.Unreachable || failed.Offline {
-		t.Errorf("a bad name: %#v, want a *sandbox.InstallError although the index could be reached", err)
+	if !ok || failed.Unreachable || failed.Offline || failed.ExitCode == 0 {
+		t.Errorf("a bad name: %#v, want a *sandbox.InstallError with a status although the index could be reached", err)
 	}
 	if errors.Is(err, api.ErrRetryable) {
 		t.Errorf("a bad name: %v, want an error that is not ErrRetryable", err)

@@ -130,11 +130,6 @@ func TestPackages(t *testing.T) {
 	if got := run(t, sb, "ls /tmp/owned 2>&1 || true"); !strings.Contains(got, "No such file") {
 		t.Errorf("got %q, want %q in it", got, "No such file")
 	}
-	_, err := sb.Packages.Install(t.Context(), []string{"e2bctl-no-such-package-of-the-tests"}, nil)
-	failed, ok := errors.AsType[*sandbox.InstallError](err)
-	if !ok || failed.ExitCode == 0 || !strings.Contains(failed.Stderr, "e2bctl-no-such-package-of-the-tests") {
-		t.Errorf("a package that does not exist: %v", err)
-	}
 	if got := evaluate(t, sb, "1+1"); got != "2" {
 		t.Errorf("got %q, want %q", got, "2")
 	}

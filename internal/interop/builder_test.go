@@ -31,7 +31,7 @@ func TestBuildersAgree(t *testing.T) {
 		t.Run("js-"+generation, func(t *testing.T) {
 			t.Parallel()
 			script := javascript(t, installJS(t, generation))
-			agree(t, want, output(t, nil, "node", filepath.Join(filepath.Dir(script), "definitions.mjs"), dir))
+			agree(t, want, output(t, nil, node(t, generation), filepath.Join(filepath.Dir(script), "definitions.mjs"), dir))
 		})
 		t.Run("python-"+generation, func(t *testing.T) {
 			t.Parallel()

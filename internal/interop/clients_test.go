@@ -79,7 +79,7 @@ func driveAll(t *testing.T, cloud []string) {
 // driveJS runs the cases of a folder with the packages pinned for a generation.
 func driveJS(t *testing.T, cloud []string, generation, folder string) {
 	t.Helper()
-	drive(t, cloud, nil, "node", javascript(t, installJS(t, generation)), folder)
+	drive(t, cloud, nil, node(t, generation), javascript(t, installJS(t, generation)), folder)
 }
 
 // drivePython runs the cases of a folder with the packages of some pins.

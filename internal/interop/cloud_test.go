@@ -29,6 +29,9 @@ func e2bctl(t *testing.T) string {
 	if runtime.GOOS != "linux" {
 		pinned.Skip(t, "the local cloud runs on Linux only")
 	}
+	for _, set := range Sets() { // before anything is built
+		set.Find(t)
+	}
 	program := filepath.Join(t.TempDir(), "e2bctl")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, with or without the race detector

@@ -20,6 +20,7 @@ import (
 // official is the official command, and the cloud that it uses.
 type official struct {
 	program string
+	path    string // on which it finds its node
 	cloud   []string
 }
 
@@ -32,12 +33,12 @@ type outcome struct {
 // officialCommand returns the official command of a generation.
 func officialCommand(t *testing.T, generation string, cloud []string) official {
 	t.Helper()
-	return official{filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"), cloud}
+	return official{filepath.Join(installJS(t, generation), "node_modules", ".bin", "e2b"), nodePath(t, generation), cloud}
 }
 
 func (o official) command(t *testing.T, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(t.Context(), o.program, arguments...)
-	command.Env = slices.Concat(os.Environ(), []string{"NO_UPDATE_NOTIFIER=1"}, o.cloud)
+	command.Env = slices.Concat(os.Environ(), []string{"NO_UPDATE_NOTIFIER=1", "PATH=" + o.path}, o.cloud)
 	command.WaitDelay = time.Second
 	return command
 }

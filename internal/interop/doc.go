@@ -7,7 +7,8 @@
 // smolagents, and the Jupyter project's own client and framings;
 // python/openai-agents has the OpenAI Agents SDK, which brings an older SDK of
 // its own. "make interop-update" moves all of them except 2.45 to the current
-// releases. The tests install them into the user's cache directory.
+// releases, and js/node, the Node that runs the newest. "make deps" installs them into
+// the user's cache directory.
 //
 // The cases for the SDKs are in js/cases and python/cases, one file per
 // feature, those for the other projects in python/othercases and

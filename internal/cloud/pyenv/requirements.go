@@ -21,6 +21,10 @@ var (
 	full list
 )
 
+// FullList returns the list of the full environment: a requirements.txt for all Python
+// versions at once.
+func FullList() string { return string(full) }
+
 var covered = lazyregexp.New(`(?m)^# Python 3\.(\d+) to 3\.(\d+);`)
 
 // minors returns the first and the last minor version of Python 3 that the list

@@ -9,14 +9,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need builds runsc, with the Go of this machine. Where that is impossible the test is skipped
-// as [pinned.Skip] does.
+// Need returns the runsc that `make deps-engines` has built. Where there is none the test is
+// skipped as [pinned.Skip] does.
 func Need(t testing.TB) gvisorenv.Program {
 	t.Helper()
 	enginetest.Need(t)
-	program, err := gvisorenv.Setup(t.Context(), t.Output(), "")
+	program, err := gvisorenv.Find(t.Context(), "")
 	if err != nil {
-		pinned.Skip(t, "gVisor is needed: %v", err)
+		pinned.Skip(t, "gVisor is needed: run make deps-engines, which builds it (%v)", err)
 	}
 	return program
 }

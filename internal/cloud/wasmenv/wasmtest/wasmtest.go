@@ -9,14 +9,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need prepares this machine, through npm. Where that is impossible the test is skipped as
-// [pinned.Skip] does.
+// Need returns what `make deps-engines` has prepared. Where that is not there the test is
+// skipped as [pinned.Skip] does.
 func Need(t testing.TB) *wasmenv.Env {
 	t.Helper()
 	enginetest.Need(t)
-	env, err := wasmenv.Setup(t.Context(), t.Output(), "")
+	env, err := wasmenv.Find()
 	if err != nil {
-		pinned.Skip(t, "Deno and Pyodide are needed: %v", err)
+		pinned.Skip(t, "Deno and Pyodide are needed: run make deps-engines, which fetches them (%v)", err)
 	}
 	return env
 }

@@ -1,0 +1,21 @@
+package e2e
+
+import (
+	"embed"
+
+	"github.com/e2bctl/e2bctl/internal/pinned"
+)
+
+//go:embed testdata/headers/requirements.txt testdata/kernels/requirements.txt
+var pins embed.FS
+
+// What the tests need of a package index.
+var (
+	// headerClients are clients of HTTP, in Python.
+	headerClients = pinned.Python("headers", pinned.Folder(pins, "testdata/headers"))
+	// kernelWheels are the kernels of Jupyter that tests install in sandboxes.
+	kernelWheels = pinned.Wheels("kernel-wheels", pinned.Folder(pins, "testdata/kernels"))
+)
+
+// Sets are all of them, for make deps.
+var Sets = []pinned.Set{headerClients, kernelWheels}

@@ -1,0 +1,46 @@
+package interop
+
+import (
+	"embed"
+	"maps"
+	"runtime"
+	"slices"
+
+	"github.com/e2bctl/e2bctl/internal/pinned"
+)
+
+//go:embed js/*/package.json js/*/package-lock.json python/*/requirements.txt
+var pins embed.FS
+
+// What the tests need of package indexes: the official SDKs by generation, and the
+// libraries that build on one.
+var (
+	jsSets = map[string]pinned.Set{
+		"newest": pinned.NPM("js-newest", pinned.Folder(pins, "js/newest")),
+		"2.45":   pinned.NPM("js-2.45", pinned.Folder(pins, "js/2.45")),
+	}
+	pythonSets = map[string]pinned.Set{
+		"newest":        pinned.Python("python-newest", pinned.Folder(pins, "python/newest")),
+		"2.45":          pinned.Python("python-2.45", pinned.Folder(pins, "python/2.45")),
+		"others":        pinned.Python("python-others", pinned.Folder(pins, "python/others")),
+		"openai-agents": pinned.Python("python-openai-agents", pinned.Folder(pins, "python/openai-agents")),
+	}
+	// nodeSet is the Node that the newest JavaScript needs, which is newer than Debian's.
+	nodeSet = pinned.NPM("node", pinned.Folder(pins, "js/node"))
+)
+
+// Sets returns all of them, for make deps.
+func Sets() []pinned.Set {
+	var sets []pinned.Set
+	if hasNode() {
+		sets = append(sets, nodeSet)
+	}
+	for _, some := range []map[string]pinned.Set{jsSets, pythonSets} {
+		sets = slices.AppendSeq(sets, maps.Values(some))
+	}
+	return sets
+}
+
+// hasNode reports whether the pinned Node is for this machine. On others the tests take
+// the machine's.
+func hasNode() bool { return runtime.GOOS+"/"+runtime.GOARCH == "linux/amd64" }

@@ -1,0 +1,97 @@
+package pinned
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Find returns the directory of the set, which `make deps` has fetched. If it has not,
+// the test is skipped as [Skip] does, at once: call it before anything is built.
+func (s Set) Find(t testing.TB) string {
+	t.Helper()
+	directory, err := s.directory()
+	if _, seen := found.Load(directory); err == nil && !seen {
+		err = check(directory)
+	}
+	if err != nil {
+		Skip(t, "the packages %s, which this test needs, are not there: run make deps, which fetches them (%v)", s.Name, err)
+	}
+	found.Store(directory, true)
+	return directory
+}
+
+// found are the directories that this process has checked: tests ask for one many times.
+var found sync.Map
+
+// FindPython does what Find does for a set of [Python], and returns the interpreter and
+// the directory of the packages.
+func (s Set) FindPython(t testing.TB) (interpreter, packages string) {
+	t.Helper()
+	directory := s.Find(t)
+	python, err := prepared()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return python.Python, filepath.Join(directory, "lib")
+}
+
+// check returns why a directory cannot be used.
+func check(directory string) error {
+	content, err := os.ReadFile(filepath.Join(directory, complete))
+	if err != nil {
+		return err
+	}
+	sizes := map[string]int64{}
+	if err := json.Unmarshal(content, &sizes); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(directory, complete), err)
+	}
+	for name, want := range sizes {
+		info, err := os.Lstat(filepath.Join(directory, name))
+		if err != nil {
+			return err
+		}
+		if got := info.Size(); got != want {
+			return fmt.Errorf("%s was changed: it has %d bytes, and had %d", filepath.Join(directory, name), got, want)
+		}
+	}
+	used.NoteUse(directory)
+	return nil
+}
+
+// writeComplete notes that all of a directory is there.
+func writeComplete(directory string) error {
+	sizes := map[string]int64{}
+	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || filepath.Ext(path) == ".pyc" { // Python writes those again
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(directory, path)
+		sizes[name] = info.Size()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	content, err := json.Marshal(sizes)
+	return errors.Join(err, os.WriteFile(filepath.Join(directory, complete), content, 0o644))
+}
+
+// Skip skips the test with its reason. A test that CI skips proves nothing, so
+// with CI=true the test fails instead.
+func Skip(t testing.TB, format string, arguments ...any) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf(format, arguments...)
+	}
+	t.Skipf(format, arguments...)
+}

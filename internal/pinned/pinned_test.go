@@ -1,0 +1,223 @@
+package pinned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
+)
+
+// fake returns a set whose command is a shell script, in a cache of the test's own, and
+// the file that the script adds a line to at each run. It does what before says first.
+func fake(t *testing.T, before string) (Set, string) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("the command is a shell script")
+	}
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	t.Setenv("HOME", t.TempDir()) // of which macOS makes the cache
+	runs := filepath.Join(t.TempDir(), "runs")
+	return Set{
+		Name: "fake", Pins: fstest.MapFS{"pins": {Data: []byte("one")}},
+		Commands: [][]string{{"sh", "-c", fmt.Sprintf("echo run >>%q; %s\nmkdir lib && cp pins lib/installed && echo $$ >lib/cached.pyc", runs, before)}},
+	}, runs
+}
+
+// checkRuns compares how often the command ran.
+func checkRuns(t *testing.T, runs string, want int) {
+	t.Helper()
+	text, err := os.ReadFile(runs)
+	if got := strings.Count(string(text), "run"); got != want || err != nil && want > 0 {
+		t.Errorf("the command ran %d times, %v, want %d", got, err, want)
+	}
+}
+
+// ended is a test that notes how it ended.
+type ended struct {
+	testing.TB
+	failed, skipped string
+}
+
+func (e *ended) Helper() {}
+
+func (e *ended) Fatalf(format string, arguments ...any) {
+	e.failed = fmt.Sprintf(format, arguments...)
+	panic(e)
+}
+
+func (e *ended) Skipf(format string, arguments ...any) {
+	e.skipped = fmt.Sprintf(format, arguments...)
+	panic(e)
+}
+
+// end looks the set up in a test, and returns how that ended; nil if it found the set.
+func end(t *testing.T, set Set) (found string, e *ended) {
+	t.Helper()
+	e = &ended{TB: t}
+	defer func() {
+		if got := recover(); got != nil && got != any(e) {
+			panic(got)
+		}
+	}()
+	return set.Find(e), nil
+}
+
+// checkMissing checks that a test fails in CI, and is skipped elsewhere, and that it says
+// what to do.
+func checkMissing(t *testing.T, set Set, reason string) {
+	t.Helper()
+	for _, ci := range []string{"true", ""} {
+		t.Setenv("CI", ci)
+		_, e := end(t, set)
+		if e == nil {
+			t.Fatalf("with CI=%q the set was found, want none because: %s", ci, reason)
+		}
+		got, other := e.failed, e.skipped
+		if ci == "" {
+			got, other = other, got
+		}
+		if !strings.Contains(got, "make deps") || !strings.Contains(got, set.Name) || !strings.Contains(got, reason) || other != "" {
+			t.Errorf("with CI=%q: got %q and %q, want what to run, the name of the set and %q", ci, got, other, reason)
+		}
+	}
+}
+
+func TestFetchOnce(t *testing.T) {
+	set, runs := fake(t, "")
+	checkMissing(t, set, "no such file")
+	checkRuns(t, runs, 0) // looking it up fetches nothing
+	var said strings.Builder
+	for range 2 {
+		if err := set.Fetch(t.Context(), &said); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkRuns(t, runs, 1)
+	if got, want := said.String(), "fetching the packages fake\n"; got != want {
+		t.Errorf("Fetch said %q, want %q", got, want)
+	}
+	if text, err := os.ReadFile(filepath.Join(set.Find(t), "lib", "installed")); err != nil || string(text) != "one" {
+		t.Errorf("installed is %q, %v, want what the pins say", text, err)
+	}
+	other := set
+	other.Pins = fstest.MapFS{"pins": {Data: []byte("two")}}
+	checkMissing(t, other, "no such file")
+	if err := other.Fetch(t.Context(), &said); err != nil {
+		t.Fatal(err)
+	}
+	checkRuns(t, runs, 2)
+	if first, second := set.Find(t), other.Find(t); first == second {
+		t.Errorf("other pins are in the same directory %s, want another", first)
+	}
+}
+
+// TestFetchInterrupted: what was interrupted is not found, and begins anew.
+func TestFetchInterrupted(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	set, runs := fake(t, fmt.Sprintf("if [ ! -e %q ]; then mkdir lib; echo >%q; exec sleep 600; fi", gate, gate))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- set.Fetch(ctx, t.Output()) }()
+	patience.Until(t, "the command has begun", func() bool {
+		_, err := os.Stat(gate)
+		return err == nil
+	})
+	cancel()
+	if err := patience.Receive(t, "the end of Fetch", ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	checkMissing(t, set, "no such file")
+	if err := set.Fetch(t.Context(), t.Output()); err != nil { // mkdir would fail with what was left
+		t.Fatal(err)
+	}
+	checkRuns(t, runs, 2)
+	set.Find(t)
+}
+
+func TestFetchFails(t *testing.T) {
+	set, _ := fake(t, "echo the index is away >&2; exit 3")
+	err := set.Fetch(t.Context(), t.Output())
+	for _, want := range []string{"fake", "exit status 3", "the index is away"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %q", err, want)
+		}
+	}
+	checkMissing(t, set, "no such file")
+	set.Commands = [][]string{{"no-such-program-of-the-tests"}}
+	if err := set.Fetch(t.Context(), t.Output()); err == nil || !strings.Contains(err.Error(), "no-such-program-of-the-tests") {
+		t.Errorf("got %v, want the name of the program that is not there", err)
+	}
+}
+
+// TestDamaged: a set of which files were removed or changed is not used, and fetched again.
+func TestDamaged(t *testing.T) {
+	set, runs := fake(t, "")
+	want := 0
+	for reason, damage := range map[string]func(installed string) error{
+		"no such file": os.Remove,
+		"1 bytes":      func(installed string) error { return os.Truncate(installed, 1) },
+		"JSON": func(installed string) error {
+			return os.WriteFile(filepath.Join(installed, "../..", complete), nil, 0o600)
+		},
+	} {
+		if err := set.Fetch(t.Context(), t.Output()); err != nil {
+			t.Fatal(err)
+		}
+		want++
+		directory, err := set.directory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := damage(filepath.Join(directory, "lib", "installed")); err != nil {
+			t.Fatal(err)
+		}
+		checkMissing(t, set, reason)
+	}
+	if err := set.Fetch(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	checkRuns(t, runs, want+1)
+	cached := filepath.Join(set.Find(t), "lib", "cached.pyc")
+	if err := os.WriteFile(cached, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := check(filepath.Dir(filepath.Dir(cached))); err != nil {
+		t.Errorf("got %v after Python wrote what it caches, want no error", err)
+	}
+}
+
+// TestUnused: Fetch removes what nobody completed and what nobody uses, and no more.
+func TestUnused(t *testing.T) {
+	set, _ := fake(t, "")
+	directory, err := set.directory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := filepath.Dir(directory)
+	kept, unused, half := filepath.Join(beside, "1"), filepath.Join(beside, "2"), filepath.Join(beside, "3")
+	long := time.Now().Add(-31 * 24 * time.Hour)
+	for _, one := range []string{kept, unused, half} {
+		if err := os.MkdirAll(one, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = errors.Join(os.WriteFile(filepath.Join(kept, complete), nil, 0o600), os.WriteFile(filepath.Join(unused, complete), nil, 0o600),
+		os.Chtimes(filepath.Join(unused, complete), long, long), set.Fetch(t.Context(), t.Output()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for one, want := range map[string]bool{kept: true, unused: false, half: false, directory: true} {
+		if _, err := os.Stat(one); (err == nil) != want {
+			t.Errorf("%s is there: %v, want %v", one, err == nil, want)
+		}
+	}
+}

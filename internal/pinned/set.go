@@ -1,0 +1,123 @@
+// Package pinned has the packages of pip and npm that tests need, at pinned versions
+// with digests. `make deps` fetches them to the user's cache directory, one copy per
+// content of the pins, however many tests and checkouts use them. Tests only look
+// them up, so that no test waits for a package index, or fails with it.
+package pinned
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
+)
+
+// A Set is some pinned packages, and how they are fetched. internal/testdeps lists
+// every one.
+type Set struct {
+	Name     string     // of its directory in the cache
+	Pins     fs.FS      // the files that the commands read; they are copied to the directory first
+	Commands [][]string // run in that directory, one after the other
+	// Finish does what no command does; nil does nothing. When it changes, so must
+	// Name: everything else is part of the directory's name anyhow.
+	Finish func(directory string) error
+}
+
+// Interpreter stands for the prepared Python as the program of a command of a [Set].
+const Interpreter = "{python}"
+
+// Python returns the set of a requirements.txt, whose packages are installed to the
+// directory lib.
+func Python(name string, pins fs.FS) Set {
+	return Set{Name: name, Pins: pins, Commands: [][]string{
+		{Interpreter, "-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps", "--target", "lib", "-r", "requirements.txt"},
+	}}
+}
+
+// Wheels returns the set of a requirements.txt, of which the files are kept in the
+// directory wheels: sandboxes install them.
+func Wheels(name string, pins fs.FS) Set {
+	return Set{Name: name, Pins: pins, Commands: [][]string{
+		{Interpreter, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps", "--dest", "wheels", "-r", "requirements.txt"},
+	}}
+}
+
+// NPM returns the set of a package-lock.json, whose packages are installed to the
+// directory node_modules.
+func NPM(name string, pins fs.FS) Set {
+	return Set{Name: name, Pins: pins, Commands: [][]string{
+		{"npm", "ci", "--prefer-offline", "--ignore-scripts", "--no-audit", "--no-fund"},
+	}}
+}
+
+// Folder returns a folder of files that a package embeds.
+func Folder(files fs.FS, name string) fs.FS {
+	folder, err := fs.Sub(files, name)
+	if err != nil { // the name is no path
+		panic(err)
+	}
+	return folder
+}
+
+// complete is the name of the file that a directory gets when all is there, with the
+// sizes of the others. Its time is that of the last use.
+const complete = "complete"
+
+const used = setupdir.Marker(complete)
+
+// directory returns where the set is, once it is fetched: another one for other pins,
+// other commands or another Python.
+func (s Set) directory() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%q", s.Commands)
+	if s.needsPython() {
+		python, err := prepared()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s", python.Version)
+	}
+	err = fs.WalkDir(s.Pins, ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := s.Pins.Open(name)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = file.Close() }()
+		fmt.Fprintf(hash, "%s\x00", name)
+		_, err = io.Copy(hash, file)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("read its pins: %w", err)
+	}
+	return filepath.Join(cache, "e2bctl", "tests", s.Name, hex.EncodeToString(hash.Sum(nil)[:6])), nil
+}
+
+func (s Set) needsPython() bool {
+	return slices.ContainsFunc(s.Commands, func(command []string) bool { return command[0] == Interpreter })
+}
+
+// prepared returns the Python of `e2bctl local setup`.
+var prepared = sync.OnceValues(func() (*pyenv.Env, error) {
+	env, err := pyenv.Find(context.Background())
+	if err == nil && env.Level != pyenv.Venv {
+		err = errors.New("the prepared Python is not there: " + env.Note)
+	}
+	return env, err
+})

@@ -1,0 +1,19 @@
+package main
+
+import (
+	_ "embed"
+	"testing/fstest"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/pinned"
+)
+
+//go:embed resolve.py
+var resolve []byte
+
+// fullList is what pip and the index say of the full list for sandboxes.
+var fullList = pinned.Set{
+	Name:     "full-list",
+	Pins:     fstest.MapFS{"full.txt": {Data: []byte(pyenv.FullList())}, "resolve.py": {Data: resolve}},
+	Commands: [][]string{{pinned.Interpreter, "resolve.py"}},
+}

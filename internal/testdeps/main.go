@@ -1,0 +1,65 @@
+// Testdeps fetches everything that the tests need of the network, for `make deps`, so
+// that no test does. What is there is not fetched again.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+	"github.com/e2bctl/e2bctl/internal/e2e"
+	"github.com/e2bctl/e2bctl/internal/interop"
+	"github.com/e2bctl/e2bctl/internal/pinned"
+	"github.com/e2bctl/e2bctl/internal/realservice"
+)
+
+// sets are those of all packages whose tests need some.
+func sets() []pinned.Set {
+	return slices.Concat(interop.Sets(), e2e.Sets, []pinned.Set{kerneltest.Packages, realservice.Packages, fullList})
+}
+
+func main() {
+	engines := flag.Bool("engines", false, "prepare also what only the tests of engines need")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := prepare(ctx, os.Stderr, *engines)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// prepare fetches as much as it can, and returns all that went wrong.
+func prepare(ctx context.Context, output io.Writer, engines bool) error {
+	_, missing := pyenv.Ensure(ctx, output)
+	all := sets()
+	failed := make([]error, len(all))
+	var group errgroup.Group
+	group.SetLimit(2) // one waits for the network while the other unpacks
+	for i, set := range all {
+		group.Go(func() error {
+			failed[i] = set.Fetch(ctx, output)
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in failed
+	err := errors.Join(missing, errors.Join(failed...))
+	if engines {
+		_, wasm := wasmenv.Setup(ctx, output, "")
+		_, gvisor := gvisorenv.Setup(ctx, output, "")
+		err = errors.Join(err, wasm, gvisor)
+	}
+	return err
+}
