@@ -1,5 +1,6 @@
 # make help lists the targets. Everything a target needs it finds or installs
-# itself; nothing but Go and python3 is asked of the machine.
+# itself; nothing but Go and python3 is asked of the machine, and for the tests what
+# .ci/packages lists.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -107,6 +108,15 @@ interop-update: ## move the SDKs and libraries that the interop tests run to the
 setup: build ## prepare the Python environment that sandboxes run
 	$(BIN)/e2bctl local setup || echo "going on with the python3 of this machine"
 
+.PHONY: deps
+deps: build ## fetch everything that the tests need: packages of the machine (.ci/packages), Go modules, Python, npm
+	@.ci/deps || { [ -z "$${CI:-}" ] && echo "going on without what is missing: tests that need it are skipped"; }
+
+.PHONY: deps-engines
+deps-engines: build ## and what make check-engines needs beside that: Docker, WebAssembly, and gVisor that go builds
+	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
+	.ci/deps engines || { [ -z "$${CI:-}" ] && echo "going on without what is missing: tests that need it are skipped"; }
+
 .PHONY: demo
 demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
@@ -118,7 +128,7 @@ bench: setup ## measure, WebAssembly with the help of npm and gVisor that go bui
 	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm -gvisor $(BENCHFLAGS)
 
 .PHONY: test
-test: setup ## run the whole suite, with -race where a C compiler is there
+test: deps ## run the whole suite, with -race where a C compiler is there
 	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
 	if command -v cc >/dev/null 2>&1; then \
 		CGO_ENABLED=1 $(GOTEST) -race $(TESTFLAGS) ./...; \
@@ -138,7 +148,7 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 	fi
 
 .PHONY: check-engines
-check-engines: setup ## test the engines that take a daemon, which root starts, of Debian's docker.io (and busybox-static), packages of npm, or a runsc that go builds
+check-engines: deps-engines ## test the engines that take a daemon, which root starts, packages of npm, or a runsc that go builds
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
 	export E2BCTL_TEST_ENGINES=1; race=; \
 	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
@@ -152,7 +162,7 @@ check-engines: setup ## test the engines that take a daemon, which root starts, 
 	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
 
 .PHONY: cover
-cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out
+cover: deps ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out
 	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
 	$(GOTEST) -covermode=atomic -coverprofile=.tmp/cover.out $(TESTFLAGS) ./...
 	@awk 'NR > 1 { package = $$1; sub("/[^/]*$$", "", package); all[package] += $$2; if ($$3 > 0) covered[package] += $$2 } \
