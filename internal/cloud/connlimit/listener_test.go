@@ -197,7 +197,7 @@ func head(path string) []byte {
 // on which a request was admitted stays.
 func TestStrangersEnd(t *testing.T) {
 	t.Parallel()
-	s := start(t, 100, 2*time.Second)
+	s := start(t, 100, 5*time.Second) // in which a busy machine makes all requests
 	known := s.dial(t)
 	known.mustGet(t, "/known")
 	busy := s.dial(t)
