@@ -127,7 +127,7 @@ var imports = map[string]string{
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram",
-	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest",
+	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +

@@ -13,10 +13,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // limitVariable, when set, makes TestIdleConnections act as a server that may open
@@ -104,7 +105,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_ = conn.SetDeadline(patience.Deadline())
 		return conn
 	}
 	answered := func(conn net.Conn, in *bufio.Reader, request, want string) {

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestReap makes this test process the reaper of real orphans while commands with
@@ -94,7 +94,7 @@ func command(path string, args ...string) *exec.Cmd {
 func awaitPid(t *testing.T, name string) int {
 	t.Helper()
 	var pid int
-	await(t, "the orphan's pid", func() bool {
+	patience.Until(t, "the orphan has said its pid", func() bool {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return false
@@ -107,24 +107,9 @@ func awaitPid(t *testing.T, name string) int {
 
 func awaitGone(t *testing.T, pid int) {
 	t.Helper()
-	await(t, "the end of the orphan "+strconv.Itoa(pid), func() bool {
+	patience.Until(t, "the orphan "+strconv.Itoa(pid)+" has ended", func() bool {
 		return errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 	})
-}
-
-func await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Errorf("%s did not come", what)
-			return
-		}
-	}
 }
 
 // TestAdopt: an orphan keeps its exit status for the process that adopted it while

@@ -14,9 +14,10 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func startGroup(t *testing.T, script string) (*Group, *bufio.Reader) {
@@ -91,16 +92,7 @@ func TestGroupOutlivesLeader(t *testing.T) {
 			if rest, err := out.ReadString(0); rest != "" { // the pipe ends when its last holder does
 				t.Errorf("got %q, %v, want nothing", rest, err)
 			}
-			tick := time.NewTicker(time.Millisecond)
-			defer tick.Stop()
-			deadline := time.After(30 * time.Second)
-			for !errors.Is(g.Signal(unix.SIGKILL), unix.ESRCH) {
-				select {
-				case <-tick.C:
-				case <-deadline:
-					t.Fatal("the group does not end")
-				}
-			}
+			patience.Until(t, "the group has ended", func() bool { return errors.Is(g.Signal(unix.SIGKILL), unix.ESRCH) })
 		})
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -50,14 +52,14 @@ func (l *logged) text() string {
 	return l.String()
 }
 
-func start(t *testing.T, limit int, patience time.Duration) *server {
+func start(t *testing.T, limit int, strangers time.Duration) *server {
 	t.Helper()
 	s := &server{hanging: make(chan struct{}, 100), hung: make(chan struct{}), log: &logged{}}
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: patience, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
+	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: strangers, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
 	s.address = l.Addr().String()
 	var handlers sync.WaitGroup
 	server := &http.Server{
@@ -125,7 +127,7 @@ func (s *server) dial(t *testing.T) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(patience.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	return &client{conn, bufio.NewReader(conn)}
@@ -195,7 +197,7 @@ func head(path string) []byte {
 // on which a request was admitted stays.
 func TestStrangersEnd(t *testing.T) {
 	t.Parallel()
-	s := start(t, 100, 2*time.Second)
+	s := start(t, 100, 5*time.Second) // in which a busy machine makes all requests
 	known := s.dial(t)
 	known.mustGet(t, "/known")
 	busy := s.dial(t)
@@ -228,7 +230,7 @@ func TestStrangersEnd(t *testing.T) {
 			_ = c.http2(t).WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/unknown"), EndHeaders: true})
 		},
 		"answers that are not read": func(c *client) {
-			_ = c.SetWriteDeadline(time.Now().Add(time.Minute))
+			_ = c.SetWriteDeadline(patience.Deadline())
 			for {
 				if _, err := io.WriteString(c, strings.Repeat("GET /unknown HTTP/1.1\r\nHost: x\r\n\r\n", 100)); err != nil {
 					if isTimeout(err) {

@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -34,6 +33,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -312,6 +312,7 @@ func TestCreate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			began := time.Now().Truncate(time.Second)
 			got := s.must(t, "POST", tt.path, tt.body, 201)
 			id := got["sandboxID"].(string)
 			spec := s.fakes.Spec(id)
@@ -343,8 +344,8 @@ func TestCreate(t *testing.T) {
 			got = s.must(t, "GET", "/sandboxes/"+id, "", 200)
 			started, _ := time.Parse(time.RFC3339, got["startedAt"].(string))
 			ends, _ := time.Parse(time.RFC3339, got["endAt"].(string))
-			if ends.Sub(started) != tt.lifetime || time.Since(started) > time.Minute {
-				t.Errorf("lives from %v to %v, want ends.Sub(started) = %v and time.Since(started) <= %v", started, ends, tt.lifetime, time.Minute)
+			if ends.Sub(started) != tt.lifetime || started.Before(began) {
+				t.Errorf("lives from %v to %v, want it for %v from %v or later", started, ends, tt.lifetime, began)
 			}
 			entries := s.log.Entries()
 			if created := entries[len(entries)-2]; !slices.Equal(created.Ignored, tt.ignored) || created.Path != tt.path || created.Status != 201 {
@@ -384,39 +385,48 @@ func TestDetail(t *testing.T) {
 func TestLifetime(t *testing.T) {
 	t.Parallel()
 	s := start(t)
+	created := time.Now()
 	id := s.mustCreate(t, `{"templateID":"base","timeout":100}`)
 	advanced := time.Duration(0)
 	advance := func(d time.Duration) {
 		s.registry.Advance(d)
 		advanced += d
 	}
-	left := func() time.Duration {
+	// wantLeft checks that the sandbox ends a time after what happened since from.
+	wantLeft := func(what string, from time.Time, want time.Duration) {
 		t.Helper()
+		now := time.Now()
 		end, err := time.Parse(time.RFC3339, s.must(t, "GET", "/sandboxes/"+id, "", 200)["endAt"].(string))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return time.Until(end.Add(-advanced)).Round(10 * time.Second)
+		end = end.Add(-advanced)
+		if first, last := from.Add(want), now.Add(want); end.Before(first.Add(-time.Second)) || end.After(last.Add(time.Second)) {
+			t.Errorf("after %s: got the end %v, want it from %v to %v", what, end, first, last)
+		}
 	}
 	steps := []struct {
 		path, body string
 		status     int
 		want       time.Duration
+		kept       bool // it has been left since the sandbox was made
 	}{
-		{"/sandboxes/%s/connect", `{"timeout":50}`, 200, 100 * time.Second},
-		{"/sandboxes/%s/connect", `{"timeout":200}`, 200, 200 * time.Second},
-		{"/v2/sandboxes/%s/connect", ``, 200, 300 * time.Second},
-		{"/v2/sandboxes/%s/connect", `{"memory":true}`, 200, 300 * time.Second},
-		{"/sandboxes/%s/timeout", `{"timeout":60}`, 204, 60 * time.Second},
-		{"/sandboxes/%s/refreshes", ``, 204, 60 * time.Second},
-		{"/sandboxes/%s/refreshes", `{"duration":90}`, 204, 90 * time.Second},
-		{"/sandboxes/%s/timeout", `{"timeout":2000000000}`, 204, 24 * time.Hour},
+		{"/sandboxes/%s/connect", `{"timeout":50}`, 200, 100 * time.Second, true},
+		{"/sandboxes/%s/connect", `{"timeout":200}`, 200, 200 * time.Second, false},
+		{"/v2/sandboxes/%s/connect", ``, 200, 300 * time.Second, false},
+		{"/v2/sandboxes/%s/connect", `{"memory":true}`, 200, 300 * time.Second, false},
+		{"/sandboxes/%s/timeout", `{"timeout":60}`, 204, 60 * time.Second, false},
+		{"/sandboxes/%s/refreshes", ``, 204, 60 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":90}`, 204, 90 * time.Second, false},
+		{"/sandboxes/%s/timeout", `{"timeout":2000000000}`, 204, 24 * time.Hour, true},
 	}
 	for _, step := range steps {
-		s.must(t, "POST", fmt.Sprintf(step.path, id), step.body, step.status)
-		if got := left(); got != step.want {
-			t.Errorf("after %s %s: %v left, want %v", step.path, step.body, got, step.want)
+		from := time.Now()
+		if step.kept {
+			from = created
 		}
+		s.must(t, "POST", fmt.Sprintf(step.path, id), step.body, step.status)
+		wantLeft(step.path+" "+step.body, from, step.want)
 	}
 	advance(24*time.Hour - time.Minute)
 	if s.fakes.Fake(id).Ended() {
@@ -424,9 +434,7 @@ func TestLifetime(t *testing.T) {
 	}
 	// The longest lifetime counts from the start.
 	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":3600}`, 200)
-	if got := left(); got != time.Minute {
-		t.Errorf("%v left of the longest life, want %v", got, time.Minute)
-	}
+	wantLeft("the longest life but a minute", created, time.Minute)
 	advance(time.Minute)
 	if !s.fakes.Fake(id).Ended() {
 		t.Fatal("lives too long")
@@ -542,9 +550,7 @@ func TestAbandonedCreate(t *testing.T) {
 		resp.Body.Close()
 		t.Error("no error")
 	}
-	for len(s.fakes.IDs()) != 1 {
-		runtime.Gosched()
-	}
+	patience.Until(t, "there is a sandbox", func() bool { return len(s.fakes.IDs()) == 1 })
 	id := s.fakes.IDs()[0]
 	<-s.fakes.Fake(id).Done()
 	s.must(t, "GET", "/sandboxes/"+id, "", 404)

@@ -211,7 +211,7 @@ func TestFork(t *testing.T) {
 				got := s.must(t, "GET", "/sandboxes/"+child.SandboxID, "", 200)
 				started, _ := time.Parse(time.RFC3339, got["startedAt"].(string))
 				ends, _ := time.Parse(time.RFC3339, got["endAt"].(string))
-				if ends.Sub(started).Round(time.Second) != tt.lifetime {
+				if !livesFor(tt.lifetime, started, ends) {
 					t.Errorf("it lives for %v, want %v", ends.Sub(started), tt.lifetime)
 				}
 				for _, own := range []string{"sandboxID", "startedAt", "endAt", "envdAccessToken"} {

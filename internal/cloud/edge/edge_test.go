@@ -19,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -356,7 +357,7 @@ func TestUpgradeEndsWithSandbox(t *testing.T) {
 	}
 	server := <-inside
 	defer server.Close()
-	if err := server.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := server.SetDeadline(patience.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	c.Remove(id)

@@ -15,7 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // hostile returns a dialer to a sandbox that answers every connection, once it
@@ -78,7 +79,7 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+			if err := conn.SetDeadline(patience.Deadline()); err != nil {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 3000\r\n%s\r\n", id, tt.header)

@@ -18,18 +18,19 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // counted is a server in a sandbox that reports how many of its connections are open.
 type counted struct {
 	*httptest.Server
-	open    atomic.Int64
-	changed chan struct{}
+	open atomic.Int64
 }
 
 func serveCounted(t *testing.T, h http.Handler) *counted {
 	t.Helper()
-	c := &counted{Server: httptest.NewUnstartedServer(h), changed: make(chan struct{}, 1)}
+	c := &counted{Server: httptest.NewUnstartedServer(h)}
 	c.Config.Protocols = new(http.Protocols)
 	c.Config.Protocols.SetHTTP1(true)
 	c.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -40,10 +41,6 @@ func serveCounted(t *testing.T, h http.Handler) *counted {
 		case http.StateClosed:
 			c.open.Add(-1)
 		case http.StateActive, http.StateIdle, http.StateHijacked:
-		}
-		select {
-		case c.changed <- struct{}{}:
-		default:
 		}
 	}
 	c.Start()
@@ -58,14 +55,7 @@ func (c *counted) dial(ctx context.Context, _ int) (net.Conn, error) {
 // quiet waits until no connection is open.
 func (c *counted) quiet(t *testing.T) {
 	t.Helper()
-	timeout := time.After(time.Minute)
-	for c.open.Load() != 0 {
-		select {
-		case <-c.changed:
-		case <-timeout:
-			t.Fatalf("got %d connections into the sandbox, want none", c.open.Load())
-		}
-	}
+	patience.Until(t, "no connection into the sandbox is open", func() bool { return c.open.Load() == 0 })
 }
 
 // TestPauseEndsRequests: whatever a request is doing when its sandbox is paused, both
@@ -164,13 +154,8 @@ func TestPauseEndsRequests(t *testing.T) {
 				c.Pause(id)
 				server.quiet(t)
 				close(reading)
-				select {
-				case err := <-ended:
-					if err == nil {
-						t.Error("got an answer that seems whole, want one that breaks off")
-					}
-				case <-time.After(time.Minute):
-					t.Error("the client is not cut off")
+				if err := patience.Receive(t, "the end of the client's connection", ended); err == nil {
+					t.Error("got an answer that seems whole, want one that breaks off")
 				}
 			})
 		}
@@ -209,7 +194,7 @@ func TestPauseEndsUpgrade(t *testing.T) {
 	}
 	server := <-inside
 	defer server.Close()
-	if err := server.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := server.SetDeadline(patience.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	c.Pause(id)

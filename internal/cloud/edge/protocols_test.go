@@ -18,6 +18,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -127,11 +128,7 @@ func TestGRPC(t *testing.T) {
 					t.Errorf(`trailers %v, %v, want trailer "Grpc-Status" = %q and no error`, resp.Trailer, err, "0")
 				}
 				_ = resp.Body.Close()
-				select {
-				case <-ended:
-				case <-time.After(time.Minute):
-					t.Fatal("the connection to the server stays")
-				}
+				patience.Receive(t, "the end of the connection to the server", ended)
 			}
 		})
 	}
@@ -252,7 +249,7 @@ func (c *cloud) dial(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetDeadline(patience.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	return conn

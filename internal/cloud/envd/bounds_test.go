@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestRequestsAreBounded(t *testing.T) {
@@ -81,7 +82,7 @@ func TestInputIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "input that waits", func() bool { return r.stdin.waiting.Load() == 2*maxWaiting })
+	patience.Until(t, "input that waits", func() bool { return r.stdin.waiting.Load() == 2*maxWaiting })
 	if err := send(1); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "the bound of what may wait for it is 1048576 bytes") {
 		t.Errorf("SendInput: %v, want the bound named", err)
 	}
@@ -137,7 +138,7 @@ func TestThousandAtOnce(t *testing.T) {
 			t.Fatalf("%d: got %v, %v, want status %q and no error", i, r.end, err, "exit status 0")
 		}
 	}
-	await(t, "an empty list", func() bool {
+	patience.Until(t, "an empty list", func() bool {
 		list, err := processes.List(t.Context(), connect.NewRequest(&process.ListRequest{}))
 		return err == nil && len(list.Msg.GetProcesses()) == 0
 	})

@@ -3,8 +3,10 @@
 package envd
 
 import (
+	"context"
 	"encoding/base64"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -22,10 +24,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // daemon is an envd that serves requests.
 type daemon struct {
-	server *Server
-	url    string
-	home   string
-	http   *http.Client
+	server  *Server
+	url     string
+	home    string
+	http    *http.Client
+	options []connect.ClientOption
 }
 
 // serve starts an envd with one user, "me", who is the user running the test.
@@ -56,11 +59,28 @@ func serve(t *testing.T, change ...func(*Options)) *daemon {
 }
 
 func (d *daemon) processes(options ...connect.ClientOption) processconnect.ProcessClient {
-	return processconnect.NewProcessClient(d.http, d.url, options...)
+	return processconnect.NewProcessClient(d.http, d.url, append(options, d.options...)...)
 }
 
 func (d *daemon) files(options ...connect.ClientOption) filesystemconnect.FilesystemClient {
-	return filesystemconnect.NewFilesystemClient(d.http, d.url, options...)
+	return filesystemconnect.NewFilesystemClient(d.http, d.url, append(options, d.options...)...)
+}
+
+// hesitate makes the client one that takes little of an answer before it is read: its
+// sockets buffer little, and nothing is compressed.
+func (d *daemon) hesitate(t *testing.T) {
+	t.Helper()
+	transport := &http.Transport{DisableCompression: true}
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return conn, conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	d.http = &http.Client{Transport: transport}
+	d.options = []connect.ClientOption{connect.WithAcceptCompression("gzip", nil, nil)}
 }
 
 // do sends one request and returns the answer with its whole body.

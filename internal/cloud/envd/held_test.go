@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // trailed is a stream with trailers behind its messages.
@@ -29,13 +30,20 @@ type trailed interface {
 func heldEnd(t *testing.T, s trailed) result {
 	t.Helper()
 	r, err := collect(s)
+	wantHeld(t, s, r, err)
+	return r
+}
+
+// wantHeld checks that r is what was read up to the end of a process, and that the stream
+// reports that the output is still held.
+func wantHeld(t *testing.T, s trailed, r result, err error) {
+	t.Helper()
 	if err != nil || r.end == nil {
 		t.Fatalf("got %+v, %v, want an end and no error", r, err)
 	}
 	if note := s.ResponseTrailer().Get("E2bctl-Output-Held"); note != "true" {
 		t.Errorf("trailer %v, want that the output is held", s.ResponseTrailer())
 	}
-	return r
 }
 
 // through sends a word to a child by one named pipe and returns the child's answer from
@@ -98,13 +106,8 @@ func TestOutputHeldByDetached(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(detached, syscall.SIGKILL) })
 	ended := make(chan error, 1)
 	go func() { ended <- d.server.Close() }()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(30 * time.Second):
-		t.Error("Close waits for a process that holds the output")
+	if err := patience.Receive(t, "the end of envd while a process holds the output", ended); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -125,7 +128,7 @@ func TestOutputHeldCounts(t *testing.T) {
 		t.Errorf("%d are open, want 1", n)
 	}
 	through(t, d.home)
-	await(t, "the end of what is held", func() bool { return open() == 0 })
+	patience.Until(t, "the end of what is held", func() bool { return open() == 0 })
 }
 
 // TestOutputHeldAfterDeadline: the time limit of a command that has ended does not
@@ -133,18 +136,26 @@ func TestOutputHeldCounts(t *testing.T) {
 func TestOutputHeldAfterDeadline(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	req := shell(`mkfifo go answer; (read word <go; echo alive >answer) & exit 0`)
-	req.Tag = proto.String("server")
-	s, err := d.processes().Start(ctx, connect.NewRequest(req))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	heldEnd(t, startStream{s})
-	<-ctx.Done()
-	if answer := through(t, d.home); answer != "alive\n" {
-		t.Errorf("the child is %q, want that it lives", answer)
-	}
+	inTime(t, time.Second, func(limit time.Duration) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		dir := t.TempDir()
+		req := shell(`cd ` + dir + `; mkfifo go answer; (read word <go; echo alive >answer) & exit 0`)
+		req.Tag = proto.String("server")
+		s, err := d.processes().Start(ctx, connect.NewRequest(req))
+		if err != nil {
+			return wantTimeUp(t, err)
+		}
+		defer s.Close()
+		r, err := collect(startStream{s})
+		if err != nil {
+			return wantTimeUp(t, err)
+		}
+		wantHeld(t, startStream{s}, r, nil)
+		<-ctx.Done()
+		if answer := through(t, dir); answer != "alive\n" {
+			t.Errorf("the child is %q, want that it lives", answer)
+		}
+		return true
+	})
 }

@@ -4,11 +4,11 @@ package envd
 
 import (
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestKillAnswersAtTheEnd: after the answer the process has gone, is not listed
@@ -16,7 +16,7 @@ import (
 func TestKillAnswersAtTheEnd(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	d.server.processes.grace = time.Minute // only the kill ends the wait for held output
+	d.server.processes.grace = patience.Limit // only the kill ends the wait for held output
 	for name, script := range map[string]string{
 		"quiet":  `exec sleep 600`,
 		"unread": `exec yes`,

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // poll creates a watcher of the home and returns a function that fetches its events.
@@ -111,7 +112,7 @@ func TestPolledTooMuch(t *testing.T) {
 	poll := d.poll(t)
 	d.server.watchers.kept.Store(maxKept)
 	put(t, d.home+"/file", "")
-	await(t, "the error", func() bool {
+	patience.Until(t, "the error", func() bool {
 		_, err := poll()
 		if err != nil && connect.CodeOf(err) != connect.CodeResourceExhausted {
 			t.Fatal(err)

@@ -80,7 +80,7 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, errors.Join(write(patient{f, patience}), f.Close())
+		return nil, errors.Join(write(patient{f, pipePatience}), f.Close())
 	}
 	f.Close()
 	c := &received{head: head[:n], size: int64(n)}
@@ -131,7 +131,7 @@ func (s *Server) overwrite(path string, c *received, user *User, metadata map[st
 			return nil, err
 		}
 		if !info.Mode().IsRegular() {
-			return nil, errors.Join(c.writeTo(patient{f, patience}), f.Close())
+			return nil, errors.Join(c.writeTo(patient{f, pipePatience}), f.Close())
 		}
 		superseded, err := s.commits.supersede(path, inodeOf(info))
 		if err == nil && !superseded {
@@ -241,8 +241,8 @@ func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	return nil
 }
 
-// patience is how long a pipe may keep an upload waiting.
-const patience = 10 * time.Second
+// pipePatience is how long a pipe may keep an upload waiting.
+const pipePatience = 10 * time.Second
 
 // patient is a pipe or a device, which is written to as the body arrives.
 type patient struct {

@@ -15,13 +15,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestProcessTraps covers the traps of the wire reference that no other test names; the
@@ -32,7 +32,7 @@ func TestProcessTraps(t *testing.T) {
 	t.Run("3 the end waits for who inherited the output", func(t *testing.T) {
 		t.Parallel()
 		d := serve(t)
-		d.server.processes.grace = time.Minute // unlike the service, which waits for ever
+		d.server.processes.grace = patience.Limit // unlike the service, which waits for ever
 		r := d.run(t, shell(`mkfifo release; (read x <release; echo late) & echo >release; exit 0`))
 		if r.stdout != "late\n" || r.end.GetExitCode() != 0 {
 			t.Errorf("got %+v, want stdout %q and exit code 0", r, "late\n")
@@ -278,13 +278,13 @@ func TestVanishedClients(t *testing.T) {
 			continue
 		}
 		var r *running
-		await(t, name+": the process", func() bool {
+		patience.Until(t, name+": the process", func() bool {
 			r, err = d.server.processes.find(byTag("vanished"))
 			return err == nil
 		})
-		await(t, name+": the end of the subscription", func() bool { return len(r.output.current()) == 0 })
+		patience.Until(t, name+": the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 		d.kill(t, r.pid, process.Signal_SIGNAL_SIGKILL)
-		await(t, name+": the end of the process", func() bool {
+		patience.Until(t, name+": the end of the process", func() bool {
 			_, err := d.server.processes.find(byTag("vanished"))
 			return err != nil
 		})
@@ -372,6 +372,7 @@ func FuzzFiles(f *testing.F) {
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
+	d.hesitate(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, pid := d.begin(t, connect.NewRequest(&process.StartRequest{
@@ -382,7 +383,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a full queue", func() bool {
+	patience.Until(t, "a full queue", func() bool {
 		all := r.output.current()
 		return len(all) == 1 && len(all[0].chunks) == queuedChunks
 	})

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // slowUpload is an upload whose body has yet to be sent.
@@ -75,7 +77,7 @@ func TestSupersededUpload(t *testing.T) {
 			}
 			older := d.beginUpload(t, "file", 3*block)
 			older.send(t, strings.Repeat("o", 2*block))
-			await(t, "the older upload's file", func() bool {
+			patience.Until(t, "the older upload's file", func() bool {
 				_, err := os.Stat(d.home + "/file")
 				return err == nil
 			})

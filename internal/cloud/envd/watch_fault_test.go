@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestBadNames: a name that is not valid text hides neither its directory nor the
@@ -100,7 +101,7 @@ func TestWatchedDirectoryRemoved(t *testing.T) {
 		}
 		w.Close()
 	}
-	await(t, "the end of the watches", func() bool {
+	patience.Until(t, "the end of the watches", func() bool {
 		ws := d.server.watchers
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
@@ -120,11 +121,12 @@ func TestWatchOverflow(t *testing.T) {
 		t.Skipf("the kernel keeps %d events", limit)
 	}
 	d := serve(t)
+	d.hesitate(t)
 	w := d.watch(t, &filesystem.WatchDirRequest{})
 	long := d.home + "/" + strings.Repeat("x", 240)
 	put(t, long+"0", "")
-	// Sockets buffer some megabytes that the client does not read.
-	for i := range limit + 40<<10 {
+	// The server's socket buffers some megabytes that the client does not read.
+	for i := range limit + 16<<10 {
 		if err := os.Rename(long+strconv.Itoa(i), long+strconv.Itoa(i+1)); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 type watching struct {
@@ -180,7 +181,7 @@ func TestPolledWatch(t *testing.T) {
 	}
 	put(t, d.home+"/a", "")
 	var got []*filesystem.FilesystemEvent
-	await(t, "the event", func() bool {
+	patience.Until(t, "the event", func() bool {
 		res, err := client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
 		if err != nil {
 			t.Fatal(err)
@@ -223,7 +224,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	if _, err := client.RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: last})); err != nil {
 		t.Error(err)
 	}
-	await(t, "a free place", func() bool {
+	patience.Until(t, "a free place", func() bool {
 		_, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
 		return err == nil
 	})

@@ -11,10 +11,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestEnvOfOneCall(t *testing.T) {
@@ -209,7 +212,7 @@ func TestDisconnectInterrupts(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
 	ctx, leave := context.WithCancel(t.Context())
-	response := p.open(t, ctx, http.MethodPost, p.interpreter+"/execute", `{"code":"x = 5\nimport time\nprint('here')\ntime.sleep(300)"}`)
+	response := p.open(t, ctx, http.MethodPost, p.interpreter+"/execute", `{"code":"x = 5\nimport time\nprint('here')\ntime.sleep(3000)"}`)
 	defer response.Body.Close()
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() && !strings.Contains(lines.Text(), "here") {
@@ -227,7 +230,7 @@ func TestDisconnectInterrupts(t *testing.T) {
 func TestRestartEndsAnExecution(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
-	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", `{"code":"import time\nprint('here')\ntime.sleep(300)"}`)
+	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", `{"code":"import time\nprint('here')\ntime.sleep(3000)"}`)
 	defer response.Body.Close()
 	var text strings.Builder
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
@@ -276,27 +279,33 @@ func TestKeepalive(t *testing.T) {
 	p := serve(t, "")
 	p.keepalive = 20 * time.Millisecond
 	running, waiting := p.ask(t, gate), p.ask(t, "1")
-	const most = 10
-	for n := 0; n <= most; {
+	var early atomic.Int32
+	started := make(chan bool, 1)
+	go func() {
+		for l, ok := waiting(); ok; l, ok = waiting() {
+			if l.Type == "number_of_executions" {
+				started <- true
+				return
+			}
+			if l.Type == "keepalive" {
+				early.Add(1)
+			}
+		}
+		started <- false
+	}()
+	for n := 0; n <= 10; {
 		if l, ok := running(); !ok {
 			t.Fatal("the running code ended")
 		} else if l.Type == "keepalive" {
 			n++
 		}
 	}
-	p.openGate(t)
-	// On a slow machine there may be one between its turn and its first output.
-	early := 0
-	for l, ok := waiting(); l.Type != "number_of_executions"; l, ok = waiting() {
-		if !ok {
-			t.Fatal("the waiting code did not run")
-		}
-		if l.Type == "keepalive" {
-			early++
-		}
+	if n := early.Load(); n > 0 { // before its turn, after which there may be some
+		t.Errorf("got %d signs of life while it waited, want none", n)
 	}
-	if early >= most {
-		t.Errorf("%d signs of life while it waited, want less than %v", early, most)
+	p.openGate(t)
+	if !patience.Receive(t, "the waiting code", started) {
+		t.Error("the waiting code did not run")
 	}
 }
 

@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// patience is how long others wait for a client that does not read. It does not
+	// slowPatience is how long others wait for a client that does not read. It does not
 	// apply to what a client asked for itself: a client may slow down its own
 	// execution for as long as it likes.
-	patience = 5 * time.Second
+	slowPatience = 5 * time.Second
 	// absence is how long a session is kept while it has no connection.
 	absence = 10 * time.Minute
 	// attachedBytes bounds the messages in transit while there is a connection,
@@ -218,7 +218,7 @@ func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 	}
 	if !asked {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		ctx, cancel = context.WithTimeout(ctx, slowPatience)
 		defer cancel()
 	}
 	for {

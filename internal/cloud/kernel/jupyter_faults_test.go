@@ -13,17 +13,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
-
-// impatient shortens the wait for a kernel's process.
-func impatient(timeout time.Duration) func(*Spec) {
-	return func(s *Spec) { s.AnswerTimeout = timeout }
-}
 
 // Messages that ZeroMQ drops because nothing reads them are counted and reported.
 func TestJupyterClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
-	k, _ := newJupyter(t, "python3", impatient(2*time.Second))
+	k, _ := newJupyter(t, "python3")
 	const displays = 3000
 	read := make(chan struct{})
 	s := &session{t: t, events: make(chan Event, 2*displays)}
@@ -39,7 +35,10 @@ func TestJupyterClientThatDoesNotRead(t *testing.T) {
 	t.Cleanup(s.client.Close)
 	done := filepath.Join(t.TempDir(), "done")
 	r := s.submit(fmt.Sprintf("for i in range(%d): display({'text/plain': 'x' * 8192}, raw=True)\nopen(%q, 'w').close()", displays, done))
-	waitForFile(t, done)
+	patience.Until(t, "the code has sent all it has", func() bool {
+		_, err := os.Stat(done)
+		return err == nil
+	})
 	close(read)
 	o := s.wait(r)
 	var lost int
@@ -48,23 +47,6 @@ func TestJupyterClientThatDoesNotRead(t *testing.T) {
 	}
 	if o := s.run("1 + 1"); o.text() != "2" || o.stderr != "" {
 		t.Errorf("the next: %+v, want text %q and no stderr", o, "2")
-	}
-}
-
-func waitForFile(t testing.TB, name string) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	timeout := time.After(30 * time.Second)
-	for {
-		if _, err := os.Stat(name); err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-timeout:
-			t.Fatalf("%s is not made", name)
-		}
 	}
 }
 
@@ -82,7 +64,7 @@ class Forgetful(Kernel):
         pass
 IPKernelApp.launch_instance(kernel_class=Forgetful)`
 	spec := &zmq.Spec{Name: "forgetful", Argv: []string{"python3", "-c", program, "-f", "{connection_file}"}, InterruptMode: "signal"}
-	k, _ := newForeign(t, spec, kerneltest.Environ(t), impatient(10*time.Millisecond))
+	k, _ := newForeign(t, spec, kerneltest.Environ(t), func(s *Spec) { s.AnswerTimeout = 10 * time.Millisecond })
 	s := attach(t, k)
 	for range 2 {
 		o := s.run("x")

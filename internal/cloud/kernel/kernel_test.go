@@ -13,12 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -145,13 +145,7 @@ func (o outcome) text() string {
 
 func (s *session) next() Event {
 	s.t.Helper()
-	select {
-	case e := <-s.events:
-		return e
-	case <-time.After(30 * time.Second):
-		s.t.Fatal("nothing came for 30 s")
-		return Event{}
-	}
+	return patience.Receive(s.t, "an event of the kernel", s.events)
 }
 
 // wait collects events up to the idle of r.

@@ -162,6 +162,7 @@ func TestEnd(t *testing.T) {
 }
 
 func TestInside(t *testing.T) {
+	began := time.Now()
 	r := New(Options{})
 	defer r.Close()
 	r.Open("a")
@@ -185,7 +186,7 @@ func TestInside(t *testing.T) {
 	much := got[2]
 	got = got[:2]
 	for i := range got {
-		if time.Since(got[i].Time) > time.Minute {
+		if got[i].Time.Before(began) {
 			t.Errorf("the time is %v, want the server's", got[i].Time)
 		}
 		got[i].Time = time.Time{}

@@ -2,7 +2,6 @@ package volumes
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // sized returns the volumes of a store, new ones of that size, or skips the test where
@@ -166,22 +165,16 @@ func TestSizeLeavesNothing(t *testing.T) {
 // use of a file system ends a moment after it was unmounted.
 func wantNoDevice(t *testing.T, dir string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		left := devices(t, dir)
-		if len(left) == 0 {
-			return
+	var left []string
+	defer func() {
+		if t.Failed() {
+			t.Logf("got the loop devices %v", left)
 		}
-		select {
-		case <-ctx.Done():
-			t.Errorf("got the loop devices %v, want none of %s", left, dir)
-			return
-		case <-tick.C:
-		}
-	}
+	}()
+	patience.Until(t, "no file of "+dir+" is a loop device", func() bool {
+		left = devices(t, dir)
+		return len(left) == 0
+	})
 }
 
 func devices(t *testing.T, dir string) (left []string) {

@@ -13,11 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // serverVariable makes this test program a server with two sandboxes, one of them frozen: it
@@ -72,21 +72,13 @@ func startServer(t *testing.T, d *dockertest.Daemon) *exec.Cmd {
 	return command
 }
 
-// until waits until what docker ps prints of all containers is want.
-func until(t *testing.T, d *dockertest.Daemon, want string) {
+// awaitContainers waits until what docker ps prints of all containers is want.
+func awaitContainers(t *testing.T, d *dockertest.Daemon, want string) {
 	t.Helper()
-	deadline := time.After(time.Minute)
-	for {
+	patience.Until(t, fmt.Sprintf("docker ps --all prints %q", want), func() bool {
 		got := d.Docker(t, "ps", "--all", "--format", `{{.Label "e2bctl.sandbox"}} {{.State}}`)
-		if got == want {
-			return
-		}
-		select {
-		case <-deadline:
-			t.Fatalf("the daemon has %q, want %q", got, want)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+		return got == want
+	})
 }
 
 // TestKilledServer checks that nothing runs on when a server was killed, and that the next
@@ -99,12 +91,12 @@ func TestKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = command.Wait()
-	until(t, d, "frozen paused")
+	awaitContainers(t, d, "frozen paused")
 	if got := images(t, d); got != digest {
 		t.Errorf("the daemon has the images %q, want that of the server", got)
 	}
 	open(t, docker.Options{Host: d.Host()})
-	until(t, d, "")
+	awaitContainers(t, d, "")
 	if got := images(t, d); got != "" {
 		t.Errorf("the daemon has %q of a server that has ended", got)
 	}
@@ -139,7 +131,7 @@ func TestKilledDaemon(t *testing.T) {
 		t.Errorf("the next sandbox says %q", got)
 	}
 	open(t, docker.Options{Host: again.Host()})
-	until(t, again, "second running")
+	awaitContainers(t, again, "second running")
 	if err := e.Close(); err != nil { // before the daemon ends, which removes the container
 		t.Errorf("close the engine: %v", err)
 	}

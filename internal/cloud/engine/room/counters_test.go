@@ -21,6 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 //go:embed testdata/take.py
@@ -269,7 +270,7 @@ read -r n <&3; echo "$n"`
 	if err := sandboxes[0].Close(); err != nil {
 		t.Error(err)
 	}
-	until(t, "the other sandbox starts a process", func() bool { return sh(t, sandboxes[1], "echo alive").Output == "alive\n" })
+	patience.Until(t, "the other sandbox starts a process", func() bool { return sh(t, sandboxes[1], "echo alive").Output == "alive\n" })
 	if got := sh(t, newSandbox(t, r, engine.SandboxOptions{ID: "next", Limits: limits}), "echo alive"); got.Output != "alive\n" {
 		t.Errorf("%+v", got)
 	}

@@ -3,15 +3,28 @@
 package room
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
+// A forking room orders kernels for its warm sandboxes.
+type forking struct {
+	*Room
+	gaveUp *atomic.Bool // on an order, which the zygote did not take at once
+}
+
 // forkingRoom returns a room with count warm sandboxes, a kernel ordered for each.
-func forkingRoom(t *testing.T, count int) *Room {
+func forkingRoom(t *testing.T, count int) forking {
 	t.Helper()
 	env, err := pyenv.Find(t.Context())
 	if err != nil {
@@ -20,18 +33,52 @@ func forkingRoom(t *testing.T, count int) *Room {
 	if env.Level == pyenv.Plain {
 		pinned.Skip(t, "%s", env.Note)
 	}
-	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env), Warm: &engine.Limits{}, WarmCount: count})
+	log := &orderLog{Writer: logWriter{t}}
+	r := forking{gaveUp: &log.gaveUp}
+	r.Room = startRoom(t, Options{
+		Trees: env.Trees, Zygote: zygoteOf(env), Warm: &engine.Limits{}, WarmCount: count,
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	until(t, "a kernel is ordered for every warm sandbox", func() bool { return forkedAhead(r) == count })
+	r.unusedTime = time.Hour // a test may take longer than kernels wait
+	r.awaitOrders(t, count)
 	return r
 }
 
+// An orderLog is the log of a room that orders kernels.
+type orderLog struct {
+	io.Writer
+	gaveUp atomic.Bool
+}
+
+func (l *orderLog) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("no kernel could be forked ahead")) {
+		l.gaveUp.Store(true)
+	}
+	return l.Writer.Write(line)
+}
+
+// awaitOrders waits until a kernel is ordered for count warm sandboxes. A room does not
+// order it again when the zygote did not take the order at once, so that happens here.
+func (r forking) awaitOrders(t *testing.T, count int) {
+	t.Helper()
+	patience.Until(t, fmt.Sprintf("a kernel is ordered for %d warm sandboxes", count), func() bool {
+		if r.gaveUp.Swap(false) {
+			select {
+			case r.zygote.warmed <- struct{}{}:
+			default: // it is about to be looked at
+			}
+		}
+		return r.forkedAhead() == count
+	})
+}
+
 // forkedAhead returns for how many warm sandboxes a kernel was ordered.
-func forkedAhead(r *Room) (n int) {
+func (r forking) forkedAhead() (n int) {
 	for range len(r.warm.ready) {
 		s := <-r.warm.ready
 		if s.forked != nil {
@@ -46,7 +93,7 @@ const countKernels = "ps axo stat=,args= | grep -v ^Z | grep -c '[-]-zygote'"
 
 func awaitKernels(t *testing.T, s *Sandbox, want string) {
 	t.Helper()
-	until(t, "kernels in the sandbox: "+want, func() bool {
+	patience.Until(t, "kernels in the sandbox: "+want, func() bool {
 		return call(t, s, "/run", testRequest{User: "root", Command: countKernels}).Output == want+"\n"
 	})
 }
@@ -57,37 +104,34 @@ func TestForkAhead(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 2)
 	for _, id := range []string{"one", "two"} {
-		s := newSandbox(t, r, engine.SandboxOptions{ID: id})
+		s := newSandbox(t, r.Room, engine.SandboxOptions{ID: id})
 		if s.forked == nil {
 			t.Fatalf("sandbox %s has no kernel", id)
 		}
 		awaitKernels(t, s, "1")
-		if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
-			t.Errorf("got %+v, want a kernel", got)
+		getKernel(t, s)
+		if s.forked != nil {
+			t.Errorf("sandbox %s did not get the kernel that was forked ahead", id)
 		}
 		awaitKernels(t, s, "0") // nothing talked to it
-		if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
-			t.Errorf("got %+v, want another kernel", got)
-		}
+		getKernel(t, s)
 	}
-	until(t, "there are two warm sandboxes again", func() bool { return len(r.warm.ready) == 2 })
+	patience.Until(t, "there are two warm sandboxes again", func() bool { return len(r.warm.ready) == 2 })
 }
 
 // TestForkAheadDies: a kernel that was killed while it waited is not given to anybody.
 func TestForkAheadDies(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
-	s := newSandbox(t, r, engine.SandboxOptions{ID: "dies"})
+	s := newSandbox(t, r.Room, engine.SandboxOptions{ID: "dies"})
 	awaitKernels(t, s, "1")
-	forked := s.forked // which would be ended after a minute in any case
-	until(t, "its socket is closed", func() bool {
+	forked := s.forked
+	patience.Until(t, "its socket is closed", func() bool {
 		// Again and again: what is seen first may be what becomes the kernel.
 		call(t, s, "/run", testRequest{User: "root", Command: "pkill -9 -f -- '[-]-zygote'"})
 		return hungUp(forked)
 	})
-	if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
-		t.Errorf("got %+v, want a kernel", got)
-	}
+	getKernel(t, s)
 }
 
 // TestForkAheadRefit: a sandbox whose file system is replaced does not keep the kernel that
@@ -101,36 +145,32 @@ func TestForkAheadRefit(t *testing.T) {
 	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	layers := []string{layerOf(t, newSandbox(t, r, engine.SandboxOptions{}))}
-	until(t, "a kernel is ordered", func() bool { return forkedAhead(r) == 1 })
-	s := newSandbox(t, r, engine.SandboxOptions{ID: "refitted", Layers: layers})
+	layers := []string{layerOf(t, newSandbox(t, r.Room, engine.SandboxOptions{}))}
+	r.awaitOrders(t, 1)
+	s := newSandbox(t, r.Room, engine.SandboxOptions{ID: "refitted", Layers: layers})
 	if s.forked != nil {
 		t.Error("it still has its kernel")
 	}
 	awaitKernels(t, s, "0")
-	if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
-		t.Errorf("got %+v, want a kernel", got)
-	}
+	getKernel(t, s)
 }
 
 // TestForkAheadUnused: a kernel that is not used is ended after a while, and the next one
 // is forked when it is asked for.
 func TestForkAheadUnused(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, forkingRoom(t, 1), engine.SandboxOptions{ID: "unused"})
+	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "unused"})
 	awaitKernels(t, s, "1")
-	s.endForked() // a minute has passed
+	s.endForked() // unusedTime has passed
 	awaitKernels(t, s, "0")
-	if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
-		t.Errorf("got %+v, want a kernel", got)
-	}
+	getKernel(t, s)
 }
 
 // TestForkAheadFrozen: the kernel is frozen with its sandbox, counts as one of its
 // processes, and is there afterwards.
 func TestForkAheadFrozen(t *testing.T) {
 	t.Parallel()
-	s := newSandbox(t, forkingRoom(t, 1), engine.SandboxOptions{ID: "frozen"})
+	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "frozen"})
 	awaitKernels(t, s, "1")
 	if pids, known, err := s.group.Processes(); known && (err != nil || len(pids) < 2) {
 		t.Errorf("got processes %v, %v in its group, want envd and the kernel", pids, err)
@@ -145,9 +185,7 @@ func TestForkAheadFrozen(t *testing.T) {
 	if hungUp(s.forked) {
 		t.Error("the kernel is gone")
 	}
-	if got := call(t, s, "/kernels?n=1", testRequest{}); got.Status != 1 {
-		t.Errorf("got %+v, want a kernel", got)
-	}
+	getKernel(t, s)
 }
 
 // TestForkAheadZygoteDies: kernels that wait outlive the zygote.
@@ -155,11 +193,11 @@ func TestForkAheadZygoteDies(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
 	s := <-r.warm.ready
-	until(t, "the kernel is among its processes", func() bool { return s.pause.forgetJoined(0) == 0 })
+	patience.Until(t, "the kernel is among its processes", func() bool { return s.pause.forgetJoined(0) == 0 })
 	r.warm.ready <- s
 	r.zygote.end() // and none comes after it
-	until(t, "the zygote is gone", func() bool { return !r.zygote.isWarm() })
-	s = newSandbox(t, r, engine.SandboxOptions{ID: "outlives"})
+	patience.Until(t, "the zygote is gone", func() bool { return !r.zygote.isWarm() })
+	s = newSandbox(t, r.Room, engine.SandboxOptions{ID: "outlives"})
 	awaitKernels(t, s, "1")
 	if got := call(t, s, "/kernels?n=2", testRequest{}); got.Status != 1 {
 		t.Errorf("got %+v, want the one kernel that waited", got)
@@ -171,17 +209,17 @@ func TestForkAheadZygoteDies(t *testing.T) {
 func TestForkAheadAfterCommands(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
-	s := newSandbox(t, r, engine.SandboxOptions{ID: "code"})
+	s := newSandbox(t, r.Room, engine.SandboxOptions{ID: "code"})
 	call(t, s, "/kernels?n=1", testRequest{})
 	if !r.warm.codeRuns.Load() {
 		t.Error("code was run, and nobody knows")
 	}
-	s = newSandbox(t, r, engine.SandboxOptions{ID: "commands"})
+	s = newSandbox(t, r.Room, engine.SandboxOptions{ID: "commands"})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if r.warm.codeRuns.Load() {
 		t.Error("only commands were run, and the next sandbox gets a kernel at once")
 	}
-	until(t, "there is one nevertheless when nobody asks", func() bool { return forkedAhead(r) == 1 })
+	r.awaitOrders(t, 1) // nevertheless, when nobody asks
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -99,12 +100,22 @@ func timeUsed(t testing.TB, s *Sandbox) (used time.Duration) {
 // busy, what is frozen uses no time.
 func isStill(t *testing.T, s *Sandbox) {
 	t.Helper()
+	if used := usedSoon(t, s); used != 0 {
+		t.Fatalf("frozen processes used %v, want none", used)
+	}
+}
+
+// usedSoon returns the processor time that is used in the next tenth of a second, or what
+// was used when that began.
+func usedSoon(t *testing.T, s *Sandbox) time.Duration {
+	t.Helper()
 	before := timeUsed(t, s)
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
 		if now := timeUsed(t, s); now != before {
-			t.Fatalf("frozen processes used %v", now-before)
+			return now - before
 		}
 	}
+	return 0
 }
 
 // crowd is what a sandbox may contain: a program that computes, one with threads of
@@ -151,8 +162,8 @@ while True:
 func startCrowd(t *testing.T, s *Sandbox) {
 	t.Helper()
 	background(t, s, "cat > $TMPDIR/crowd.py <<'EOF'\n"+crowd+"\nEOF\nexec python3 $TMPDIR/crowd.py $TMPDIR")
-	until(t, "the crowd is there", func() bool { return sh(t, s, "cat $TMPDIR/ready").Status == 0 })
-	until(t, "one of it is stopped", func() bool {
+	patience.Until(t, "the crowd is there", func() bool { return sh(t, s, "cat $TMPDIR/ready").Status == 0 })
+	patience.Until(t, "one of it is stopped", func() bool {
 		return strings.HasPrefix(sh(t, s, "cut -d' ' -f3 /proc/$(cat $TMPDIR/stopped)/stat").Output, "T")
 	})
 }
@@ -193,7 +204,7 @@ func TestFreeze(t *testing.T) {
 			t.Errorf("there are %s processes, there were %s", after.Output, before.Output)
 		}
 		used := timeUsed(t, s)
-		until(t, "they run again", func() bool { return timeUsed(t, s) > used+10*time.Millisecond })
+		patience.Until(t, "they run again", func() bool { return timeUsed(t, s) > used+10*time.Millisecond })
 		if s.Memory() < 1<<20 {
 			t.Errorf("it uses %d bytes", s.Memory())
 		}
@@ -260,14 +271,14 @@ func TestFreezeChain(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, means string) {
 		background(t, s, "cd $TMPDIR && exec python3 -c '"+chaintest.Script+"'")
-		until(t, "the chain is there", func() bool { return sh(t, s, "test -e $TMPDIR/lock").Status == 0 })
+		patience.Until(t, "the chain is there", func() bool { return sh(t, s, "test -e $TMPDIR/lock").Status == 0 })
 		for range 2 {
 			freeze(t, s)
 			isStill(t, s)
 			thaw(t, s)
 		}
 		used := timeUsed(t, s)
-		until(t, "it runs again", func() bool { return timeUsed(t, s) > used })
+		patience.Until(t, "it runs again", func() bool { return timeUsed(t, s) > used })
 		freeze(t, s)
 	})
 }
@@ -286,7 +297,7 @@ func TestFreezeBomb(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the sandbox is full", func() bool {
+		patience.Until(t, "the sandbox is full", func() bool {
 			pids, err := members{Sandbox: s, envd: envd}.List()
 			return err == nil && len(pids) > 500
 		})
@@ -311,28 +322,28 @@ while True:
 func TestFreezeAndClose(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, means string) {
-		background(t, s, "while :; do sleep 0.01; done")
-		freeze(t, s)
-		began := time.Now()
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
+		another := func(id string) *Sandbox {
+			next := newSandbox(t, s.room, engine.SandboxOptions{ID: id})
+			if means == bySignals {
+				next.group = withoutFreezer(next.group)
+			}
+			return next
 		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Errorf("the end took %v", took)
-		}
+		patience.Soon(t, "the start, freeze and end of a sandbox", freezeTimeout/2, func() {
+			s = another("frozen")
+			background(t, s, "while :; do sleep 0.01; done")
+			freeze(t, s)
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
 		for name, f := range map[string]func(context.Context) error{"freeze": s.Freeze, "thaw": s.Thaw} {
 			if err := f(t.Context()); !errors.Is(err, engine.ErrGone) {
 				t.Errorf("%s after the end: got %v, want %v", name, err, engine.ErrGone)
 			}
 		}
 		for i := range 5 {
-			s, err := s.room.NewSandbox(t.Context(), engine.SandboxOptions{ID: "raced"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if means == bySignals {
-				s.group = withoutFreezer(s.group)
-			}
+			s := another("raced")
 			var both sync.WaitGroup
 			both.Go(func() {
 				if err := s.Freeze(t.Context()); err != nil && !errors.Is(err, engine.ErrGone) {
@@ -400,21 +411,15 @@ func TestCloseWhileForking(t *testing.T) {
 				_ = forking.Process.Kill()
 				_ = forking.Wait()
 			})
-			until(t, "a process in the namespace", func() bool {
+			patience.Until(t, "a process in the namespace", func() bool {
 				children, err := orphan.ChildrenOf(forking.Process.Pid)
 				return err == nil && len(children) == 1
 			})
 			freeze(t, s)
 			ended := make(chan error, 1)
 			go func() { ended <- s.Close() }()
-			select {
-			case err := <-ended:
-				if err != nil {
-					t.Error(err)
-				}
-			case <-time.After(time.Minute):
-				_ = forking.Process.Kill()
-				t.Errorf("the sandbox had not ended after a minute; then: %v", <-ended)
+			if err := patience.Receive(t, "the end of the sandbox", ended); err != nil {
+				t.Error(err)
 			}
 		})
 	}
@@ -504,7 +509,8 @@ func TestFreezeKernel(t *testing.T) {
 					conn.Close()
 				}()
 				freeze(t, s)
-				isStill(t, s)
+				// Not at once: the freeze does not wait for ever for a kernel that is on its way.
+				patience.Until(t, "nothing runs", func() bool { return usedSoon(t, s) == 0 })
 				thaw(t, s)
 				<-asked
 			}
@@ -552,7 +558,7 @@ for i in range(100):
 big = b"x" * (500 << 20)
 open("/tmp/ready", "w").close()
 time.sleep(10000)'`)
-			until(b, "they are there", func() bool { return sh(b, s, "test -e /tmp/ready").Status == 0 })
+			patience.Until(b, "they are there", func() bool { return sh(b, s, "test -e /tmp/ready").Status == 0 })
 			began := time.Now()
 			freeze(b, s)
 			first := time.Since(began) // moves the processes

@@ -32,6 +32,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -204,7 +205,7 @@ func call(t testing.TB, s *Sandbox, path string, q testRequest) testResponse {
 		DisableKeepAlives: true,
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return s.Dial(ctx, 49983) },
 	}
-	client := &http.Client{Transport: transport, Timeout: time.Minute}
+	client := &http.Client{Transport: transport, Timeout: patience.Limit}
 	body, _ := json.Marshal(q)
 	res, err := client.Post("http://sandbox"+path, "application/json", strings.NewReader(string(body)))
 	if err != nil {
@@ -244,7 +245,9 @@ func startRoom(t testing.TB, o Options) *Room {
 	if o.Isolation == engine.Auto {
 		o.Isolation = engine.Full
 	}
-	o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(logWriter{t}, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	r, err := Start(t.Context(), o)
 	if errors.Is(err, engine.ErrNoIsolation) && os.Getenv("CI") != "true" {
 		t.Skipf("this machine does not give it: %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestRefit: a warm sandbox that gets layers or saved files is like one that was made with
@@ -104,12 +105,12 @@ func TestRefitKernel(t *testing.T) {
 	}
 	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env), Warm: &engine.Limits{}})
 	defer r.Close()
-	until(t, "the zygote is warm", r.zygote.isWarm)
+	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	layers := []string{layerOf(t, newSandbox(t, r, engine.SandboxOptions{}))}
 	readyWarm(t, r)
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: layers})
-	until(t, "it gets a kernel", func() bool { return call(t, s, "/kernels?n=1", testRequest{}).Status == 1 })
+	getKernel(t, s)
 }

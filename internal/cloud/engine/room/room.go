@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -105,6 +106,7 @@ type Room struct {
 	flows      flowBudget
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
+	unusedTime time.Duration // how long a kernel that was forked ahead waits
 	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex

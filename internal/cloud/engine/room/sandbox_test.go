@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestTools(t *testing.T) {
@@ -242,11 +243,7 @@ func TestHijackedEnvd(t *testing.T) {
 			}
 			defer conn.Close()
 			fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path)
-			select {
-			case <-s.Done():
-			case <-time.After(time.Minute):
-				t.Fatal("it lives on")
-			}
+			patience.Receive(t, "the end of the sandbox", s.Done())
 			if err := s.Err(); !strings.Contains(err.Error(), why) {
 				t.Errorf("it ended by %v", err)
 			}
@@ -314,7 +311,7 @@ except OSError: print(n)'`)
 		}
 		// Envd is alive all the time, and starts processes again when there is
 		// room.
-		until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
+		patience.Until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
 	})
 }
 
@@ -339,11 +336,7 @@ func TestEnvdOutOfMemory(t *testing.T) {
 	if data, err := io.ReadAll(conn); err != nil || len(data) > 0 {
 		t.Errorf("it answered %q, %v", data, err)
 	}
-	select {
-	case <-s.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("it lives on")
-	}
+	patience.Receive(t, "the end of the sandbox", s.Done())
 	if err := s.Err(); !errors.Is(err, engine.ErrOutOfMemory) {
 		t.Errorf("it ended by %v", err)
 	}
@@ -469,15 +462,8 @@ func TestInherited(t *testing.T) {
 		_, err := from.Read(make([]byte, 1))
 		ended <- err
 	}()
-	select {
-	case err := <-ended:
-		if !errors.Is(err, io.EOF) {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Error("somebody still holds the pipe")
-		from.Close()
-		<-ended
+	if err := patience.Receive(t, "the end of the pipe, which nobody may hold", ended); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v, want %v", err, io.EOF)
 	}
 	if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 		t.Errorf("%+v", got)
@@ -540,7 +526,7 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 	cmd.Wait()
 	if both {
 		processes := left{Pids: l.Pids}
-		until(t, "the processes are gone", func() bool { return processes.remains() == "" })
+		patience.Until(t, "the processes are gone", func() bool { return processes.remains() == "" })
 		if l.remains() == "" {
 			t.Fatal("there is nothing to reap")
 		}
@@ -550,23 +536,7 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 		}
 		defer r.Close()
 	}
-	until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
-}
-
-// until waits for something that is going to happen, for longer on a loaded
-// machine.
-func until(t testing.TB, what string, happened func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !happened() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("never: %s", what)
-		}
-	}
+	patience.Until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
 }
 
 func mkdir(t testing.TB, dir string) string {

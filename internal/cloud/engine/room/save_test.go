@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // What makes files of every kind, and what describes all files.
@@ -338,7 +339,7 @@ func TestSaveAndClose(t *testing.T) {
 			dir := t.TempDir()
 			saved := make(chan error)
 			go func() { saved <- s.Save(t.Context(), dir) }()
-			until(t, "it has begun", func() bool { entries, _ := os.ReadDir(dir); return len(entries) > 0 })
+			patience.Until(t, "it has begun", func() bool { entries, _ := os.ReadDir(dir); return len(entries) > 0 })
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}

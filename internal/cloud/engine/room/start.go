@@ -55,10 +55,11 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		}
 	}
 	r := &Room{
-		options:   o,
-		slots:     make(map[uint32]bool),
-		sandboxes: make(map[uint64]*Sandbox),
-		boots:     make(chan struct{}, 4*runtime.NumCPU()),
+		options:    o,
+		slots:      make(map[uint32]bool),
+		sandboxes:  make(map[uint64]*Sandbox),
+		unusedTime: unusedTime,
+		boots:      make(chan struct{}, 4*runtime.NumCPU()),
 	}
 	r.zygote.warmed = make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestUsage: what a sandbox uses is measured from outside at every level, whether control
@@ -32,11 +33,11 @@ func TestUsage(t *testing.T) {
 				t.Fatalf("got %+v, %t, want memory and a disk", before, ok)
 			}
 			background(t, s, "while :; do :; done")
-			until(t, "it has used the processor", func() bool {
+			patience.Until(t, "it has used the processor", func() bool {
 				now, ok := s.Usage()
 				return ok && now.CPU > before.CPU+100*time.Millisecond
 			})
-			until(t, "its processes have used the processor", func() bool {
+			patience.Until(t, "its processes have used the processor", func() bool {
 				now, ok := s.usage(nil)
 				return ok && now.CPU > processes.CPU+100*time.Millisecond
 			})
@@ -78,10 +79,10 @@ func TestTell(t *testing.T) {
 			return slices.ContainsFunc(told, match)
 		}
 	}
-	until(t, "it said that it starts", heard(func(m string) bool { return m == "starting" }))
+	patience.Until(t, "it said that it starts", heard(func(m string) bool { return m == "starting" }))
 	call(t, s, "/log", testRequest{Command: strings.Repeat("x", 20<<10)})
 	call(t, s, "/log", testRequest{Command: "after"})
-	until(t, "it said something", heard(func(m string) bool { return m == "after" }))
+	patience.Until(t, "it said something", heard(func(m string) bool { return m == "after" }))
 	if want := "1 lines of this log were dropped"; !heard(func(m string) bool { return strings.HasPrefix(m, want) })() {
 		t.Errorf("it said %.200q, want %q", fmt.Sprint(told), want)
 	}

@@ -16,12 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // readyWarm waits until the room has a warm sandbox.
 func readyWarm(t testing.TB, r *Room) {
 	t.Helper()
-	until(t, "a warm sandbox is ready", func() bool { return len(r.warm.ready) > 0 })
+	patience.Until(t, "a warm sandbox is ready", func() bool { return len(r.warm.ready) > 0 })
 }
 
 // openSandboxes returns how many sandboxes there are, including the warm sandbox.

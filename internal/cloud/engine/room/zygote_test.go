@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // zygoteOf returns the configuration of a zygote that runs env.
@@ -43,8 +44,24 @@ func warmRoom(t *testing.T) *Room {
 			t.Error(err)
 		}
 	})
-	until(t, "the zygote is warm", r.zygote.isWarm)
+	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 	return r
+}
+
+// kernelRequests is how many kernels a sandbox asks for that asks without end: more than
+// it may have in the time that this takes.
+func kernelRequests() int {
+	if os.Getenv("SOAK") != "" {
+		return 10_000
+	}
+	return 100
+}
+
+// getKernel asks for a kernel until there is one: an order that the zygote does not take in
+// time is given up, see fork.
+func getKernel(t *testing.T, s *Sandbox) {
+	t.Helper()
+	patience.Until(t, "sandbox "+s.options.ID+" gets a kernel", func() bool { return call(t, s, "/kernels?n=1", testRequest{}).Status == 1 })
 }
 
 // TestKernelRequests: an envd that asks without end gets what it may have, and
@@ -54,19 +71,20 @@ func TestKernelRequests(t *testing.T) {
 	r := warmRoom(t)
 	greedy, modest := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "modest"})
 	began := time.Now()
-	forked := 0
-	for range 10 {
-		forked += call(t, greedy, "/kernels?n=1000", testRequest{}).Status
+	getKernel(t, greedy)
+	forked := 1
+	for range kernelRequests() / 100 {
+		forked += call(t, greedy, "/kernels?n=100", testRequest{}).Status
 	}
-	if most := maxForks + int(time.Since(began)/forkEvery) + 1; forked < 1 || forked > most {
-		t.Errorf("%d kernels were forked, at least 1 and at most %d were expected", forked, most)
+	if most := maxForks + int(time.Since(began)/forkEvery) + 1; forked > most {
+		t.Errorf("got %d kernels, want at most %d", forked, most)
 	}
-	until(t, "another sandbox gets a kernel", func() bool { return call(t, modest, "/kernels?n=1", testRequest{}).Status == 1 })
+	getKernel(t, modest)
 	if !r.zygote.isWarm() {
 		t.Error("the zygote is gone")
 	}
 	// The kernels that nothing talked to have ended.
-	until(t, "no kernel runs", func() bool { return sh(t, greedy, "ps axo stat=,comm= | grep -v ^Z | grep -c python").Output == "0\n" })
+	patience.Until(t, "no kernel runs", func() bool { return sh(t, greedy, "ps axo stat=,comm= | grep -v ^Z | grep -c python").Output == "0\n" })
 }
 
 // TestKernelWithoutZygote: the request is refused, and the sandbox goes on.
@@ -103,7 +121,7 @@ func TestZygoteComesBack(t *testing.T) {
 	r.zygote.control.Close()
 	r.zygote.control = nil
 	r.zygote.mu.Unlock()
-	until(t, "the zygote is warm", r.zygote.isWarm)
+	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 }
 
 // TestZygoteThatTakesNothing: an order fails after a while; once that has gone on

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // Daemon is a dockerd with a socket and a data root of its own.
@@ -26,9 +27,6 @@ type Daemon struct {
 	process *exec.Cmd
 	ended   chan struct{} // closed when process has ended
 }
-
-// startTimeout is for a busy machine: alone, dockerd takes a quarter of a second.
-const startTimeout = 90 * time.Second
 
 // Start starts a daemon whose files are in dir, which may be those of an earlier one.
 func Start(ctx context.Context, dir string) (*Daemon, error) {
@@ -51,7 +49,7 @@ func Start(ctx context.Context, dir string) (*Daemon, error) {
 		defer close(d.ended)
 		_ = d.process.Wait()
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience.Limit) // alone, dockerd takes a quarter of a second
 	defer cancel()
 	for {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.socket())
@@ -109,7 +107,7 @@ func (d *Daemon) stop() {
 	_ = d.process.Process.Signal(syscall.SIGTERM) // fails if it has ended
 	select {
 	case <-d.ended:
-	case <-time.After(startTimeout):
+	case <-time.After(patience.Limit):
 		d.Kill()
 	}
 }
