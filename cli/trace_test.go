@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // collector takes the spans of OTLP's JSON: each name, with the name of its parent.
@@ -95,8 +96,8 @@ func TestCommandsAreTraced(t *testing.T) {
 	}
 }
 
-// A collector that never answers holds a command up for a second at most, and says
-// nothing.
+// A collector that never answers holds a command up only for a while, and says nothing. How
+// long that is, package tracing checks in a bubble.
 func TestSilentCollector(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -105,8 +106,7 @@ func TestSilentCollector(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(silent.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := patience.Context(t)
 	run := func(more ...string) (time.Duration, string) {
 		cmd := exec.CommandContext(ctx, "e2bctl", "--no-env-file", "ls")
 		cmd.Env = append(append(s.env(), "HOME="+t.TempDir()), more...)
@@ -120,8 +120,9 @@ func TestSilentCollector(t *testing.T) {
 	}
 	plain, _ := run()
 	took, said := run("OTEL_EXPORTER_OTLP_ENDPOINT=" + silent.URL)
-	if took < time.Second || took > plain+3*time.Second || said != "" {
-		t.Errorf("the command took %v, and %v without a collector, and said %q, want a second more and nothing", took, plain, said)
+	t.Logf("the command took %v, and %v without a collector", took, plain)
+	if took < time.Second || said != "" {
+		t.Errorf("the command took %v and said %q, want a second for the collector and nothing", took, said)
 	}
 	if _, said := run("OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318"); !strings.Contains(said, "not traced") {
 		t.Errorf("it said %q, want that the address is wrong", said)

@@ -109,6 +109,7 @@ var imports = map[string]string{
 	"internal/privatedir":                       "",
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
+	"internal/pipetest":                         "",
 	"internal/relaytest":                        "",
 	"internal/runhost":                          "internal/jupyter internal/kernelconn",
 	"internal/shell":                            "",

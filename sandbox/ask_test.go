@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // asks makes the service ask about hosts once.
@@ -77,7 +79,7 @@ func TestAsk(t *testing.T) {
 	}
 	for id, allow := range map[int]bool{1: true, 2: false, 3: false, 4: false} {
 		want := fmt.Sprintf(`POST /local/sandboxes/%s/asks {"id":%d,"allow":%t}`, testID, id, allow)
-		eventually(t, want, func() bool { return s.seen(want) == 1 })
+		patience.Until(t, want, func() bool { return s.seen(want) == 1 })
 	}
 	if got := log.String(); !strings.Contains(got, "no idea") || !strings.Contains(got, "ask_test.go") {
 		t.Errorf("logged is %q, want the panic with its stack", got)
@@ -149,7 +151,7 @@ func TestAskLater(t *testing.T) {
 	if err := sb.SetNetwork(t.Context(), yes); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an answer after SetNetwork", answered(s))
+	patience.Until(t, "the question after SetNetwork is answered", answered(s))
 	if sb.asker.current() == nil {
 		t.Error("nothing would be asked for a copy")
 	}
@@ -164,5 +166,5 @@ func TestAskLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer connected.Close()
-	eventually(t, "an answer after Connect", answered(s))
+	patience.Until(t, "the question after Connect is answered", answered(s))
 }

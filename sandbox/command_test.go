@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 type connectStream = connect.ServerStream[process.ConnectResponse]
@@ -144,43 +146,57 @@ func TestStartCancelledEarly(t *testing.T) {
 		t.Errorf("%v, %v", command, err)
 	}
 	close(release)
-	eventually(t, "what was started is killed", func() bool { return slices.Equal(s.killed(), []uint32{42}) })
+	patience.Until(t, "what was started is killed", func() bool { return slices.Equal(s.killed(), []uint32{42}) })
 }
 
 func TestCommandTimeout(t *testing.T) {
 	t.Parallel()
 	const timeout = 100 * time.Millisecond
-	for name, call := range map[string]func(*Sandbox, *CommandParams) (*CommandResult, error){
-		"Run": func(sb *Sandbox, p *CommandParams) (*CommandResult, error) {
-			return sb.Commands.Run(t.Context(), "x", p)
+	for name, call := range map[string]func(context.Context, *Sandbox, *CommandParams) (*CommandResult, error){
+		"Run": func(ctx context.Context, sb *Sandbox, p *CommandParams) (*CommandResult, error) {
+			return sb.Commands.Run(ctx, "x", p)
 		},
-		"Start": func(sb *Sandbox, p *CommandParams) (*CommandResult, error) {
-			command, err := sb.Commands.Start(t.Context(), "x", p)
+		"Start": func(ctx context.Context, sb *Sandbox, p *CommandParams) (*CommandResult, error) {
+			command, err := sb.Commands.Start(ctx, "x", p)
 			if err != nil {
 				return nil, err
 			}
-			return command.Wait(t.Context())
+			return command.Wait(ctx)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newService(t)
-			told := make(chan bool, 1)
-			s.start = func(ctx context.Context, r *process.StartRequest, stream *startStream) error {
-				deadline, ok := ctx.Deadline()
-				told <- ok && time.Until(deadline) <= timeout+killGrace
-				return silent(ctx, r, stream)
-			}
-			result, err := call(s.sandbox(), &CommandParams{Timeout: timeout})
-			if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timeout of 100ms") || result == nil {
-				t.Errorf("%+v, %v", result, err)
-			}
-			if !<-told {
-				t.Error("the daemon does not know the deadline")
-			}
-			eventually(t, "it is killed", func() bool { return slices.Equal(s.killed(), []uint32{42}) })
+			synctest.Test(t, func(t *testing.T) {
+				s := newPipedService(t)
+				var told time.Duration
+				s.start = func(ctx context.Context, r *process.StartRequest, stream *startStream) error {
+					told = left(ctx)
+					return silent(ctx, r, stream)
+				}
+				began := time.Now()
+				result, err := call(t.Context(), s.sandbox(), &CommandParams{Timeout: timeout})
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "timeout of 100ms") || result == nil {
+					t.Errorf("got %+v, %v, want a result and that its timeout passed", result, err)
+				}
+				if took := time.Since(began); took != timeout {
+					t.Errorf("it took %v, want %v", took, timeout)
+				}
+				if want := timeout + killGrace; told != want {
+					t.Errorf("the daemon was told %v, want %v", told, want)
+				}
+				patience.Until(t, "it is killed", func() bool { return slices.Equal(s.killed(), []uint32{42}) })
+			})
 		})
 	}
+}
+
+// left is how long a context lasts, 0 where it has no deadline.
+func left(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return 0
+	}
+	return time.Until(deadline)
 }
 
 func TestCommandRefuses(t *testing.T) {
@@ -427,7 +443,7 @@ func TestStartedCommandEndsWithItsWriter(t *testing.T) {
 	if _, err := command.Wait(t.Context()); !errors.Is(err, mine) {
 		t.Error(err)
 	}
-	eventually(t, "it is killed", func() bool { return slices.Equal(s.killed(), []uint32{42}) })
+	patience.Until(t, "it is killed", func() bool { return slices.Equal(s.killed(), []uint32{42}) })
 }
 
 func TestStreamsThatBreakTheRules(t *testing.T) {

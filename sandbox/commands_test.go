@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 type startStream = connect.ServerStream[process.StartResponse]
@@ -82,7 +84,7 @@ func TestRunStdin(t *testing.T) {
 	}
 	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
 		_ = started(stream, 1)
-		eventually(t, "stdin closed", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.closed == 1 })
+		patience.Until(t, "stdin is closed", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.closed == 1 })
 		return ended(stream, 0, "exit status 0")
 	}
 	sb := s.sandbox()
@@ -149,7 +151,7 @@ func TestRunCancelled(t *testing.T) {
 				t.Errorf("what came is lost: %+v", result)
 			}
 			close(release)
-			eventually(t, "the command is killed", func() bool {
+			patience.Until(t, "the command is killed", func() bool {
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				return len(s.signals) == 1 && s.signals[0] == 42
@@ -164,24 +166,26 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestRunDeadline(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
-	var timeout atomic.Value
-	s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
-		deadline, _ := ctx.Deadline()
-		timeout.Store(time.Until(deadline))
-		_ = started(stream, 42)
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	sb := s.sandbox()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // in which the daemon is asked
-	defer cancel()
-	if _, err := sb.Commands.Run(ctx, "sleep 1000", nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
-	}
-	if d, asked := timeout.Load().(time.Duration); !asked || d <= 0 || d > 3*time.Second+killGrace {
-		t.Errorf("the daemon was told %v", d)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Minute
+		s := newPipedService(t)
+		var told time.Duration
+		s.start = func(ctx context.Context, _ *process.StartRequest, stream *startStream) error {
+			told = left(ctx)
+			_ = started(stream, 42)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		sb := s.sandbox()
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		if _, err := sb.Commands.Run(ctx, "sleep 1000", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want that the deadline passed", err)
+		}
+		if want := timeout + killGrace; told != want {
+			t.Errorf("the daemon was told %v, want %v", told, want)
+		}
+	})
 }
 
 // cutTransport ends the body of Start's answer after a number of bytes.
@@ -267,7 +271,7 @@ func TestRunWriterThatFails(t *testing.T) {
 	if _, err := sb.Commands.Run(t.Context(), "yes", &CommandParams{Stdout: writerFunc(func([]byte) (int, error) { return 0, mine })}); !errors.Is(err, mine) {
 		t.Errorf("%v", err)
 	}
-	eventually(t, "the command is killed", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.signals) == 1 })
+	patience.Until(t, "the command is killed", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.signals) == 1 })
 }
 
 func TestRunManyAtOnce(t *testing.T) {

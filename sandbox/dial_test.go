@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // relayed returns a service whose relay does what do does.
@@ -78,7 +79,7 @@ func TestDialCut(t *testing.T) {
 	if string(got) != "hello" || !errors.Is(err, ErrCommandLost) {
 		t.Errorf("%q, %v", got, err)
 	}
-	eventually(t, "the end of the relay", func() bool {
+	patience.Until(t, "the relay has ended", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return slices.Equal(s.signals, []uint32{7})
@@ -126,7 +127,7 @@ func TestDialCancelled(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	close(release)
-	eventually(t, "the end of the relay", func() bool {
+	patience.Until(t, "the relay has ended", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return slices.Equal(s.signals, []uint32{7})

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
@@ -61,39 +61,44 @@ func TestTransfersCompressed(t *testing.T) {
 
 func TestTransfersThatStandStill(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
-	s.files = func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && r.URL.Query().Get("path") == "/body" {
-			_, _ = io.WriteString(w, "half")
-			_ = http.NewResponseController(w).Flush()
+	synctest.Test(t, func(t *testing.T) {
+		s := newPipedService(t)
+		s.files = func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet && r.URL.Query().Get("path") == "/body" {
+				_, _ = io.WriteString(w, "half")
+				_ = http.NewResponseController(w).Flush()
+			}
+			if r.Method == http.MethodPost {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}
+			<-r.Context().Done()
 		}
-		if r.Method == http.MethodPost {
-			_, _ = io.Copy(io.Discard, r.Body)
+		files := s.sandbox().Files
+		p := &FileParams{IdleTimeout: time.Minute}
+		for what, do := range map[string]func() error{
+			"head":   func() error { _, err := files.Read(t.Context(), "/head", p); return err },
+			"body":   func() error { _, err := files.Read(t.Context(), "/body", p); return err },
+			"upload": func() error { return files.WriteText(t.Context(), "/x", "x", p) },
+		} {
+			began := time.Now()
+			if err := do(); !errors.Is(err, ErrIdle) || !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%s: got %v, want ErrIdle", what, err)
+			}
+			if took := time.Since(began); took != p.IdleTimeout {
+				t.Errorf("%s: ended after %v, want %v", what, took, p.IdleTimeout)
+			}
 		}
-		<-r.Context().Done()
-	}
-	files := s.sandbox().Files
-	p := &FileParams{IdleTimeout: 50 * time.Millisecond}
-	_, head := files.Read(t.Context(), "/head", p)
-	_, body := files.Read(t.Context(), "/body", p)
-	for what, err := range map[string]error{"head": head, "body": body, "upload": files.WriteText(t.Context(), "/x", "x", p)} {
-		if !errors.Is(err, ErrIdle) || !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("%s: %v", what, err)
+		// Time that the caller takes does not count for the transfer.
+		r, err := files.Open(t.Context(), "/body", p)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	// Time that the caller takes does not count for the transfer.
-	p = &FileParams{IdleTimeout: time.Second} // in which the head of the answer comes
-	r, err := files.Open(t.Context(), "/body", p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	waited, cancel := context.WithTimeout(t.Context(), 2*p.IdleTimeout)
-	defer cancel()
-	<-waited.Done()
-	if _, err := io.ReadFull(r, make([]byte, 4)); err != nil {
-		t.Errorf("after a pause of the caller: %v", err)
-	}
+		defer r.Close()
+		<-time.After(2 * p.IdleTimeout)
+		if _, err := io.ReadFull(r, make([]byte, 4)); err != nil {
+			t.Errorf("after a pause of the caller: %v", err)
+		}
+	})
 }
 
 func TestUploadToAnOldDaemon(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestInstall(t *testing.T) {
@@ -89,7 +90,7 @@ func TestInstall(t *testing.T) {
 	if diff := cmp.Diff([]string{"My.pkg", "numpy"}, verified); diff != "" {
 		t.Errorf("imported to see whether they work (-want +got):\n%s", diff)
 	}
-	eventually(t, "the wheel is removed", func() bool { return removed.Load() == filepath.ToSlash(filepath.Dir(uploaded)) })
+	patience.Until(t, "the wheel is removed", func() bool { return removed.Load() == filepath.ToSlash(filepath.Dir(uploaded)) })
 	lists = 0
 	_, err = sb.Packages.Install(t.Context(), []string{"nosuch"}, nil)
 	failed, ok := errors.AsType[*InstallError](err)

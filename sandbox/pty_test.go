@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func showed(stream *startStream, data []byte) error {
@@ -194,11 +195,11 @@ func TestTerminalNobodyReads(t *testing.T) {
 		defer terminal.backlog.mu.Unlock()
 		return terminal.backlog.size+size+entryCost > maxBacklog
 	}
-	eventually(t, "the buffer is full", full)
+	patience.Until(t, "the buffer is full", full)
 	if n, err := io.CopyN(io.Discard, terminal, 32<<20); n != 32<<20 || err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
-	eventually(t, "the buffer is full again", full)
+	patience.Until(t, "the buffer is full again", full)
 	if terminal.backlog.size > maxBacklog {
 		t.Errorf("%d bytes are buffered", terminal.backlog.size)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 )
 
@@ -36,12 +37,11 @@ type sleeper struct {
 	since     time.Time // when it was started or resumed
 	wakes     int       // by requests
 	questions int       // whether it is paused
-	changed   chan struct{}
 }
 
 func newSleeper(t *testing.T, autoResume bool) *sleeper {
 	t.Helper()
-	s := &sleeper{service: newService(t), autoResume: autoResume, since: time.Now(), changed: make(chan struct{})}
+	s := &sleeper{service: newService(t), autoResume: autoResume, since: time.Now()}
 	s.service.control = s.control
 	inside := httptest.NewServer(http.HandlerFunc(s.edge))
 	t.Cleanup(inside.Close)
@@ -59,32 +59,21 @@ func (s *sleeper) sandbox(t *testing.T, opts ...Option) *Sandbox {
 	return sb
 }
 
-// change changes something, and wakes those that wait for it.
+// change changes something.
 func (s *sleeper) change(do func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do()
-	close(s.changed)
-	s.changed = make(chan struct{})
 }
 
 // until waits until something is so.
 func (s *sleeper) until(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	timeout := time.After(time.Minute)
-	for {
+	patience.Until(t, what, func() bool {
 		s.mu.Lock()
-		ok, changed := so(), s.changed
-		s.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-changed:
-		case <-timeout:
-			t.Fatalf("never: %s", what)
-		}
-	}
+		defer s.mu.Unlock()
+		return so()
+	})
 }
 
 // pause is what the end of the lifetime, or another program, does.
@@ -209,8 +198,7 @@ func TestCommandGoesOn(t *testing.T) {
 				<-printed
 				s.pause()
 			}()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := patience.Context(t)
 			if name == "the daemon is confused" {
 				var leave context.CancelFunc
 				ctx, leave = context.WithCancel(ctx)
@@ -340,7 +328,7 @@ func TestInputAwaitsStream(t *testing.T) {
 	terminal := openTerminal(t, s.sandbox(t), nil)
 	s.pause()
 	s.until(t, "the handle asked why it was cut", func() bool { return s.questions > 0 })
-	eventually(t, "the stream is known to be cut", func() bool {
+	patience.Until(t, "the stream is known to be cut", func() bool {
 		terminal.process.mu.Lock()
 		defer terminal.process.mu.Unlock()
 		return terminal.process.away != nil
@@ -519,7 +507,7 @@ func TestDialLetsSleep(t *testing.T) {
 	if s.woken() != 0 || ended() {
 		t.Errorf("got %d wakes, and the relay ended: %v, want neither", s.woken(), ended())
 	}
-	eventually(t, "the relay has ended", func() bool {
+	patience.Until(t, "the relay has ended", func() bool {
 		if _, err := sb.Commands.List(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}

@@ -386,33 +386,35 @@ func TestLeaseOfAServiceWithoutRefreshes(t *testing.T) {
 
 func TestCreateThatIsGivenUpLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
-	release := make(chan struct{})
-	asked := make(chan struct{})
-	s.control = func(_ http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			close(asked)
-			<-release
+	synctest.Test(t, func(t *testing.T) {
+		s := newPipedService(t)
+		release := make(chan struct{})
+		asked := make(chan struct{})
+		s.control = func(_ http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				close(asked)
+				<-release
+			}
 		}
-	}
-	c := s.client()
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() { <-asked; cancel() }()
-	start := time.Now()
-	_, err := c.Create(ctx)
-	if !errors.Is(err, context.Canceled) || time.Since(start) > 5*time.Second {
-		t.Errorf("%v after %v", err, time.Since(start))
-	}
-	close(release)
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if s.seen("DELETE /sandboxes/"+testID) != 1 {
-		t.Error("the sandbox is left")
-	}
-	if _, err := c.Create(t.Context()); !errors.Is(err, ErrClosed) {
-		t.Errorf("a closed client: %v", err)
-	}
+		c := s.client()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-asked; cancel() }()
+		start := time.Now()
+		_, err := c.Create(ctx)
+		if !errors.Is(err, context.Canceled) || time.Since(start) != 0 {
+			t.Errorf("got %v after %v, want that it was cancelled, and no wait", err, time.Since(start))
+		}
+		close(release)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if s.seen("DELETE /sandboxes/"+testID) != 1 {
+			t.Error("the sandbox is left")
+		}
+		if _, err := c.Create(t.Context()); !errors.Is(err, ErrClosed) {
+			t.Errorf("a closed client: %v", err)
+		}
+	})
 }
 
 // A service that does not answer does not hold up Close for long.
@@ -524,26 +526,28 @@ func TestReap(t *testing.T) {
 
 func TestCloseCutsCallsOff(t *testing.T) {
 	t.Parallel()
-	s := newService(t)
-	running := make(chan struct{})
-	s.start = func(ctx context.Context, _ *process.StartRequest, stream *connect.ServerStream[process.StartResponse]) error {
-		_ = started(stream, 1)
-		close(running)
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	sb := s.sandbox()
-	failed := make(chan error, 1)
-	go func() {
-		_, err := sb.Commands.Run(context.WithoutCancel(t.Context()), "sleep 1000", nil)
-		failed <- err
-	}()
-	<-running
-	start := time.Now()
-	if err := sb.Close(); err != nil || time.Since(start) > 5*time.Second {
-		t.Errorf("%v after %v", err, time.Since(start))
-	}
-	if err := <-failed; !errors.Is(err, ErrClosed) {
-		t.Errorf("Run: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newPipedService(t)
+		running := make(chan struct{})
+		s.start = func(ctx context.Context, _ *process.StartRequest, stream *connect.ServerStream[process.StartResponse]) error {
+			_ = started(stream, 1)
+			close(running)
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		sb := s.sandbox()
+		failed := make(chan error, 1)
+		go func() {
+			_, err := sb.Commands.Run(context.WithoutCancel(t.Context()), "sleep 1000", nil)
+			failed <- err
+		}()
+		<-running
+		start := time.Now()
+		if err := sb.Close(); err != nil || time.Since(start) != 0 {
+			t.Errorf("Close: %v after %v, want no error and no wait", err, time.Since(start))
+		}
+		if err := <-failed; !errors.Is(err, ErrClosed) {
+			t.Errorf("Run: %v", err)
+		}
+	})
 }

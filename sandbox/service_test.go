@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
@@ -19,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
 func TestMain(m *testing.M) {
@@ -42,8 +42,9 @@ const (
 // needs; nil parts answer that they do not exist.
 type service struct {
 	processconnect.UnimplementedProcessHandler
-	t   testing.TB
-	url string
+	t         testing.TB
+	url       string
+	transport http.RoundTripper // nil: the usual one
 
 	start         func(ctx context.Context, r *process.StartRequest, s *connect.ServerStream[process.StartResponse]) error
 	connect       func(ctx context.Context, r *process.ConnectRequest, s *connect.ServerStream[process.ConnectResponse]) error
@@ -80,10 +81,23 @@ func newService(t testing.TB) *service {
 	return s
 }
 
+// newPipedService is newService for a bubble of synctest.
+func newPipedService(t testing.TB) *service {
+	t.Helper()
+	s := &service{t: t, url: "http://service.invalid"}
+	_, s.processes = processconnect.NewProcessHandler(s)
+	s.transport = pipetest.Serve(t, s)
+	return s
+}
+
 // client returns a client of the service.
 func (s *service) client(opts ...Option) *Client {
 	s.t.Helper()
-	c, err := NewClient(append([]Option{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}, opts...)...)
+	usual := []Option{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}
+	if s.transport != nil {
+		usual = append(usual, WithTransport(s.transport))
+	}
+	c, err := NewClient(append(usual, opts...)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -294,19 +308,4 @@ func (s *service) jupyter(w http.ResponseWriter, r *http.Request) {
 	}
 	defer k.Socket.Close()
 	s.kernel(k)
-}
-
-// eventually waits for something to happen on another goroutine.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	timeout := time.After(time.Minute)
-	for !ok() {
-		select {
-		case <-ticker.C:
-		case <-timeout:
-			t.Fatalf("never: %s", what)
-		}
-	}
 }

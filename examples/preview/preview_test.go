@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -28,14 +28,15 @@ func TestPreview(t *testing.T) {
 		ended <- preview(ctx, listener, false, site, "exec python3 -m http.server 8000", 8000, t.Output())
 	}()
 	body := ""
-	for body == "" {
+	patience.Until(t, "the page is shown", func() bool {
 		select {
 		case err := <-ended:
 			t.Fatal(err)
-		case <-time.After(20 * time.Millisecond):
-			body = page(t, "http://"+listener.Addr().String())
+		default:
 		}
-	}
+		body = page(t, "http://"+listener.Addr().String())
+		return body != ""
+	})
 	if body != "<h1>Hello</h1>\n" {
 		t.Errorf("the page is %q", body)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
@@ -208,7 +209,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 			t.Fatalf("%s: %v", how, err)
 		}
 		var told error
-		eventually(t, how+" is told", func() bool {
+		patience.Until(t, how+" is told", func() bool {
 			_, told = sb.RunCode(t.Context(), "x", nil)
 			return told != nil
 		})

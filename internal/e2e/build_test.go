@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -105,7 +106,8 @@ func (b buildAPI) start(t *testing.T, ids buildIDs, spec buildSpec) int {
 func (b buildAPI) wait(t *testing.T, ids buildIDs) built {
 	t.Helper()
 	result := built{TemplateID: ids.TemplateID, BuildID: ids.BuildID}
-	for offset := 0; ; {
+	offset := 0
+	patience.Until(t, "the build "+ids.BuildID+" ends", func() bool {
 		var status struct {
 			Status     string
 			LogEntries []struct{ Message, Level, Step string }
@@ -118,17 +120,11 @@ func (b buildAPI) wait(t *testing.T, ids buildIDs) built {
 			result.Log = append(result.Log, e.Step+" "+e.Level+" "+e.Message)
 		}
 		offset += len(status.LogEntries)
+		result.Status, result.Reason = status.Status, status.Reason
 		over := status.Status == "ready" || status.Status == "error"
-		if over && len(status.LogEntries) == 0 {
-			result.Status, result.Reason = status.Status, status.Reason
-			return result
-		}
-		select {
-		case <-time.After(20 * time.Millisecond): // as the SDKs ask, only more often
-		case <-t.Context().Done():
-			t.Fatal("the build does not end: ", strings.Join(result.Log, "\n"))
-		}
-	}
+		return over && len(status.LogEntries) == 0
+	})
+	return result
 }
 
 func (b buildAPI) build(t *testing.T, name string, spec buildSpec) built {

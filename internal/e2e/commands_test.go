@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -52,7 +53,7 @@ func TestCancelCommand(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || result.Stdout != "begun\n" {
 		t.Errorf("got %+v, %v, want context.Canceled and stdout %q", result, err, "begun\n")
 	}
-	eventually(t, "the command's end", func() bool {
+	patience.Until(t, "the command has ended", func() bool {
 		return run(t, sb, `grep -alz '^1234\.5' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
 	})
 
@@ -92,7 +93,7 @@ func TestBigFile(t *testing.T) {
 	if !errors.Is(err, broken) {
 		t.Errorf("broken source: %v, want %v", err, broken)
 	}
-	eventually(t, "the removal of half a file", func() bool {
+	patience.Until(t, "half a file is removed", func() bool {
 		_, err := sb.Files.Read(t.Context(), "half", nil)
 		return errors.Is(err, fs.ErrNotExist)
 	})

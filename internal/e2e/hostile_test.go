@@ -3,12 +3,11 @@
 package e2e
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -33,7 +32,7 @@ func TestHostileKernel(t *testing.T) {
 		frame(`{"values":[["x",113]],"blobs":[]}` + "\n" + `{"v":1,"value":{"$":"blob","sha256":"0000000000000000000000000000000000000000000000000000000000000000","size":70000}}`),
 	} {
 		observe(t, r, "class Answer:\n    def __init__(self, text): self.text = text\n    def _repr_mimebundle_(self, include=None, exclude=None): return {s.MIME: self.text}\ns._send = lambda *a: Answer("+document+")")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx := patience.Context(t)
 		st := state.New()
 		nothing := strings.Contains(document, `b"{}"`) || strings.Contains(document, `[[""`) // there is nothing to pull, which is not an error
 		if err := r.Pull(ctx, st); (err == nil) != nothing || ctx.Err() != nil || len(st.Names()) != 0 {
@@ -42,7 +41,6 @@ func TestHostileKernel(t *testing.T) {
 		if v, err := r.Get(ctx, "mine"); err == nil && !strings.Contains(document, `[[""`) {
 			t.Errorf("get %.80s: %.80s", document, v.Bytes())
 		}
-		cancel()
 	}
 	observe(t, r, "s._send = honest\ndel Answer")
 	if v, err := r.Get(t.Context(), "mine"); err != nil || decoded[int](t, v) != 1 {

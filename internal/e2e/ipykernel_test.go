@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
@@ -49,7 +50,7 @@ def late():
 thread = threading.Thread(target=late)
 thread.start()`)
 	run(t, sb, "touch /tmp/go")
-	eventually(t, "the thread is told", func() bool {
+	patience.Until(t, "the thread is told", func() bool {
 		result, err := sb.Commands.Run(t.Context(), "ls /tmp/said", nil)
 		return err == nil && result.ExitCode == 0
 	})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -91,7 +92,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	if path == "/snapshots" && acknowledged && found != 1 {
 		t.Errorf("got %d snapshots, want the one that was acknowledged", found)
 	}
-	eventually(t, "what is not needed is removed", func() bool { // an end would leave the rest to the next start
+	patience.Until(t, "what is not needed is removed", func() bool { // an end would leave the rest to the next start
 		left, err := filepath.Glob(filepath.Join(state, "trash", "*"))
 		return err == nil && len(left) == 0
 	})
@@ -107,12 +108,12 @@ func killedWhileCopying(t *testing.T, path, body string) {
 // instance directory and mounts.
 func wantNothingOf(t *testing.T, family []started, groups []string, dirs ...string) {
 	t.Helper()
-	eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })
-	eventually(t, "the end of its directory", func() bool {
+	patience.Until(t, "its processes have ended", func() bool { return len(living(family)) == 0 })
+	patience.Until(t, "its directory is gone", func() bool {
 		left, err := filepath.Glob(filepath.Join(dirs[0], "e2bctl", "run", "cloud-*"))
 		return err == nil && len(left) == 0
 	})
-	eventually(t, "the end of its cgroups", func() bool {
+	patience.Until(t, "its cgroups are gone", func() bool {
 		for _, group := range groups {
 			if _, err := os.Stat(group); !errors.Is(err, fs.ErrNotExist) {
 				return false

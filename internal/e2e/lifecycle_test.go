@@ -5,10 +5,12 @@ package e2e
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -23,6 +25,10 @@ func client(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *san
 	t.Cleanup(func() { c.Close() })
 	return c
 }
+
+// soon is much less than the 30 seconds after which a handle by itself notices that
+// something has ended.
+const soon = 10 * time.Second
 
 // gone checks that every way to use a sandbox reports that it is gone, and how
 // it ended.
@@ -40,16 +46,13 @@ func gone(t *testing.T, sb *sandbox.Sandbox, state sandbox.GoneState) {
 		"Kill":             func() error { return sb.Kill(t.Context()) },
 	}
 	for name, call := range calls {
-		started := time.Now()
-		err := call()
+		var err error
+		patience.Soon(t, name+" of a sandbox that is gone", soon, func() { err = call() })
 		told, ok := errors.AsType[*sandbox.GoneError](err)
 		if !ok || !errors.Is(err, sandbox.ErrGone) {
 			t.Errorf("%s: got %v, want a *sandbox.GoneError", name, err)
 		} else if told.ID != sb.ID() || told.State != state {
 			t.Errorf("%s: got sandbox %q, state %q, want %q, %q", name, told.ID, told.State, sb.ID(), state)
-		}
-		if took := time.Since(started); took > 30*time.Second {
-			t.Errorf("%s took %v to say so, want at most %v", name, took, 30*time.Second)
 		}
 	}
 	for range 2 {
@@ -90,10 +93,7 @@ func TestExpiredSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	cloud.Advance(2 * time.Second)
-	// The handle uses its own clock, which must reach the end too.
-	timer := time.NewTimer(time.Second)
-	defer timer.Stop()
-	<-timer.C
+	<-time.After(time.Second) // the handle uses its own clock, which must reach the end too
 	gone(t, sb, "expired")
 }
 
@@ -112,20 +112,21 @@ func TestEndsDuringCalls(t *testing.T) {
 			return err
 		},
 	} {
-		sb := cloud.Create(t)
-		killed := make(chan time.Time, 1)
-		err := call(sb, func() {
-			if err := c.API().Sandboxes.Kill(t.Context(), sb.ID()); err != nil {
-				t.Error(err)
+		patience.SoonAfter(t, name+" whose sandbox is killed", soon, func() func() {
+			sb := cloud.Create(t)
+			begun, ended := make(chan struct{}), make(chan error, 1)
+			go func() { ended <- call(sb, sync.OnceFunc(func() { close(begun) })) }()
+			patience.Receive(t, name+" to begin", begun)
+			return func() {
+				if err := c.API().Sandboxes.Kill(t.Context(), sb.ID()); err != nil {
+					t.Error(err)
+				}
+				err := patience.Receive(t, name+" to end", ended)
+				if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != "killed" {
+					t.Errorf("%s: got %v, want a *sandbox.GoneError with the state %q", name, err, "killed")
+				}
 			}
-			killed <- time.Now()
 		})
-		if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != "killed" {
-			t.Errorf("%s: got %v, want a *sandbox.GoneError with the state %q", name, err, "killed")
-		}
-		if took := time.Since(<-killed); took > 30*time.Second {
-			t.Errorf("%s: told after %v, want at most %v", name, took, 30*time.Second)
-		}
 	}
 }
 
@@ -147,14 +148,10 @@ func TestClose(t *testing.T) {
 	}()
 	<-begun
 	cancel() // the context of Create does not determine how long the sandbox lives
-	started := time.Now()
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	if took := time.Since(started); took > 30*time.Second {
-		t.Errorf("Close took %v, want at most %v", took, 30*time.Second)
-	}
-	if err := <-ended; !errors.Is(err, sandbox.ErrClosed) {
+	if err := patience.Receive(t, "the end of the call in flight", ended); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("the call in flight: %v, want sandbox.ErrClosed", err)
 	}
 	if err := sb.Close(); err != nil {
@@ -228,7 +225,7 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	var after *sandbox.Info
-	eventually(t, "a renewal", func() bool {
+	patience.Until(t, "the lease is renewed", func() bool {
 		if after, err = sb.Info(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -82,23 +81,6 @@ func evaluate(t *testing.T, sb *sandbox.Sandbox, code string) string {
 		t.Fatalf("%s: %v", code, err)
 	}
 	return execution.Text()
-}
-
-// eventually waits until so returns true, which a background goroutine or
-// another process brings about.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !so() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("never came: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // whenWritten cancels a context as soon as anything is written to it.

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -283,7 +284,7 @@ func TestTwoSandboxes(t *testing.T) {
 	}
 	run(t, one, "nohup python3 -m http.server 3456 --bind 127.0.0.1 >/dev/null 2>&1 & echo")
 	const listening = "(echo > /dev/tcp/127.0.0.1/3456) 2>/dev/null && echo open || echo closed"
-	eventually(t, "the server in one", func() bool { return run(t, one, listening) == "open\n" })
+	patience.Until(t, "the server in one listens", func() bool { return run(t, one, listening) == "open\n" })
 	if got := run(t, two, listening); got != "closed\n" {
 		t.Errorf("the port of one in two: %s, want %s", got, "closed\n")
 	}
@@ -399,7 +400,7 @@ func TestAsk(t *testing.T) {
 	if _, err := sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a question that is not answered", func() bool { mu.Lock(); defer mu.Unlock(); return asked["never.test"] == 1 })
+	patience.Until(t, "the question that gets no answer is asked", func() bool { mu.Lock(); defer mu.Unlock(); return asked["never.test"] == 1 })
 	if err := sb.Detach(); err != nil {
 		t.Error(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -383,7 +384,7 @@ func TestLock(t *testing.T) {
 		if got, err := sb.Packages.InstallLock(t.Context(), lock, nil); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
 			t.Errorf("sandbox %d, again: %+v, %v, %d requests, want 2 packages, no error and no request", i, got, err, x.asked("/"))
 		}
-		eventually(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
+		patience.Until(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
 	}
 	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 2 {
 		t.Errorf("%d wheels are kept, %v, want 2 and no error", len(kept), err)
@@ -531,7 +532,7 @@ func TestInstallIsCancelled(t *testing.T) {
 	if _, err := sb.Packages.Install(ctx, []string{"slow"}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
-	eventually(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
+	patience.Until(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
 	if _, err := sb.Packages.Install(t.Context(), []string{filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")}, nil); !errors.Is(err, api.ErrInvalidArgument) {
 		t.Errorf("got %v, want api.ErrInvalidArgument", err)
 	}

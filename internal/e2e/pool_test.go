@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -49,7 +50,7 @@ func TestPool(t *testing.T) {
 		}
 	}
 
-	eventually(t, "the pool is full", full)
+	patience.Until(t, "the pool is full", full)
 	for info, err := range client.List(t.Context(), nil) {
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +73,7 @@ func TestPool(t *testing.T) {
 		})
 	}
 	using.Wait()
-	eventually(t, "the pool is full again", full)
+	patience.Until(t, "the pool is full again", full)
 	if got := pool.Stats(); got.Taken != users*uses+1 || got.InUse != 0 {
 		t.Errorf("got %+v, want %d taken and none in use", got, users*uses+1)
 	}

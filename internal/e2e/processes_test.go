@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -105,7 +106,7 @@ func TestSignalCommand(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a command with a timeout: %v, want context.DeadlineExceeded", err)
 	}
-	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context(), nil); return err == nil && len(list) == 0 })
+	patience.Until(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context(), nil); return err == nil && len(list) == 0 })
 }
 
 // Commands and terminals are listed and killed alike, by pid and by tag.
@@ -302,7 +303,7 @@ func TestManyCommands(t *testing.T) {
 // shown reads from a terminal until it has shown text.
 func shown(t *testing.T, terminal *sandbox.Terminal, text string) {
 	t.Helper()
-	late := time.AfterFunc(30*time.Second, terminal.Disconnect)
+	late := time.AfterFunc(patience.Limit, terminal.Disconnect)
 	defer late.Stop()
 	var all []byte
 	buffer := make([]byte, 1024)
@@ -395,5 +396,5 @@ func TestTerminalNobodyReads(t *testing.T) {
 	if err := terminal.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context(), nil); return err == nil && len(list) == 0 })
+	patience.Until(t, "nothing runs", func() bool { list, err := sb.Commands.List(t.Context(), nil); return err == nil && len(list) == 0 })
 }

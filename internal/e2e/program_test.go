@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -78,7 +79,7 @@ func TestRunProgram(t *testing.T) {
 // removed waits until nothing of the programs is left in the home directory.
 func removed(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	eventually(t, "the program's directory is removed", func() bool {
+	patience.Until(t, "the program's directory is removed", func() bool {
 		entries, err := sb.Files.List(t.Context(), ".", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +100,7 @@ func TestRunProgramCancelled(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || result == nil || result.Stdout != credential+"\n" {
 		t.Errorf("got %+v, %v, want context.Canceled and stdout %v", result, err, credential+"\n")
 	}
-	eventually(t, "what the program started is killed", func() bool {
+	patience.Until(t, "what the program started is killed", func() bool {
 		return run(t, sb, "cat /proc/[0-9]*/comm | grep -c '^sleep$' || true") == "0\n"
 	})
 	removed(t, sb)

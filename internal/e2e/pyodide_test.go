@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -43,7 +44,7 @@ func alone(t *testing.T, cloud *sandboxtest.Cloud, want int) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	eventually(t, "the sandbox of pip ends", func() bool {
+	patience.Until(t, "the sandbox of pip ends", func() bool {
 		n := 0
 		for _, err := range client.List(t.Context(), nil) {
 			if err != nil {

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -168,7 +169,7 @@ func TestKilledWhilePausing(t *testing.T) {
 		before.kill(t)
 		acknowledged := <-answered
 		_ = sb.Close()
-		eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })
+		patience.Until(t, "its processes have ended", func() bool { return len(living(family)) == 0 })
 
 		after := startServer(t, stateVariable+"="+state)
 		status, info := after.ask(t, "GET", "/sandboxes/"+sb.ID(), "")
@@ -276,7 +277,7 @@ func TestFrozenAndKilled(t *testing.T) {
 	}
 	server.kill(t)
 	_ = sb.Close()
-	eventually(t, "the end of its processes", func() bool { return len(living(family)) == 0 })
+	patience.Until(t, "its processes have ended", func() bool { return len(living(family)) == 0 })
 }
 
 // TestStateDirectoryFull: a pause for which there is no room fails and says so, and the

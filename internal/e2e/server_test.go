@@ -15,9 +15,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -156,27 +156,19 @@ func TestServerKilled(t *testing.T) {
 	groups := cgroups(family)
 
 	server.kill(t)
-	killed := time.Now()
 	for range 2 {
-		err := <-ended
+		err := patience.Receive(t, "the end of a call in flight", ended)
 		if _, ok := errors.AsType[*api.Error](err); !ok && !errors.Is(err, sandbox.ErrKernelLost) && !strings.Contains(err.Error(), "stream broke") {
 			t.Errorf("the call in flight: %v", err)
 		}
-	}
-	if took := time.Since(killed); took > 30*time.Second {
-		t.Errorf("the calls in flight ended after %v, want at most %v", took, 30*time.Second)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); err == nil {
 		t.Error("a command ran")
 	} else if e, ok := errors.AsType[*api.Error](err); !ok || e.StatusCode != 0 {
 		t.Errorf("the next command: %v, want an *api.Error and status 0", err)
 	}
-	closing := time.Now()
 	if err := sb.Close(); err == nil {
 		t.Error("Close says that the sandbox is gone, which it cannot know")
-	}
-	if took := time.Since(closing); took > 30*time.Second {
-		t.Errorf("Close took %v, want at most %v", took, 30*time.Second)
 	}
 
 	wantNothingOf(t, family, groups, cache)

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/sandbox/template"
@@ -221,8 +221,7 @@ func TestTemplateThatIsWaitedForTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &template.Built{TemplateID: started.TemplateID, BuildID: started.BuildID}
-	deadline := time.Now().Add(time.Minute)
-	if err := template.Wait(t.Context(), api, again, nil); err != nil || time.Now().After(deadline) {
+	if err := template.Wait(patience.Context(t), api, again, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.run(t, "slow", "cat file"); got != "done\n" {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
@@ -95,7 +96,7 @@ def late():
 thread = threading.Thread(target=late)
 thread.start()`)
 	run(t, sb, "touch /tmp/go")
-	eventually(t, "the thread is told", func() bool {
+	patience.Until(t, "the thread is told", func() bool {
 		said, err := sb.Files.ReadText(t.Context(), "/tmp/said", nil)
 		return err == nil && strings.HasPrefix(said, "ToolError add: the host has ended the step")
 	})
@@ -130,9 +131,7 @@ for thread in threads:
     thread.start()
 while not begun():
     pass`)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	step, err := r.Exec(ctx, "for thread in threads:\n    thread.join()\nprint(*said, sep='\\n')\nadd(40, 2)")
+	step, err := r.Exec(patience.Context(t), "for thread in threads:\n    thread.join()\nprint(*said, sep='\\n')\nadd(40, 2)")
 	if err != nil || step.Text() != "42" {
 		t.Errorf("got %+v, %v, want text %q and no error", step, err, "42")
 	}

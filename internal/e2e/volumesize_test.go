@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -72,7 +73,7 @@ func TestVolumeSize(t *testing.T) {
 	}
 	before.kill(t)
 	_ = sb.Close() // its server is gone
-	eventually(t, "the end of its loop devices", func() bool { return len(loopDevices(t, state)) == 0 })
+	patience.Until(t, "its loop devices are gone", func() bool { return len(loopDevices(t, state)) == 0 })
 
 	after := startServer(t, stateVariable+"="+state)
 	again, err := sandbox.NewClient(append(after.options(), sandbox.WithVolumeURL(after.url))...)
@@ -90,7 +91,7 @@ func TestVolumeSize(t *testing.T) {
 		t.Error(err)
 	}
 	after.stop(t)
-	eventually(t, "the end of its loop devices", func() bool { return len(loopDevices(t, state)) == 0 })
+	patience.Until(t, "its loop devices are gone", func() bool { return len(loopDevices(t, state)) == 0 })
 }
 
 // loopDevices returns the files in a directory that are loop devices.

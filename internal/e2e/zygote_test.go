@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -54,7 +56,7 @@ func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	t.Helper()
 	sb := cloud.Create(t)
 	evaluate(t, sb, "1 + 1")
-	eventually(t, "a kernel that is forked", func() bool {
+	patience.Until(t, "a kernel is forked", func() bool {
 		made, err := sb.Contexts.Create(t.Context(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -212,7 +214,7 @@ func aheadCloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
 // createAhead returns a sandbox with a kernel that waits, and the kernel's number.
 func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.Option) (sb *sandbox.Sandbox, pid string) {
 	t.Helper()
-	eventually(t, "a sandbox that has a kernel before code is run", func() bool {
+	patience.Until(t, "a sandbox has a kernel before code is run", func() bool {
 		sb = cloud.Create(t, options...)
 		pids := strings.Fields(run(t, sb, "pgrep -f -- '[-]-zygote' || true"))
 		if len(pids) == 1 {
@@ -390,7 +392,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the start of the kernel", func() bool { return run(t, sb, "ps ax") != "" && strings.Contains(run(t, sb, "ps ax"), "--zygote") })
+		patience.Until(t, "the kernel has started", func() bool { return run(t, sb, "ps ax") != "" && strings.Contains(run(t, sb, "ps ax"), "--zygote") })
 		if _, err := sb.Packages.Install(t.Context(), []string{wheel}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -496,7 +498,7 @@ func TestForkedKernelDies(t *testing.T) {
 		t.Error("the kernel was not forked after a restart")
 	}
 	// The first process of the sandbox has reaped them.
-	eventually(t, "the end of all zombies", func() bool { return strings.TrimSpace(run(t, sb, "ps axo stat= | grep -c ^Z || true")) == "0" })
+	patience.Until(t, "there are no zombies", func() bool { return strings.TrimSpace(run(t, sb, "ps axo stat= | grep -c ^Z || true")) == "0" })
 }
 
 // TestKernelCannotReachZygote tries from inside a forked kernel, as root.
@@ -576,7 +578,9 @@ func namespacesDeep(status string) int {
 	return 0
 }
 
-// TestManyForkedKernels starts kernels with pandas in many sandboxes at once.
+// TestManyForkedKernels starts kernels with pandas in many sandboxes at once. All work. Those
+// that come when the machine is too busy to fork them are started without: at least one is
+// forked.
 func TestManyForkedKernels(t *testing.T) {
 	cloud := warmCloud(t)
 	count := 20
@@ -587,6 +591,7 @@ func TestManyForkedKernels(t *testing.T) {
 	errs := make(chan error, count)
 	slots := make(chan struct{}, 8)
 	boxes := make([]*sandbox.Sandbox, count)
+	var forks atomic.Int64
 	for i := range count {
 		go func() {
 			slots <- struct{}{}
@@ -598,8 +603,12 @@ func TestManyForkedKernels(t *testing.T) {
 			}
 			boxes[i] = sb
 			execution, err := sb.RunCode(t.Context(), "import pandas; len(pandas.DataFrame({'a': [1, 2]})), "+forked, nil)
-			if err == nil && execution.Text() != "(2, True)" {
-				err = fmt.Errorf("sandbox %d: pandas' frame and whether the kernel was forked: %s, want %s; its log: %q", i, execution.Text(), "(2, True)", kernelLog(t, sb))
+			switch {
+			case err != nil:
+			case execution.Text() == "(2, True)":
+				forks.Add(1)
+			case execution.Text() != "(2, False)":
+				err = fmt.Errorf("sandbox %d: pandas' frame and whether the kernel was forked: %s, want 2 rows; its log: %q", i, execution.Text(), kernelLog(t, sb))
 			}
 			errs <- err
 		}()
@@ -609,7 +618,10 @@ func TestManyForkedKernels(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Logf("%d sandboxes with pandas: %v", count, time.Since(began))
+	t.Logf("%d sandboxes with pandas, %d of them forked: %v", count, forks.Load(), time.Since(began))
+	if forks.Load() == 0 {
+		t.Errorf("none of %d kernels was forked, want at least one", count)
+	}
 	t.Logf("memory of all: %d MB", proportionalMemory(os.Getpid())>>20)
 	for _, sb := range boxes {
 		if sb != nil {

@@ -4,54 +4,20 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
-
-// pipes is a listener whose connections are within this process, so that they can use
-// the fake time of a test.
-type pipes struct {
-	accepted chan net.Conn
-	closed   chan struct{}
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case conn := <-p.accepted:
-		return conn, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error { close(p.closed); return nil }
-
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
 // ask sends a request to a real server with the given handler and reads the
 // answer. It returns how long that took.
 func ask(ctx context.Context, t *testing.T, limits Limits, handler http.HandlerFunc) (body string, took time.Duration, err error) {
 	t.Helper()
-	listener := &pipes{make(chan net.Conn), make(chan struct{})}
-	server := &http.Server{Handler: handler}
-	done := make(chan error)
-	go func() { done <- server.Serve(listener) }()
-	transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		listener.accepted <- theirs
-		return ours, nil
-	}}
-	defer func() {
-		transport.CloseIdleConnections()
-		if err := server.Close(); err != nil {
-			t.Error(err)
-		}
-		<-done
-	}()
+	transport := pipetest.Serve(t, handler)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/", nil)
 	if err != nil {
 		t.Fatal(err)

@@ -12,13 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // mortalKernels are contexts behind an interpreter and a Jupyter server like
@@ -161,7 +161,7 @@ func (m *mortalKernels) ran(id string) []string {
 // they have ended their connections.
 func (m *mortalKernels) hearOfLoss(t *testing.T, id string) {
 	t.Helper()
-	eventually(t, "the loss is noticed", func() bool {
+	patience.Until(t, "the loss is noticed", func() bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		return len(m.sockets[id]) == 0
@@ -442,20 +442,5 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	}
 	if diff := gocmp.Diff([]string{"python-0", "javascript-0", made.ID}, contextIDs(t, ks)); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// eventually waits for something to happen on another goroutine.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	timeout := time.After(time.Minute)
-	for !ok() {
-		select {
-		case <-ticker.C:
-		case <-timeout:
-			t.Fatalf("never: %s", what)
-		}
 	}
 }

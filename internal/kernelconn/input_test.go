@@ -7,10 +7,10 @@ import (
 	"io"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // A thread may ask when its cell has ended, or when another cell runs: it is told
@@ -113,8 +113,7 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 		}
 	}
 	ks := s.kernels()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := patience.Context(t)
 	if _, err := run(ctx, ks, "", Handler{Input: func(ctx context.Context, _ string, _ bool) (string, error) {
 		close(asked)
 		<-ctx.Done()

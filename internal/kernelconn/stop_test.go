@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // An interrupt without effect is followed by a restart, and that by the end of
@@ -159,8 +160,7 @@ func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
 	if _, err := run(ctx, ks, "hang", Handler{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx = patience.Context(t)
 	if _, err := run(ctx, ks, "x", Handler{}); !errors.Is(err, ErrRestarted) {
 		t.Errorf("the next: %v", err)
 	}

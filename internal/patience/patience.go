@@ -56,9 +56,6 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// tries is how often Soon looks for a time that is short enough.
-const tries = 5
-
 // Soon runs f until one run takes less than bound, five times at most, and fails
 // the test when none does. It is for code that must not wait for a timer of its
 // own, of which bound is a small part: a run that waits for it never is below
@@ -66,17 +63,7 @@ const tries = 5
 // each run.
 func Soon(t testing.TB, what string, bound time.Duration, f func()) {
 	t.Helper()
-	var took []time.Duration
-	for range tries {
-		start := time.Now()
-		f()
-		d := time.Since(start)
-		if d < bound {
-			return
-		}
-		took = append(took, d)
-	}
-	t.Fatalf("%s took %v, want one of them below %v", what, took, bound)
+	SoonAfter(t, what, bound, func() func() { return f })
 }
 
 // Context returns a context that ends with the test, and after Limit.

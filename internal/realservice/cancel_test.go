@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -19,9 +19,7 @@ func TestCallsAfterOneThatWasGivenUp(t *testing.T) {
 	sb := connect(t, realservice.Start(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))
 	const code = "x = 40\nprint('begun', flush=True)\nimport time\ntime.sleep(600)"
 	next := func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		e, err := sb.RunCode(ctx, "x + 2", nil)
+		e, err := sb.RunCode(patience.Context(t), "x + 2", nil)
 		if err == nil && e.Text() != "42" {
 			t.Errorf("got %+v, want text %q", e, "42")
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -23,15 +24,6 @@ import (
 
 // suicide ends the kernel without any message.
 const suicide = "import os; os._exit(1)"
-
-// patiently returns a context with a limit for what takes seconds, so that a
-// call that hangs fails the test.
-func patiently(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // exhaust makes a context's kernel die until Jupyter gives it up, and returns
 // how often it died.
@@ -41,7 +33,7 @@ func exhaust(t *testing.T, sb *sandbox.Sandbox, in *sandbox.RunCodeParams) (deat
 		if deaths > 12 {
 			t.Fatal("the kernel is not given up")
 		}
-		_, err := sb.RunCode(patiently(t), suicide, in)
+		_, err := sb.RunCode(patience.Context(t), suicide, in)
 		if !errors.Is(err, sandbox.ErrKernelDied) && !errors.Is(err, sandbox.ErrKernelRestarted) {
 			t.Fatalf("death %d: %v", deaths+1, err)
 		}
@@ -87,14 +79,14 @@ func TestKernelIsGivenUp(t *testing.T) {
 		}
 		t.Logf("%s: given up after %d deaths", name, exhaust(t, sb, in))
 		for _, test := range []struct{ code, want string }{{"'x' in globals()", "False"}, {"x = 2; x", "2"}, {"x + 1", "3"}} {
-			if e, err := sb.RunCode(patiently(t), test.code, in); err != nil || e.Text() != test.want {
+			if e, err := sb.RunCode(patience.Context(t), test.code, in); err != nil || e.Text() != test.want {
 				t.Errorf("%s, then %s: %+v, %v, want text %v and no error", name, test.code, e, err, test.want)
 			}
 		}
-		if err := sb.Contexts.Restart(patiently(t), in.Context); err != nil {
+		if err := sb.Contexts.Restart(patience.Context(t), in.Context); err != nil {
 			t.Errorf("%s: restart what took its place: %v", name, err)
 		}
-		if e, err := sb.RunCode(patiently(t), "'x' in globals()", in); err != nil || e.Text() != "False" {
+		if e, err := sb.RunCode(patience.Context(t), "'x' in globals()", in); err != nil || e.Text() != "False" {
 			t.Errorf("%s, after its restart: %+v, %v, want text %q and no error", name, e, err, "False")
 		}
 	}
@@ -103,7 +95,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "shared = 42", nil); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := connect(t, s).RunCode(patiently(t), "shared", nil); err != nil || e.Text() != "42" {
+	if e, err := connect(t, s).RunCode(patience.Context(t), "shared", nil); err != nil || e.Text() != "42" {
 		t.Errorf("another handle: %+v, %v, want text %q and no error", e, err, "42")
 	}
 }
@@ -114,10 +106,10 @@ func TestRestartContextThatWasGivenUp(t *testing.T) {
 	s := realservice.Start(t)
 	sb := connect(t, s)
 	exhaust(t, sb, nil)
-	if err := sb.Contexts.Restart(patiently(t), ""); err != nil {
+	if err := sb.Contexts.Restart(patience.Context(t), ""); err != nil {
 		t.Error(err)
 	}
-	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
+	if e, err := sb.RunCode(patience.Context(t), "6 * 7", nil); err != nil || e.Text() != "42" {
 		t.Errorf("got %+v, %v, want text %q and no error", e, err, "42")
 	}
 }
@@ -144,9 +136,9 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
-		begun := sync.OnceFunc(func() { go func() { ended <- test.end(patiently(t), made.ID) }() })
+		begun := sync.OnceFunc(func() { go func() { ended <- test.end(patience.Context(t), made.ID) }() })
 		in := &sandbox.RunCodeParams{Context: made.ID, Stdout: writer(func([]byte) { begun() })}
-		e, err := sb.RunCode(patiently(t), test.code, in)
+		e, err := sb.RunCode(patience.Context(t), test.code, in)
 		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want ErrKernelDied with %q", test.name, err, test.want)
 		}
@@ -156,7 +148,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("%s: %v", test.name, err)
 		}
-		switch e, err := sb.RunCode(patiently(t), "6 * 7", &sandbox.RunCodeParams{Context: made.ID}); {
+		switch e, err := sb.RunCode(patience.Context(t), "6 * 7", &sandbox.RunCodeParams{Context: made.ID}); {
 		case test.name == "removed" && !errors.Is(err, api.ErrNotFound):
 			t.Errorf("the next after %s: %v", test.name, err)
 		case test.name != "removed" && (err != nil || e.Text() != "42"):
@@ -167,13 +159,13 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x = 1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Contexts.Restart(patiently(t), ""); err != nil {
+	if err := other.Contexts.Restart(patience.Context(t), ""); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := sb.RunCode(patiently(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {
+	if e, err := sb.RunCode(patience.Context(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {
 		t.Errorf("after a restart between calls: %v, want sandbox.ErrKernelRestarted and no execution", err)
 	}
-	if e, err := sb.RunCode(patiently(t), "'x' in globals()", nil); err != nil || e.Text() != "False" {
+	if e, err := sb.RunCode(patience.Context(t), "'x' in globals()", nil); err != nil || e.Text() != "False" {
 		t.Errorf("the one after that: %+v, %v, want text %q and no error", e, err, "False")
 	}
 }
@@ -241,12 +233,12 @@ func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *re
 			touch("again")
 		})
 	})
-	e, err := sb.RunCode(patiently(t), code, &sandbox.RunCodeParams{Stdout: writer(func(p []byte) { out.Write(p); cut() })})
+	e, err := sb.RunCode(patience.Context(t), code, &sandbox.RunCodeParams{Stdout: writer(func(p []byte) { out.Write(p); cut() })})
 	steps.Wait()
 	if complete := out.String() == "before\nafter\n" && e.Text() == "42"; err == nil && !complete || strings.Count(out.String(), "before") != 1 {
 		t.Errorf("wrote %q, %+v, %v", out.String(), e, err)
 	}
-	if e, err := sb.RunCode(patiently(t), "6 * 7", nil); err != nil || e.Text() != "42" {
+	if e, err := sb.RunCode(patience.Context(t), "6 * 7", nil); err != nil || e.Text() != "42" {
 		t.Errorf("the next: %+v, %v, want text %q and no error", e, err, "42")
 	}
 	_ = os.Remove(said)

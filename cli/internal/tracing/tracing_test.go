@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,6 +19,8 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,6 +29,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func start(t *testing.T, url string) (context.Context, *Tracing) {
 	t.Helper()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+	return started(t)
+}
+
+// started begins to report a command to the collector that the environment names.
+func started(t *testing.T) (context.Context, *Tracing) {
+	t.Helper()
 	ctx, traced, err := Start(t.Context(), "e2bctl test", slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
@@ -96,53 +106,48 @@ func TestSpansOfACommand(t *testing.T) {
 
 // A collector that is slow, down or refuses holds nothing up.
 func TestBadCollectors(t *testing.T) {
-	release := make(chan struct{})
-	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		select {
-		case <-release:
-		case <-r.Context().Done():
-		}
-	}))
-	defer slow.Close()
-	defer close(release)
-	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "no room", http.StatusServiceUnavailable)
-	}))
-	defer refusing.Close()
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, refusing.URL, http.StatusTemporaryRedirect)
-	}))
-	defer elsewhere.Close()
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
-	if err != nil {
-		t.Fatal(err)
+	dial := func(answer http.HandlerFunc) func(*testing.T) dialer {
+		return func(t *testing.T) dialer { return pipetest.Serve(t, answer).DialContext }
 	}
-	defer func() { _ = silent.Close() }()
-	closed := httptest.NewServer(nil)
-	closed.Close()
-
-	for name, url := range map[string]string{
-		"slow": slow.URL, "silent": "http://" + silent.Addr().String(), "down": closed.URL, "refusing": refusing.URL, "elsewhere": elsewhere.URL,
+	for name, collector := range map[string]func(*testing.T) dialer{
+		"slow": dial(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		}),
+		"silent": func(t *testing.T) dialer { // nobody reads
+			return func(context.Context, string, string) (net.Conn, error) { ours, _ := net.Pipe(); return ours, nil }
+		},
+		"down": func(t *testing.T) dialer {
+			return func(context.Context, string, string) (net.Conn, error) { return nil, syscall.ECONNREFUSED }
+		},
+		"refusing": dial(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no room", http.StatusServiceUnavailable) }),
+		"elsewhere": dial(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://elsewhere.invalid", http.StatusTemporaryRedirect)
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, traced := start(t, url)
-			begun := time.Now()
-			for range 10_000 { // more than are kept
-				_, one := traced.provider.Tracer("many").Start(ctx, "one")
-				one.End()
-			}
-			if took := time.Since(begun); took > 5*time.Second {
-				t.Errorf("10000 spans took %v, want no wait for the collector", took)
-			}
-			begun = time.Now()
-			traced.End(0)
-			if took := time.Since(begun); took > endGrace+time.Second { // on a busy machine
-				t.Errorf("the end took %v, want %v", took, endGrace)
-			}
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector.invalid")
+			synctest.Test(t, func(t *testing.T) {
+				ctx, traced := started(t)
+				traced.exporter.transport.DialContext = collector(t)
+				begun := time.Now()
+				for range 10_000 { // more than are kept
+					_, one := traced.provider.Tracer("many").Start(ctx, "one")
+					one.End()
+				}
+				if took := time.Since(begun); took != 0 {
+					t.Errorf("10000 spans took %v, want no wait for the collector", took)
+				}
+				traced.End(0)
+				if took := time.Since(begun); took > time.Second {
+					t.Errorf("the end took %v, want a second at most", took)
+				}
+			})
 		})
 	}
 }
+
+type dialer = func(context.Context, string, string) (net.Conn, error)
 
 func TestNotTraced(t *testing.T) {
 	for name, env := range map[string]map[string]string{

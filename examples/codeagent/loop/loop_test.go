@@ -135,7 +135,7 @@ func TestSolveAfterStepTimeout(t *testing.T) {
 		Model: scripted(t,
 			turn{nil, modeltest.Code("x = 1\nprint('begun')\nimport time\nwhile True: time.sleep(1)")},
 			turn{[]string{"begun", "took longer than"}, modeltest.Code("final_answer(x)")}),
-		Run: agent.Params{Limits: agent.Limits{StepTimeout: 2 * time.Second}},
+		Run: agent.Params{Limits: agent.Limits{StepTimeout: 5 * time.Second}},
 	}
 	result, err := a.Solve(t.Context(), sandboxtest.New(t).Create(t), "Do")
 	var x int
