@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // official is the official command, and the cloud that it uses.
@@ -36,7 +38,7 @@ func officialCommand(t *testing.T, generation string, cloud []string) official {
 }
 
 func (o official) command(t *testing.T, arguments ...string) *exec.Cmd {
-	command := exec.CommandContext(t.Context(), o.program, arguments...)
+	command := exec.CommandContext(patience.Context(t), o.program, arguments...)
 	command.Env = slices.Concat(os.Environ(), []string{"NO_UPDATE_NOTIFIER=1"}, o.cloud)
 	command.WaitDelay = time.Second
 	return command

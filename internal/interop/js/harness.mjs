@@ -11,6 +11,9 @@ export const envs = { GREETING: 'hello' }
 export const byDomain = !process.env.E2B_SANDBOX_URL
 const shared = byDomain ? `https://${process.env.E2B_DOMAIN}` : process.env.E2B_SANDBOX_URL
 
+// patience is how long a case waits for what must come, in milliseconds.
+const patience = Number(process.env.PATIENCE) * 1000
+
 export const cases = []
 
 let feature
@@ -19,7 +22,7 @@ export function setFeature(name) {
   feature = name
 }
 
-// test registers a case: body gets a sandbox of its own.
+// test registers a case: body gets a sandbox of its own, unless it takes none.
 export function test(name, body, Sandbox = Core) {
   cases.push({ name: `${feature}/${name}`, Sandbox, body })
 }
@@ -38,11 +41,11 @@ export async function rejects(Class, promise) {
 
 // eventually waits until the condition holds.
 export async function eventually(condition, what) {
-  const end = Date.now() + 60_000
+  const end = Date.now() + patience
   for (;;) {
     const value = await condition()
     if (value) return value
-    assert.ok(Date.now() < end, `in a minute: ${what ?? condition}`)
+    assert.ok(Date.now() < end, `in vain for ${patience} ms: ${what ?? condition}`)
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
 }

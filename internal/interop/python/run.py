@@ -1,7 +1,8 @@
 """Runs every case of a folder with the SDK of one style, blocking or
 asynchronous, configured by the environment alone, and prints a line of JSON at
 the start and the end of each. LEFT_OUT, a list in JSON, names cases that do not
-run; commands/ names all of that file."""
+run; commands/ names all of that file. AT_ONCE is how many run at once, PATIENCE how
+many seconds one waits for what must come."""
 
 import ast
 import asyncio
@@ -16,7 +17,7 @@ from pathlib import Path
 import e2b
 import e2b_code_interpreter
 
-AT_ONCE = 8
+AT_ONCE = int(os.environ.get("AT_ONCE", "8"))
 HERE = Path(__file__).parent
 
 
