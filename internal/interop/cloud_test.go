@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +17,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/pinned"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // What the tests share is made when the first one asks for it, and ended by TestMain:
@@ -105,7 +108,19 @@ func startShared() ([]string, error) {
 		}
 		return err
 	})
-	return s.env, buildGateway(s.env)
+	return s.env, errors.Join(buildGateway(s.env), warmUp(s.env))
+}
+
+// warmUp runs code once. If all clients began at the same time, each of their first
+// kernels would load what the process is just loading that kernels are forked from.
+func warmUp(cloud []string) error {
+	sb, err := sandbox.Create(context.Background(), sandbox.WithAPIKey(api.Key(variable(cloud, "E2B_API_KEY"))),
+		sandbox.WithAPIURL(variable(cloud, "E2B_API_URL")), sandbox.WithSandboxURL(variable(cloud, "E2B_SANDBOX_URL")))
+	if err != nil {
+		return err
+	}
+	_, err = sb.RunCode(context.Background(), "import matplotlib.pyplot", nil)
+	return errors.Join(err, sb.Close())
 }
 
 // e2bctl returns the path of the command, which was built for these tests.

@@ -27,6 +27,12 @@ export function test(name, body, Sandbox = Core) {
   cases.push({ name: `${feature}/${name}`, Sandbox, body })
 }
 
+// together registers a case that gets the one sandbox of all such cases of its file, in
+// which they run one after the other: each leaves behind what does not disturb the next.
+export function together(name, body, Sandbox = Core) {
+  cases.push({ name: `${feature}/${name}`, Sandbox, body, group: feature })
+}
+
 // rejects waits for an error of the class, and returns it.
 export async function rejects(Class, promise) {
   let error

@@ -16,34 +16,39 @@ for (const file of (await readdir(folder)).sort()) {
 
 const report = (line) => console.log(JSON.stringify(line))
 
-async function run({ name, Sandbox, body }) {
-  const began = performance.now()
-  report({ started: name })
-  let error
-  try {
-    if (body.length === 0) {
-      await body()
-    } else {
-      const sandbox = await Sandbox.create({ metadata, envs })
+// run runs cases one after the other, with one sandbox if they take one.
+async function run(group) {
+  let sandbox
+  for (const { name, Sandbox, body } of group) {
+    const began = performance.now()
+    report({ started: name })
+    let error
+    try {
+      if (body.length > 0) sandbox ??= await Sandbox.create({ metadata, envs })
       try {
         await body(sandbox)
       } finally {
-        await sandbox.kill()
+        if (name === group.at(-1).name) await sandbox?.kill()
       }
+    } catch (thrown) {
+      error = inspect(thrown)
     }
-  } catch (thrown) {
-    error = inspect(thrown)
+    report({ ended: name, seconds: (performance.now() - began) / 1000, error })
   }
-  report({ ended: name, seconds: (performance.now() - began) / 1000, error })
 }
 
 const leftOut = JSON.parse(process.env.LEFT_OUT ?? '[]')
 const means = (left, name) => left === name || (left.endsWith('/') && name.startsWith(left))
 const unknown = leftOut.filter((left) => !cases.some((one) => means(left, one.name)))
 if (unknown.length) throw new Error(`no such cases are there to leave out: ${unknown.join(', ')}`)
-const waiting = cases.filter((one) => !leftOut.some((left) => means(left, one.name))).values()
+const groups = new Map()
+for (const one of cases.filter((one) => !leftOut.some((left) => means(left, one.name)))) {
+  const key = one.group ?? one.name
+  groups.set(key, [...(groups.get(key) ?? []), one])
+}
+const waiting = groups.values()
 async function work() {
-  for (const one of waiting) await run(one)
+  for (const group of waiting) await run(group)
 }
 await Promise.all(Array.from({ length: atOnce }, work))
 // The SDKs leave timers behind that would keep this process for a minute.
