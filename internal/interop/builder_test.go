@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
@@ -27,7 +28,7 @@ func TestBuildersAgree(t *testing.T) {
 	for name, d := range definitions() {
 		want[name] = sent(t, d, dir)
 	}
-	for _, generation := range generations {
+	for _, generation := range []string{"newest", "2.45"} {
 		t.Run("js-"+generation, func(t *testing.T) {
 			t.Parallel()
 			script := javascript(t, installJS(t, generation))
@@ -205,7 +206,7 @@ func sent(t *testing.T, d template.Definition, dir string) any {
 // output runs a program and returns what it prints.
 func output(t *testing.T, env []string, program string, arguments ...string) []byte {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), program, arguments...)
+	command := exec.CommandContext(patience.Context(t), program, arguments...)
 	command.Env = append(os.Environ(), env...)
 	var stderr strings.Builder
 	command.Stderr = &stderr

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,68 +12,141 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// generations are the folders of pinned SDKs: the newest, which create
-// sandboxes with the second version of the API, and the last ones that use the
-// first.
-var generations = []string{"newest", "2.45"}
+// A client is what a run drives: an official SDK, the official command, or a library
+// that builds on an SDK.
+type client string
 
-// patience is how long all cases of one client may take. They take seconds; the
-// limit ends a client that hangs, so that its case is named.
-const patience = 4 * time.Minute
+const (
+	javascriptSDK  client = "js"
+	blockingSDK    client = "python blocking"
+	asyncSDK       client = "python asynchronous"
+	theCommand     client = "command"
+	libraries      client = "others"
+	agentLibraries client = "openai-agents"
+)
 
-// TestClients shares one cloud among all clients: if they disturb each other,
-// this test finds out.
+// clientRun is one client in one generation, whose folders pin it: newest, which
+// create sandboxes with the second version of the API, or 2.45, the last that uses the
+// first. byURL and byDomain say how often it runs with the addresses of a cloud, and
+// with nothing but its domain, the key and the certificates: then it speaks https, and
+// each sandbox has a host name of its own.
+type clientRun struct {
+	client          client
+	generation      string
+	byURL, byDomain often
+}
+
+// often is when a run is part of the tests.
+type often string
+
+const (
+	everyTime often = "every time"
+	soak      often = "with SOAK=1"
+)
+
+// clientRuns are all the runs. What both SDKs of a language or both ways to the cloud
+// have in common is tested every time by one of them.
+var clientRuns = []clientRun{
+	{javascriptSDK, "newest", everyTime, everyTime},
+	{asyncSDK, "newest", everyTime, everyTime},
+	{blockingSDK, "newest", everyTime, soak},
+	{theCommand, "newest", everyTime, soak},
+	{libraries, "newest", everyTime, soak},
+	{agentLibraries, "newest", everyTime, soak},
+	{javascriptSDK, "2.45", everyTime, soak},
+	{blockingSDK, "2.45", everyTime, soak},
+	{asyncSDK, "2.45", soak, soak},
+	{theCommand, "2.45", soak, soak},
+}
+
+// now reports whether what is tested so often is tested this time.
+func (o often) now() bool { return o == everyTime || os.Getenv("SOAK") != "" }
+
+// TestEverydayClients checks that the newest client of each kind runs every time, and the
+// older of each language, too, and that a soak runs all of them in both ways.
+func TestEverydayClients(t *testing.T) {
+	t.Parallel()
+	everyday := map[client][]string{}
+	ofSoak := map[clientRun]bool{}
+	for _, run := range clientRuns {
+		if run.byURL == everyTime {
+			everyday[run.client] = append(everyday[run.client], run.generation)
+		}
+		if run.byURL == "" || run.byDomain == "" {
+			t.Errorf("%s runs %q by the addresses of a cloud and %q by its domain, want an answer for both", run.name(), run.byURL, run.byDomain)
+		}
+		ofSoak[clientRun{client: run.client, generation: run.generation}] = true
+	}
+	for _, one := range []client{javascriptSDK, blockingSDK, asyncSDK, theCommand, libraries, agentLibraries} {
+		if got := everyday[one]; !slices.Contains(got, "newest") {
+			t.Errorf("of %s, %q run every time, want the newest among them", one, got)
+		}
+	}
+	for _, one := range []client{javascriptSDK, blockingSDK} {
+		if got := everyday[one]; !slices.Contains(got, "2.45") {
+			t.Errorf("of %s, %q run every time, want 2.45 among them", one, got)
+		}
+	}
+	for _, one := range []client{javascriptSDK, blockingSDK, asyncSDK, theCommand} {
+		for _, generation := range []string{"newest", "2.45"} {
+			if !ofSoak[clientRun{client: one, generation: generation}] {
+				t.Errorf("no soak runs %s of %s", one, generation)
+			}
+		}
+	}
+}
+
+// TestClients has all clients use one cloud: if they disturb each other, this test finds
+// out.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	cloud := localUp(t)
-	buildGateway(t, cloud)
-	driveAll(t, cloud)
-}
-
-// TestClientsByDomain has the clients know only the domain, the key and the
-// certificates: they speak https, and each sandbox has a host name of its own.
-func TestClientsByDomain(t *testing.T) {
-	t.Parallel()
-	cloud := localUp(t)
-	addressed := byDomain(t, cloud)
-	buildGateway(t, cloud)
-	driveAll(t, addressed)
-}
-
-// others are the libraries that build on an SDK, by their pins, with the folders of
-// their cases.
-var others = map[string]string{"others": "othercases", "openai-agents": "agentcases"}
-
-// driveAll runs the cases of all generations of the official SDKs and the
-// command, and of the libraries.
-func driveAll(t *testing.T, cloud []string) {
-	t.Helper()
-	for _, generation := range generations {
-		t.Run("js-"+generation, func(t *testing.T) {
-			t.Parallel()
-			driveJS(t, cloud, generation, "cases")
-		})
-		t.Run("python-"+generation, func(t *testing.T) {
-			t.Parallel()
-			for _, style := range []string{"blocking", "asynchronous"} {
-				t.Run(style, func(t *testing.T) {
+	cloud := sharedCloud(t)
+	for _, run := range clientRuns {
+		if run.byURL.now() {
+			t.Run(run.name(), func(t *testing.T) {
+				t.Parallel()
+				run.drive(t, cloud)
+			})
+		}
+	}
+	t.Run("domain", func(t *testing.T) {
+		t.Parallel()
+		addressed := byDomain(t, cloud)
+		for _, run := range clientRuns {
+			if run.byDomain.now() {
+				t.Run(run.name(), func(t *testing.T) {
 					t.Parallel()
-					drivePython(t, cloud, generation, "cases", style)
+					run.drive(t, addressed)
 				})
 			}
-		})
-		t.Run("command-"+generation, func(t *testing.T) {
-			t.Parallel()
-			driveCommand(t, officialCommand(t, generation, cloud))
-		})
-	}
-	for pins, folder := range others {
-		t.Run(pins, func(t *testing.T) {
-			t.Parallel()
-			drivePython(t, cloud, pins, folder, "asynchronous")
-		})
+		}
+	})
+}
+
+func (r clientRun) name() string { return fmt.Sprintf("%s %s", r.client, r.generation) }
+
+// drive runs all cases of a client.
+func (r clientRun) drive(t *testing.T, cloud []string) {
+	t.Helper()
+	switch r.client {
+	case javascriptSDK:
+		driveJS(t, cloud, r.generation, "cases")
+	case blockingSDK:
+		drivePython(t, cloud, r.generation, "cases", "blocking")
+	case asyncSDK:
+		drivePython(t, cloud, r.generation, "cases", "asynchronous")
+	case theCommand:
+		driveCommand(t, officialCommand(t, r.generation, cloud))
+	case libraries:
+		drivePython(t, cloud, "others", "othercases", "asynchronous")
+	case agentLibraries:
+		drivePython(t, cloud, "openai-agents", "agentcases", "asynchronous")
+	default:
+		t.Fatalf("no such client: %q", r.client)
 	}
 }
 
@@ -113,9 +187,11 @@ func javascript(t *testing.T, directory string) string {
 // ends, in any order.
 func drive(t *testing.T, cloud, env []string, program string, arguments ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	command := exec.CommandContext(ctx, program, arguments...)
+	// The cases wait as long as other tests do.
+	env = append(env, fmt.Sprintf("PATIENCE=%v", patience.Limit.Seconds()))
 	command.Env = slices.Concat(os.Environ(), env, cloud)
 	var stderr strings.Builder
 	command.Stderr = &stderr
@@ -127,6 +203,10 @@ func drive(t *testing.T, cloud, env []string, program string, arguments ...strin
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+	// A client that hangs is ended, so that its case is named: no case starts or ends for
+	// longer than one waits for anything.
+	hang := time.AfterFunc(2*patience.Limit, cancel)
+	defer hang.Stop()
 	running, ended := map[string]bool{}, 0
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		var line struct {
@@ -137,6 +217,7 @@ func drive(t *testing.T, cloud, env []string, program string, arguments ...strin
 			t.Errorf("the client printed %q", lines.Text())
 			continue
 		}
+		hang.Reset(2 * patience.Limit)
 		if line.Started != "" {
 			running[line.Started] = true
 			continue

@@ -2,43 +2,161 @@ package interop
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/pinned"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// localUp starts "e2bctl local up" until the test ends, and returns the variables
-// that it prints.
-func localUp(t *testing.T) []string {
-	t.Helper()
-	server := up(t, e2bctl(t), t.TempDir(), "--registry-mirror", "docker.io="+mirror(t))
-	t.Cleanup(func() { server.down(t) })
-	return server.env
+// What the tests share is made when the first one asks for it, and ended by TestMain:
+// the command, a cloud and images take more work than most of what is done with them.
+var (
+	buildOnce  = sync.OnceValues(build)
+	mirrorOnce = sync.OnceValues(startMirror)
+	sharedOnce = sync.OnceValues(startShared)
+
+	// endings end what is shared, the last first.
+	endings struct {
+		mu   sync.Mutex
+		list []func() error
+	}
+)
+
+// errLacking: this machine lacks what the tests need.
+var errLacking = errors.New("the tests need more than this machine has")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(ending{m}) }
+
+// ending runs the tests and then ends what they shared, before the check for leftovers.
+type ending struct{ *testing.M }
+
+func (e ending) Run() int {
+	code := e.M.Run()
+	for _, end := range slices.Backward(endings.list) {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, "end what the tests shared:", err)
+			code = 1
+		}
+	}
+	return code
 }
 
-// e2bctl builds the command and returns its path.
-func e2bctl(t *testing.T) string {
+// atEnd has f called when all tests have ended.
+func atEnd(f func() error) {
+	endings.mu.Lock()
+	defer endings.mu.Unlock()
+	endings.list = append(endings.list, f)
+}
+
+// ready returns what others share with t. It skips t where this machine lacks what it
+// takes, as [pinned.Skip] does.
+func ready[T any](t *testing.T, once func() (T, error)) T {
 	t.Helper()
-	if runtime.GOOS != "linux" {
-		pinned.Skip(t, "the local cloud runs on Linux only")
-	}
 	for _, set := range Sets() { // before anything is built
 		set.Find(t)
 	}
-	program := filepath.Join(t.TempDir(), "e2bctl")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
+	value, err := once()
+	if errors.Is(err, errLacking) {
+		pinned.Skip(t, "%v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// sharedCloud returns the variables of the cloud that all clients share which need no
+// flags of their own: if they disturb each other, their tests find out. It has the
+// template that SDKs ask for to have MCP servers.
+func sharedCloud(t *testing.T) []string {
+	t.Helper()
+	return ready(t, sharedOnce)
+}
+
+func startShared() ([]string, error) {
+	program, err := buildOnce()
+	if err != nil {
+		return nil, err
+	}
+	mirror, err := mirrorOnce()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := temporary()
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(program, dir, filepath.Join(dir, "state"), "--registry-mirror", "docker.io="+mirror)
+	if err != nil {
+		return nil, err
+	}
+	atEnd(func() error {
+		err := s.end()
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, s.stderr)
+		}
+		return err
+	})
+	return s.env, errors.Join(buildGateway(s.env), warmUp(s.env))
+}
+
+// warmUp runs code once. If all clients began at the same time, each of their first
+// kernels would load what the process is just loading that kernels are forked from.
+func warmUp(cloud []string) error {
+	sb, err := sandbox.Create(context.Background(), sandbox.WithAPIKey(api.Key(variable(cloud, "E2B_API_KEY"))),
+		sandbox.WithAPIURL(variable(cloud, "E2B_API_URL")), sandbox.WithSandboxURL(variable(cloud, "E2B_SANDBOX_URL")))
+	if err != nil {
+		return err
+	}
+	_, err = sb.RunCode(context.Background(), "import matplotlib.pyplot", nil)
+	return errors.Join(err, sb.Close())
+}
+
+// e2bctl returns the path of the command, which was built for these tests.
+func e2bctl(t *testing.T) string {
+	t.Helper()
+	return ready(t, buildOnce)
+}
+
+func build() (string, error) {
+	if runtime.GOOS != "linux" {
+		return "", fmt.Errorf("%w: the local cloud runs on Linux only", errLacking)
+	}
+	dir, err := temporary()
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "e2bctl")
+	build := exec.Command("go", "build", "-o", program, "github.com/e2bctl/e2bctl/cli/e2bctl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, with or without the race detector
 	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", build, err, output)
+		return "", fmt.Errorf("%s: %w\n%s", build, err, output)
 	}
-	return program
+	return program, nil
+}
+
+// temporary makes a directory that is there until all tests have ended.
+func temporary() (string, error) {
+	dir, err := os.MkdirTemp("", "interop") //nolint:usetesting // it outlives the test that asks for it first
+	if err != nil {
+		return "", err
+	}
+	atEnd(func() error { return os.RemoveAll(dir) })
+	return dir, nil
 }
 
 // server is a running "e2bctl local up".
@@ -48,44 +166,56 @@ type server struct {
 	stderr  *strings.Builder
 }
 
-// up starts "e2bctl local up", as a user does, with what it keeps in a directory, and flags. The
-// record of the cloud is in a directory of its own, so it does not interfere with a
-// cloud that this user runs.
+// up starts "e2bctl local up" for one test, with what it keeps in a directory, and flags.
 func up(t *testing.T, program, state string, flags ...string) *server {
 	t.Helper()
+	return ready(t, func() (*server, error) { return start(program, t.TempDir(), state, flags...) })
+}
+
+// start starts "e2bctl local up", as a user does, with what it keeps in the directory
+// state. The record of the cloud is in a directory of its own, record, so it does not
+// interfere with a cloud that this user runs.
+func start(program, record, state string, flags ...string) (*server, error) {
 	s := &server{command: exec.Command(program, append([]string{"local", "up", "-o", "json", "--port", "0"}, flags...)...), stderr: &strings.Builder{}}
-	s.command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir(), "XDG_STATE_HOME="+state)
+	s.command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+record, "XDG_STATE_HOME="+state)
 	s.command.Stderr = s.stderr
 	stdout, err := s.command.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if err := s.command.Start(); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	if err != nil {
 		_ = s.command.Wait()
 		if strings.Contains(s.stderr.String(), "no isolation") {
-			pinned.Skip(t, "%s", s.stderr)
+			return nil, fmt.Errorf("%w: %s", errLacking, s.stderr)
 		}
-		t.Fatalf("local up: %s", s.stderr)
+		return nil, fmt.Errorf("local up: %s", s.stderr)
 	}
-	var record struct{ Env []string }
-	if err := json.Unmarshal(line, &record); err != nil || len(record.Env) < 3 {
-		s.down(t)
-		t.Fatalf("local up printed %s: %v, want a record with its environment and no error", line, err)
+	var printed struct{ Env []string }
+	if err := json.Unmarshal(line, &printed); err != nil || len(printed.Env) < 3 {
+		return nil, errors.Join(fmt.Errorf("local up printed %s: %v, want a record with its environment", line, err), s.end())
 	}
-	s.env = record.Env
-	return s
+	s.env = printed.Env
+	return s, nil
 }
 
-// down ends the server as control-C does.
-func (s *server) down(t *testing.T) {
-	t.Helper()
+// end ends the server as control-C does.
+func (s *server) end() error {
 	_ = s.command.Process.Signal(os.Interrupt)
 	if err := s.command.Wait(); err != nil {
-		t.Errorf("local up ended with %v", err)
+		return fmt.Errorf("local up ended: %w, want no error", err)
+	}
+	return nil
+}
+
+// down ends the server of a test.
+func (s *server) down(t *testing.T) {
+	t.Helper()
+	if err := s.end(); err != nil {
+		t.Error(err)
 	}
 	if t.Failed() {
 		t.Logf("local up wrote: %s", s.stderr)

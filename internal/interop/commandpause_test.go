@@ -6,7 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // drivePause makes the official command pause sandboxes and bring them back.
@@ -83,11 +84,7 @@ func (o official) drivePause(t *testing.T) {
 		if got := o.info(t, id).Lifecycle; got.OnTimeout != "pause" || !got.AutoResume {
 			t.Errorf("got lifecycle %+v, want %q with auto-resume", got, "pause")
 		}
-		for end := time.Now().Add(time.Minute); o.info(t, id).State != "paused"; {
-			if time.Now().After(end) {
-				t.Fatal("not paused in a minute")
-			}
-		}
+		patience.Until(t, "it is paused", func() bool { return o.info(t, id).State == "paused" })
 		if got, want := o.must(t, "sandbox", "exec", id, "cat kept"), "here\n"; got != want {
 			t.Errorf("exec in the paused sandbox printed %q, want %q", got, want)
 		}

@@ -28,9 +28,11 @@ func TestDockerClients(t *testing.T) {
 	t.Setenv("DOCKER_HOST", daemon.Host())
 	promises := promisesOf(t, local.WithEngine(local.EngineDocker), local.WithBinary(program))
 
-	server := up(t, program, t.TempDir(), "--engine", "docker", "--registry-mirror", "docker.io="+mirror(t))
+	server := up(t, program, t.TempDir(), "--engine", "docker", "--registry-mirror", "docker.io="+ready(t, mirrorOnce))
 	defer server.down(t)
-	buildGateway(t, server.env)
+	if err := buildGateway(server.env); err != nil {
+		t.Fatal(err)
+	}
 	t.Run("js", func(t *testing.T) {
 		without := leaveOut(t, engine.Docker, promises, func(one leftOut) []string { return one.js })
 		driveJS(t, append(without, server.env...), "newest", "cases")

@@ -36,7 +36,7 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 			drivePython(t, cloud, "openai-agents", "agentcases", "asynchronous")
 		},
 	}
-	for _, generation := range generations {
+	for _, generation := range []string{"newest", "2.45"} {
 		clients["js-"+generation] = func(t *testing.T, cloud []string) {
 			driveJS(t, cloud, generation, "defaultcases")
 		}
@@ -56,22 +56,75 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 			}
 		}
 	}
-	for name, drive := range clients {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cloud := sandboxtest.New(t)
-			heard := listenTo(t, cloud)
-			drive(t, heard.env)
-			for _, one := range heard.all() {
-				t.Errorf("the client sent %s, which the cloud does not know", one)
-			}
-		})
+	// One cloud for all: loading what its kernels need is more work than most clients are.
+	cloud := sandboxtest.New(t)
+	fields := &ignoredFields{cloud: cloud, seen: map[string]bool{}}
+	t.Run("clients", func(t *testing.T) {
+		for name, drive := range clients {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				heard := listenTo(t, cloud, fields)
+				drive(t, heard.env)
+				for _, one := range heard.all() {
+					t.Errorf("the client sent %s, which the cloud does not know", one)
+				}
+			})
+		}
+	})
+	for _, one := range fields.unseen() {
+		t.Errorf("one of the clients sent %s, which the cloud does not know", one)
+	}
+	t.Run("what no client sends is heard", func(t *testing.T) { hearsUnknown(t, cloud, fields) })
+}
+
+// ignoredFields are the fields of bodies of the API that a cloud did not know. The cloud
+// does not say which client sent them.
+type ignoredFields struct {
+	cloud *sandboxtest.Cloud
+
+	mu     sync.Mutex
+	seen   map[string]bool
+	fresh  []string // of seen, those that unseen has not returned
+	served int      // requests since the last look
+}
+
+// look takes over what the cloud remembers, which is a bounded number of requests. It
+// is called after each, and looks often enough that none is forgotten.
+func (f *ignoredFields) look() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	const few = 200
+	if f.served++; f.served >= few {
+		f.collect()
 	}
 }
 
-// listener hears what clients send to a cloud and remembers what is unknown in it.
+func (f *ignoredFields) collect() {
+	f.served = 0
+	for _, request := range f.cloud.Requests() {
+		for _, field := range request.Ignored {
+			one := fmt.Sprintf("%s %s: the field %s", request.Method, pattern(request.Path), field)
+			if !f.seen[one] {
+				f.seen[one] = true
+				f.fresh = append(f.fresh, one)
+			}
+		}
+	}
+}
+
+// unseen returns what was not returned before.
+func (f *ignoredFields) unseen() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.collect()
+	fresh := f.fresh
+	f.fresh = nil
+	return fresh
+}
+
+// listener hears what clients send to a cloud and remembers what is unknown in it,
+// except for the fields of the API's bodies: the cloud itself tells about these.
 type listener struct {
-	cloud *sandboxtest.Cloud
 	front *httptest.Server
 	env   []string // the cloud's variables, which lead through the listener
 
@@ -88,18 +141,13 @@ func (l *listener) note(method, path, format string, arguments ...any) {
 // all ends the listener and returns what was unknown, once each.
 func (l *listener) all() []string {
 	l.front.Close() // what is still being answered is heard
-	for _, request := range l.cloud.Requests() {
-		for _, field := range request.Ignored {
-			l.note(request.Method, request.Path, "the field %s", field)
-		}
-	}
 	return slices.Sorted(maps.Keys(l.unknown))
 }
 
 // listenTo puts a listener in front of a cloud.
-func listenTo(t *testing.T, cloud *sandboxtest.Cloud) *listener {
+func listenTo(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields) *listener {
 	t.Helper()
-	l := &listener{cloud: cloud, unknown: map[string]bool{}}
+	l := &listener{unknown: map[string]bool{}}
 	target, err := url.Parse(cloud.URL())
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +173,7 @@ func listenTo(t *testing.T, cloud *sandboxtest.Cloud) *listener {
 		r.Body = heard
 		proxy.ServeHTTP(w, r)
 		l.request(r, heard.bytes())
+		fields.look()
 	}))
 	t.Cleanup(l.front.Close)
 	l.env = cloud.Env()
@@ -175,8 +224,7 @@ func (l *listener) answered(r *http.Response) error {
 	return nil
 }
 
-// request notes what is unknown in a request. The cloud itself tells about the
-// bodies of its API.
+// request notes what is unknown in a request.
 func (l *listener) request(r *http.Request, body []byte) {
 	path := r.URL.Path
 	if method := procedure(path); method != nil {
@@ -227,10 +275,8 @@ func pattern(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// TestTheListenerHearsWhatIsUnknown sends what no client sends.
-func TestTheListenerHearsWhatIsUnknown(t *testing.T) {
-	t.Parallel()
-	cloud := sandboxtest.New(t)
+// hearsUnknown sends what no client sends.
+func hearsUnknown(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields) {
 	send := func(address, kind string, body []byte, header map[string]string) []byte {
 		method := http.MethodPost
 		if body == nil {
@@ -287,13 +333,13 @@ func TestTheListenerHearsWhatIsUnknown(t *testing.T) {
 		{"/no/such", "", nil, "the path"},
 		{"/sandboxes", "", []byte(`{"templateID": "base", "nice": 1}`), "the field nice"},
 	} {
-		heard := listenTo(t, cloud)
+		heard := listenTo(t, cloud, fields)
 		header := key
 		if tt.kind != "" {
 			header = toSandbox
 		}
 		send(heard.front.URL+tt.path, tt.kind, tt.body, header)
-		got := heard.all()
+		got := append(heard.all(), fields.unseen()...)
 		if len(got) != 1 || !strings.Contains(got[0], tt.want) {
 			t.Errorf("for %s %s %q: got %q, want %q", tt.path, tt.kind, tt.body, got, tt.want)
 		}

@@ -1,9 +1,9 @@
 package interop
 
 import (
-	"slices"
+	"context"
+	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox/template"
@@ -12,19 +12,30 @@ import (
 // buildGateway builds the template that SDKs ask for to have MCP servers, with a stand-in
 // for its program. The clients of a cloud share it: if each built it, they would supersede
 // each other.
-func buildGateway(t *testing.T, cloud []string) {
-	t.Helper()
-	variable := func(name string) string {
-		i := slices.IndexFunc(cloud, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
-		return strings.TrimPrefix(cloud[i], name+"=")
-	}
-	client, err := api.NewClient(api.WithAPIKey(api.Key(variable("E2B_API_KEY"))), api.WithBaseURL(variable("E2B_API_URL")))
+func buildGateway(cloud []string) error {
+	client, err := apiClient(cloud)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	defer client.Close()
 	gateway := template.FromBase().Copy("mcp-gateway", "/usr/local/bin/", &template.CopyParams{User: "root", Mode: 0o755})
-	if _, err := template.Build(t.Context(), client, "mcp-gateway", gateway, &template.BuildParams{Dir: "testdata"}); err != nil {
-		t.Fatal(err)
+	if _, err := template.Build(context.Background(), client, "mcp-gateway", gateway, &template.BuildParams{Dir: "testdata"}); err != nil {
+		return fmt.Errorf("build the template of the gateway: %w", err)
 	}
+	return nil
+}
+
+// apiClient returns a client of the API that the variables of a cloud lead to.
+func apiClient(cloud []string) (*api.Client, error) {
+	return api.NewClient(api.WithAPIKey(api.Key(variable(cloud, "E2B_API_KEY"))), api.WithBaseURL(variable(cloud, "E2B_API_URL")))
+}
+
+// variable returns the value of one of the variables of a cloud.
+func variable(cloud []string, name string) string {
+	for _, pair := range cloud {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }

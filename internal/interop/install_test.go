@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -35,11 +34,4 @@ func node(t *testing.T, generation string) string {
 		pinned.Skip(t, "node is not installed: run make deps: %v", err)
 	}
 	return program
-}
-
-// nodePath returns a PATH on which that program is the first node, for programs that
-// look for it.
-func nodePath(t *testing.T, generation string) string {
-	t.Helper()
-	return filepath.Dir(node(t, generation)) + ":" + os.Getenv("PATH")
 }

@@ -21,7 +21,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // methodRow is a row of METHODS.md. A name that a language does not have is empty.
@@ -237,13 +237,22 @@ func TestMethodsOfCloud(t *testing.T) {
 			t.Errorf("%s: the local cloud is %q, want served, no request, or no: `METHOD PATH` is STATUS, MESSAGE", name, row.cloud)
 		}
 	}
-	cloud := sandboxtest.New(t)
-	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
+	cloud := sharedCloud(t)
+	client, err := apiClient(cloud)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	id := cloud.Create(t).ID()
+	created, err := client.Sandboxes.Create(t.Context(), &api.CreateParams{Lifetime: patience.Limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := created.ID
+	defer func() {
+		if err := client.Sandboxes.Kill(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}()
 	for request, answers := range refused {
 		if strings.Contains(request, "{build}") {
 			build, err := client.Templates.Create(t.Context(), "refused", nil)
@@ -254,11 +263,11 @@ func TestMethodsOfCloud(t *testing.T) {
 		}
 		method, path, _ := strings.Cut(strings.ReplaceAll(request, "{sandbox}", id), " ")
 		path, body, _ := strings.Cut(path, " ")
-		r, err := http.NewRequestWithContext(t.Context(), method, cloud.URL()+path, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), method, variable(cloud, "E2B_API_URL")+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("X-API-Key", string(cloud.APIKey()))
+		r.Header.Set("X-API-Key", variable(cloud, "E2B_API_KEY"))
 		got := refusal(t, r)
 		for _, want := range answers {
 			status, message, _ := strings.Cut(want, ", ")

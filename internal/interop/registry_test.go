@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -11,7 +12,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
@@ -20,8 +20,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
-	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
 // wellKnown are the images that the builders of the SDKs have methods for, and one that
@@ -31,26 +29,29 @@ var wellKnown = []string{
 	"library/python:3", "library/python:3.10", "library/node:lts", "oven/bun:latest",
 }
 
-// mirror serves images under the names of well-known ones, and returns its URL. There is
-// nothing but busybox in them, and the name of the image in /name.
-func mirror(t *testing.T) string {
-	t.Helper()
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(server.Close)
+// startMirror serves images under the names of well-known ones until all tests have
+// ended, and returns its URL. There is nothing but busybox in them, and the name of the
+// image in /name.
+func startMirror() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		pinned.Skip(t, "busybox-static is needed: %v", err)
+		return "", fmt.Errorf("%w: busybox-static: %w", errLacking, err)
 	}
 	program, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	atEnd(func() error {
+		server.Close()
+		return nil
+	})
 	for _, image := range wellKnown {
 		if err := push(strings.TrimPrefix(server.URL, "http://")+"/"+image, image, program); err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 	}
-	return server.URL
+	return server.URL, nil
 }
 
 func push(reference, called string, busybox []byte) error {

@@ -11,6 +11,9 @@ export const envs = { GREETING: 'hello' }
 export const byDomain = !process.env.E2B_SANDBOX_URL
 const shared = byDomain ? `https://${process.env.E2B_DOMAIN}` : process.env.E2B_SANDBOX_URL
 
+// patience is how long a case waits for what must come, in milliseconds.
+const patience = Number(process.env.PATIENCE) * 1000
+
 export const cases = []
 
 let feature
@@ -19,9 +22,15 @@ export function setFeature(name) {
   feature = name
 }
 
-// test registers a case: body gets a sandbox of its own.
+// test registers a case: body gets a sandbox of its own, unless it takes none.
 export function test(name, body, Sandbox = Core) {
   cases.push({ name: `${feature}/${name}`, Sandbox, body })
+}
+
+// together registers a case that gets the one sandbox of all such cases of its file, in
+// which they run one after the other: each leaves behind what does not disturb the next.
+export function together(name, body, Sandbox = Core) {
+  cases.push({ name: `${feature}/${name}`, Sandbox, body, group: feature })
 }
 
 // rejects waits for an error of the class, and returns it.
@@ -38,11 +47,11 @@ export async function rejects(Class, promise) {
 
 // eventually waits until the condition holds.
 export async function eventually(condition, what) {
-  const end = Date.now() + 60_000
+  const end = Date.now() + patience
   for (;;) {
     const value = await condition()
     if (value) return value
-    assert.ok(Date.now() < end, `in a minute: ${what ?? condition}`)
+    assert.ok(Date.now() < end, `in vain for ${patience} ms: ${what ?? condition}`)
     await new Promise((resolve) => setTimeout(resolve, 20))
   }
 }

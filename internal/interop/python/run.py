@@ -1,7 +1,8 @@
 """Runs every case of a folder with the SDK of one style, blocking or
 asynchronous, configured by the environment alone, and prints a line of JSON at
 the start and the end of each. LEFT_OUT, a list in JSON, names cases that do not
-run; commands/ names all of that file."""
+run; commands/ names all of that file. AT_ONCE is how many run at once, PATIENCE how
+many seconds one waits for what must come."""
 
 import ast
 import asyncio
@@ -16,7 +17,7 @@ from pathlib import Path
 import e2b
 import e2b_code_interpreter
 
-AT_ONCE = 8
+AT_ONCE = int(os.environ.get("AT_ONCE", "8"))
 HERE = Path(__file__).parent
 
 
@@ -53,7 +54,8 @@ def load(path, names, blocking):
 
 
 def collect(folder, blocking):
-    """Returns the cases of the folder, with what differs between the styles filled in."""
+    """Returns the cases of the folder, with what differs between the styles filled in, in
+    groups that share a sandbox, and the function that runs a group."""
     cases, feature = [], None
 
     def case(body):
@@ -82,7 +84,12 @@ def collect(folder, blocking):
 
     if unknown := [left for left in left_out if not any(means(left, name) for name, _ in cases)]:
         raise LookupError(f"no such cases are there to leave out: {unknown}")
-    return [(name, body) for name, body in cases if not any(means(left, name) for left in left_out)], names["one_case"]
+    groups = {}
+    for name, body in cases:
+        if not any(means(left, name) for left in left_out):
+            key = name.split("/")[0] if hasattr(body, "together") else name
+            groups.setdefault(key, []).append((name, body))
+    return list(groups.values()), names["run_cases"]
 
 
 def report(**line):
@@ -107,25 +114,20 @@ class Reported:
         return isinstance(error, Exception)
 
 
-def run_blocking(cases, one_case):
-    def run(name, body):
-        with Reported(name):
-            one_case(body)
-
+def run_blocking(groups, run_cases):
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for done in [pool.submit(run, name, body) for name, body in cases]:
+        for done in [pool.submit(run_cases, group, Reported) for group in groups]:
             done.result()
 
 
-async def run_asynchronous(cases, one_case):
+async def run_asynchronous(groups, run_cases):
     slots = asyncio.Semaphore(AT_ONCE)
 
-    async def run(name, body):
+    async def run(group):
         async with slots:
-            with Reported(name):
-                await one_case(body)
+            await run_cases(group, Reported)
 
-    await asyncio.gather(*(run(name, body) for name, body in cases))
+    await asyncio.gather(*(run(group) for group in groups))
 
 
 if __name__ == "__main__":

@@ -10,18 +10,34 @@ import httpx
 METADATA = {"suite": "interop"}
 ENVS = {"GREETING": "hello"}
 
+# How many seconds a case waits for what must come.
+PATIENCE = float(os.environ["PATIENCE"])
+
 # Without an address for all sandboxes, each has a host name of its own.
 BY_DOMAIN = "E2B_SANDBOX_URL" not in os.environ
 SHARED = "https://" + os.environ["E2B_DOMAIN"] if BY_DOMAIN else os.environ["E2B_SANDBOX_URL"]
 
 
-async def one_case(body):
-    """Runs a case with a sandbox of its own."""
-    sandbox = await getattr(body, "kind", Core).create(metadata=METADATA, envs=ENVS)
-    try:
-        await body(sandbox)
-    finally:
-        await sandbox.kill()
+async def run_cases(cases, reported):
+    """Runs cases one after the other, with one sandbox, unless they call that _ because
+    they need none."""
+    sandbox = None
+    for name, body in cases:
+        with reported(name):
+            if sandbox is None and body.__code__.co_varnames[0] != "_":
+                sandbox = await getattr(body, "kind", Core).create(metadata=METADATA, envs=ENVS)
+            try:
+                await body(sandbox)
+            finally:
+                if sandbox is not None and name == cases[-1][0]:
+                    await sandbox.kill()
+
+
+def together(body):
+    """Has a case use the one sandbox of all such cases of its file, in which they run one
+    after the other: each leaves behind what does not disturb the next."""
+    body.together = True
+    return body
 
 
 def interprets(body):
@@ -51,9 +67,9 @@ def raises(*kinds):
 
 async def eventually(condition, what="the condition"):
     """Waits until the condition holds."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"in a minute: {what}"
+        assert time.monotonic() < end, f"in vain for {PATIENCE} s: {what}"
         await pause(0.02)
 
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict'
 import { Sandbox } from '@e2b/code-interpreter'
-import { test as registered } from '../harness.mjs'
+import { together } from '../harness.mjs'
 
-const test = (name, body) => registered(name, body, Sandbox)
+const test = (name, body) => together(name, body, Sandbox)
 
 // On a busy machine a kernel that starts cold takes long to draw its first figure.
 const patient = { timeoutMs: 300_000 }

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict'
 import { InvalidArgumentError, NotFoundError, SandboxError, TimeoutError } from 'e2b'
 import { Sandbox } from '@e2b/code-interpreter'
-import { rejects, test as registered } from '../harness.mjs'
+import { rejects, test as registered, together as registeredTogether } from '../harness.mjs'
 
 const test = (name, body) => registered(name, body, Sandbox)
+const together = (name, body) => registeredTogether(name, body, Sandbox)
 
 test('output, value and state', async (sandbox) => {
   const out = []
@@ -24,7 +25,7 @@ test('output, value and state', async (sandbox) => {
   assert.equal((await sandbox.runCode('    y = 1\n    y + 1')).text, '2')
 })
 
-test('an exception is part of the execution', async (sandbox) => {
+together('an exception is part of the execution', async (sandbox) => {
   const errors = []
   const { error } = await sandbox.runCode('1/0', { onError: (one) => errors.push(one) })
   assert.deepEqual([error.name, error.value], ['ZeroDivisionError', 'division by zero'])
@@ -48,7 +49,7 @@ test('contexts are apart', async (sandbox) => {
   await rejects(InvalidArgumentError, sandbox.runCode('1', { context, language: 'python' }))
 })
 
-test('variables of the sandbox and of a call', async (sandbox) => {
+together('variables of the sandbox and of a call', async (sandbox) => {
   const code = 'import os; os.environ["GREETING"] + os.environ.get("EXTRA", "-")'
   assert.equal((await sandbox.runCode(code, { envs: { EXTRA: '!' } })).text, 'hello!')
   assert.equal((await sandbox.runCode(code, { envs: { GREETING: 'other' } })).text, 'other-')
@@ -88,13 +89,13 @@ test('one context runs one call at a time, several run at once', async (sandbox)
   assert.equal((await waiting).text, 'went')
 })
 
-test('what no environment can have is refused', async (sandbox) => {
+together('what no environment can have is refused', async (sandbox) => {
   await sandbox.runCode('x = 41')
   for (const envs of [{ '': 'x' }, { 'A=B': 'x' }, { A: '\0' }]) await rejects(SandboxError, sandbox.runCode('1', { envs }))
   assert.equal((await sandbox.runCode('x + 1')).text, '42')
 })
 
-test('a language that is not there', async (sandbox) => {
+together('a language that is not there', async (sandbox) => {
   await rejects(SandboxError, sandbox.runCode('1', { language: 'cobol' }))
   await rejects(SandboxError, sandbox.createCodeContext({ language: 'cobol' }))
   assert.equal((await sandbox.runCode('1')).text, '1')
@@ -106,14 +107,14 @@ test('a dead kernel is replaced', async (sandbox) => {
   assert.equal((await sandbox.runCode('x')).error.name, 'NameError')
 })
 
-test('output of every kind of text', async (sandbox) => {
+together('output of every kind of text', async (sandbox) => {
   const { logs } = await sandbox.runCode('print("a\\x85b\\u2028c\\u20ac\\U0001f600\\0", end="")')
   assert.equal(logs.stdout.join(''), 'a\x85b\u2028c\u20ac\u{1f600}\0')
   const large = await sandbox.runCode('print("€" * 2_000_000)')
   assert.equal(large.logs.stdout.join(''), '€'.repeat(2_000_000) + '\n')
 })
 
-test('every form of a result', async (sandbox) => {
+together('every form of a result', async (sandbox) => {
   const execution = await sandbox.runCode(`
 class Rich:
     def _repr_html_(self): return "<b>x</b>"
@@ -135,7 +136,7 @@ display(Rich())
   assert.deepEqual([main.json, main.isMainResult], [{ list: [1, 2] }, true])
 })
 
-test('tables and figures', async (sandbox) => {
+together('tables and figures', async (sandbox) => {
   const { results } = await sandbox.runCode(`
 import pandas as pd, matplotlib.pyplot as plt
 plt.plot([1, 2], [3, 4]); plt.show()
@@ -145,7 +146,7 @@ pd.DataFrame({"a": [1, 2, 3]})`)
   assert.match(results[1].html, /<table/)
 })
 
-test('a picture that is shown, saved or the value', async (sandbox) => {
+together('a picture that is shown, saved or the value', async (sandbox) => {
   const { results } = await sandbox.runCode(`
 from PIL import Image
 picture = Image.new("RGB", (2, 1), "red")

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { gzipSync } from 'node:zlib'
 import { AuthenticationError, FileNotFoundError, FileType, InvalidArgumentError, NotFoundError, SandboxError } from 'e2b'
-import { test, rejects } from '../harness.mjs'
+import { together as test, rejects } from '../harness.mjs'
 
 const text = 'line\nünïcode ✓\n'
 const bytes = Uint8Array.from({ length: 300_000 }, (_, i) => (i * i) % 251)
@@ -106,7 +106,7 @@ test('list has a depth', async ({ files, commands }) => {
 
 test('information about a file, a directory and a link', async ({ files, commands }) => {
   const before = Date.now()
-  await commands.run('echo hello >f && chmod 640 f && mkdir d && chmod 751 d && ln -s f link')
+  await commands.run('echo hello >f && chmod 640 f && mkdir dir && chmod 751 dir && ln -s f link')
   const file = await files.getInfo('f')
   assert.deepEqual(
     [file.name, file.path, file.type, file.size, file.mode, file.permissions, file.owner, file.group],
@@ -114,7 +114,7 @@ test('information about a file, a directory and a link', async ({ files, command
   )
   assert.equal(file.symlinkTarget, undefined)
   assert.ok(Math.abs(file.modifiedTime.getTime() - before) < 60_000)
-  const directory = await files.getInfo('d')
+  const directory = await files.getInfo('dir')
   assert.deepEqual([directory.type, directory.permissions], [FileType.DIR, 'drwxr-x--x'])
   const link = await files.getInfo('link')
   assert.equal(link.symlinkTarget, home + 'f')

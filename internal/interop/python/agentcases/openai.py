@@ -44,9 +44,9 @@ def state_of(session):
 
 
 async def until(session, state):
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while (await state_of(session)).state.value != state:
-        assert time.monotonic() < end, f"not {state} in a minute"
+        assert time.monotonic() < end, f"not {state} in {PATIENCE} s"
         await pause(0.05)
 
 
@@ -86,7 +86,7 @@ async def commands_and_files(session):
 async def a_terminal(session):
     update = await session.pty_exec_start("bash", tty=True, shell=False, yield_time_s=0.25)
     shown = update.output
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     send = "echo typed=$((40 + 2))\n"
     while b"typed=42" not in shown:
         assert time.monotonic() < end, shown

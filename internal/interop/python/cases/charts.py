@@ -23,6 +23,7 @@ def plain(points):
 
 
 @interprets
+@together
 async def lines(sandbox):
     chart = await drawn(
         sandbox,
@@ -43,6 +44,7 @@ plt.title("T"); plt.xlabel("Time (s)"); plt.ylabel("Speed [m/s]"); plt.yscale("l
 
 
 @interprets
+@together
 async def dates_and_names(sandbox):
     chart = await drawn(sandbox, "import datetime\nplt.plot([datetime.date(2024, 1, day) for day in (1, 2)], ['a', 'b'])")
     same((chart.x_scale, chart.y_scale), (charts.ScaleType.DATETIME, charts.ScaleType.CATEGORICAL))
@@ -52,6 +54,7 @@ async def dates_and_names(sandbox):
 
 
 @interprets
+@together
 async def points(sandbox):
     chart = await drawn(sandbox, 'plt.scatter([1, 2], [3, 4], label="a"); plt.scatter([5], [6], label="b")')
     same((type(chart), chart.type), (charts.ScatterChart, charts.ChartType.SCATTER))
@@ -59,6 +62,7 @@ async def points(sandbox):
 
 
 @interprets
+@together
 async def bars(sandbox):
     bar = fields("label", "group", "value")
     chart = await drawn(sandbox, 'plt.bar(["a", "b"], [1, 2], label="m"); plt.bar(["a", "b"], [3, 4], bottom=[1, 2])')
@@ -71,6 +75,7 @@ async def bars(sandbox):
 
 
 @interprets
+@together
 async def slices(sandbox):
     chart = await drawn(sandbox, 'plt.pie([1, 3], labels=["a", "b"], radius=2)')
     same((type(chart), chart.type), (charts.PieChart, charts.ChartType.PIE))
@@ -78,6 +83,7 @@ async def slices(sandbox):
 
 
 @interprets
+@together
 async def boxes(sandbox):
     chart = await drawn(sandbox, 'plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=["a", "b"], patch_artist=True)')
     same((type(chart), chart.type), (charts.BoxAndWhiskerChart, charts.ChartType.BOX_AND_WHISKER))
@@ -86,6 +92,7 @@ async def boxes(sandbox):
 
 
 @interprets
+@together
 async def several_and_unknown(sandbox):
     chart = await drawn(sandbox, '_, (a, b) = plt.subplots(1, 2); a.pie([1]); b.bar(["x"], [2]); plt.suptitle("S")')
     same((type(chart), chart.type, chart.title), (charts.SuperChart, charts.ChartType.SUPERCHART, "S"))
@@ -95,6 +102,7 @@ async def several_and_unknown(sandbox):
 
 
 @interprets
+@together
 async def a_figure_and_a_value(sandbox):
     execution = await sandbox.run_code(DRAW + "x = 3\nplt.plot([1, 2, 3])\nplt.show()\nx")
     figure, value = execution.results
@@ -105,6 +113,7 @@ async def a_figure_and_a_value(sandbox):
 
 
 @interprets
+@together
 async def objects_of_ones_own(sandbox):
     execution = await sandbox.run_code("""
 class Chart:

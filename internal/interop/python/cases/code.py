@@ -23,6 +23,7 @@ async def output_value_and_state(sandbox):
 
 
 @interprets
+@together
 async def an_exception_is_part_of_the_execution(sandbox):
     errors = []
     error = (await sandbox.run_code("1/0", on_error=errors.append)).error
@@ -50,6 +51,7 @@ async def contexts_are_apart(sandbox):
 
 
 @interprets
+@together
 async def variables_of_the_sandbox_and_of_a_call(sandbox):
     code = 'import os; os.environ["GREETING"] + os.environ.get("EXTRA", "-")'
     same((await sandbox.run_code(code, envs={"EXTRA": "!"})).text, "hello!")
@@ -120,6 +122,7 @@ async def the_default_context_is_that_of_its_language(sandbox):
 
 
 @interprets
+@together
 async def a_language_that_is_not_there(sandbox):
     for refused in (
         lambda: sandbox.run_code("1", language="cobol"),
@@ -133,6 +136,7 @@ async def a_language_that_is_not_there(sandbox):
 
 
 @interprets
+@together
 async def output_comes_as_it_is_written(sandbox):
     seen = []
     execution = await sandbox.run_code(
@@ -150,6 +154,7 @@ async def output_comes_as_it_is_written(sandbox):
 
 
 @interprets
+@together
 async def output_of_every_kind_of_text(sandbox):
     text = "a\x85b\u2028c\u2029d\u20ac\U0001f600\r\t\x00"
     same("".join((await sandbox.run_code(f"print({ascii(text)}, end='')")).logs.stdout), text)
@@ -159,6 +164,7 @@ async def output_of_every_kind_of_text(sandbox):
 
 
 @interprets
+@together
 async def what_no_environment_can_have_is_refused(sandbox):
     await sandbox.run_code("x = 41")
     for envs in ({"": "x"}, {"A=B": "x"}, {"A": "\0"}):
@@ -169,6 +175,7 @@ async def what_no_environment_can_have_is_refused(sandbox):
 
 
 @interprets
+@together
 async def groups_of_exceptions(sandbox):
     error = (await sandbox.run_code("import sys\nif sys.version_info < (3, 11): ExceptionGroup = lambda name, of: of[0]\nraise ExceptionGroup('g', [KeyError(2)])")).error
     assert error.name in ("ExceptionGroup", "KeyError"), error
@@ -176,6 +183,7 @@ async def groups_of_exceptions(sandbox):
 
 
 @interprets
+@together
 async def nobody_answers_input(sandbox):
     error = (await sandbox.run_code("input()")).error
     same(error.name, "StdinNotImplementedError")
@@ -183,6 +191,7 @@ async def nobody_answers_input(sandbox):
 
 
 @interprets
+@together
 async def syntax_errors_and_exits(sandbox):
     error = (await sandbox.run_code("x = 1\nif")).error
     same(error.name, "SyntaxError")
@@ -199,6 +208,7 @@ async def a_dead_kernel_is_replaced(sandbox):
 
 
 @interprets
+@together
 async def variables_and_code_of_any_form(sandbox):
     value = "it's \"quoted\" \\ and\nlong"
     code = '    import os\n    os.environ["ODD"] == %r' % value

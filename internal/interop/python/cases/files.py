@@ -10,6 +10,7 @@ HOME = "/home/user/"
 
 
 @case
+@together
 async def every_format_reads_what_was_written(sandbox):
     files = sandbox.files
     written = await files.write("notes/a.txt", TEXT)
@@ -27,6 +28,7 @@ async def every_format_reads_what_was_written(sandbox):
 
 
 @case
+@together
 async def every_kind_of_data_is_written_in_every_encoding(sandbox):
     for options in ({}, {"use_octet_stream": True}, {"use_octet_stream": False}, {"gzip": True}):
         kinds = {"text": TEXT, "bytes": DATA, "file": io.BytesIO(DATA), "text-file": io.StringIO(TEXT)}
@@ -38,6 +40,7 @@ async def every_kind_of_data_is_written_in_every_encoding(sandbox):
 
 
 @case
+@together
 async def an_empty_file(sandbox):
     for options in ({}, {"use_octet_stream": True}, {"gzip": True}):
         await sandbox.files.write("empty", "", **options)
@@ -47,6 +50,7 @@ async def an_empty_file(sandbox):
 
 
 @case
+@together
 async def many_files_in_one_request_or_in_several(sandbox):
     paths = [HOME + "many/1", HOME + "many/sub/2", "/tmp/many 3 ✓"]
     for options in ({}, {"use_octet_stream": True}, {"gzip": True}):
@@ -63,6 +67,7 @@ async def many_files_in_one_request_or_in_several(sandbox):
 
 
 @case
+@together
 async def names_with_anything_in_them(sandbox):
     files = sandbox.files
     await files.make_dir("odd")
@@ -79,6 +84,7 @@ async def names_with_anything_in_them(sandbox):
 
 
 @case
+@together
 async def metadata_comes_back(sandbox):
     files = sandbox.files
     want = {"author": "someone", "content-kind": "note 1"}
@@ -94,6 +100,7 @@ async def metadata_comes_back(sandbox):
 
 
 @case
+@together
 async def list_has_a_depth(sandbox):
     make = "mkdir -p tree/a/b/c && echo 1 >tree/1 && echo 2 >tree/a/b/2 && ln -s ../1 tree/a/link && ln -s nowhere tree/broken"
     await sandbox.commands.run(make)
@@ -114,9 +121,10 @@ async def list_has_a_depth(sandbox):
 
 
 @case
+@together
 async def information_about_a_file_a_directory_and_a_link(sandbox):
     before = time.time()
-    await sandbox.commands.run("echo hello >f && chmod 640 f && mkdir d && chmod 751 d && ln -s f link")
+    await sandbox.commands.run("echo hello >f && chmod 640 f && mkdir dir && chmod 751 dir && ln -s f link")
     file = await sandbox.files.get_info("f")
     same(
         (file.name, file.path, file.type, file.size, file.mode, file.permissions, file.owner, file.group),
@@ -124,7 +132,7 @@ async def information_about_a_file_a_directory_and_a_link(sandbox):
     )
     assert not file.symlink_target
     assert abs(file.modified_time.timestamp() - before) < 60, file
-    directory = await sandbox.files.get_info("d")
+    directory = await sandbox.files.get_info("dir")
     same((directory.type, directory.permissions), (FileType.DIR, "drwxr-x--x"))
     same((await sandbox.files.get_info("link")).symlink_target, HOME + "f")
     with raises(FileNotFoundException):
@@ -132,6 +140,7 @@ async def information_about_a_file_a_directory_and_a_link(sandbox):
 
 
 @case
+@together
 async def exists_make_move_and_remove(sandbox):
     files = sandbox.files
     assert not await files.exists("d")
@@ -155,6 +164,7 @@ async def exists_make_move_and_remove(sandbox):
 
 
 @case
+@together
 async def a_file_is_overwritten_and_belongs_to_its_user(sandbox):
     files = sandbox.files
     await files.write("f", "a long first content")
@@ -174,6 +184,7 @@ async def a_file_is_overwritten_and_belongs_to_its_user(sandbox):
 
 
 @case
+@together
 async def what_cannot_be_read_or_written_is_an_exception_of_its_class(sandbox):
     files = sandbox.files
     with raises(FileNotFoundException) as missing:
@@ -198,6 +209,7 @@ async def what_cannot_be_read_or_written_is_an_exception_of_its_class(sandbox):
 
 
 @case
+@together
 async def what_was_compressed_before_stays_as_it_is(sandbox):
     packed = gzip.compress(DATA)
     await sandbox.files.write("packed.gz", packed)

@@ -13,9 +13,9 @@ NOT_RUNNING = (TimeoutException, getattr(e2b, "SandboxNotRunningException", Time
 
 async def until_paused(sandbox):
     """Waits until its time has paused the sandbox, without sending it traffic."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while (await sandbox.get_info()).state != SandboxState.PAUSED:
-        assert time.monotonic() < end, "not paused in a minute"
+        assert time.monotonic() < end, f"not paused in {PATIENCE} s"
         await pause(0.05)
     await sandbox.pause()  # it is paused only once the pause that has begun ends
 

@@ -16,6 +16,7 @@ display(Rich())
 
 
 @interprets
+@together
 async def every_form_of_a_result(sandbox):
     rich, main = (await sandbox.run_code(RICH)).results
     same((rich.html, rich.markdown, rich.latex, rich.svg), ("<b>x</b>", "**x**", "$x$", "<svg/>"))
@@ -25,6 +26,7 @@ async def every_form_of_a_result(sandbox):
 
 
 @interprets
+@together
 async def tables_and_figures(sandbox):
     execution = await sandbox.run_code("""
 import pandas as pd, matplotlib.pyplot as plt
@@ -36,6 +38,7 @@ pd.DataFrame({"a": [1, 2, 3]})""")
 
 
 @interprets
+@together
 async def the_other_forms_of_a_result(sandbox):
     execution = await sandbox.run_code("""
 display({"text/latex": "$x$"}, raw=True)
@@ -49,6 +52,7 @@ display({"application/pdf": "cGRm", "application/vnd.own+json": {"a": [None]}, "
 
 
 @interprets
+@together
 async def values_that_are_not_json(sandbox):
     # NaN, infinity and dates have no form in JSON.
     main = (await sandbox.run_code("import math\n[1, math.nan, math.inf, None, {'a': (1, 'b')}]")).results[0]
@@ -63,6 +67,7 @@ pd.DataFrame({"when": pd.to_datetime(["2024-01-02", "2024-01-03"]), "part": [0.5
 
 
 @interprets
+@together
 async def pictures(sandbox):
     execution = await sandbox.run_code("""
 from PIL import Image
@@ -75,6 +80,7 @@ picture""")
 
 
 @interprets
+@together
 async def what_only_changes_a_display_is_no_result(sandbox):
     execution = await sandbox.run_code("""
 from IPython.display import clear_output

@@ -13,7 +13,6 @@ from jupyter_server.gateway.managers import GatewayKernelManager, GatewayKernelS
 from jupyter_server.services.kernels.connection import base
 from smolagents.monitoring import AgentLogger, LogLevel
 
-PATIENCE = 60
 V1 = "v1.kernel.websocket.jupyter.org"
 look_up = socket.getaddrinfo
 
