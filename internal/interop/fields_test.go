@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/e2bctl/e2bctl/internal/protocol"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -59,7 +60,7 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 	for name, drive := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cloud := sandboxtest.New(t)
+			cloud := sandboxtest.New(t, local.WithWarm(0))
 			heard := listenTo(t, cloud)
 			drive(t, heard.env)
 			for _, one := range heard.all() {
@@ -230,7 +231,7 @@ func pattern(path string) string {
 // TestTheListenerHearsWhatIsUnknown sends what no client sends.
 func TestTheListenerHearsWhatIsUnknown(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	send := func(address, kind string, body []byte, header map[string]string) []byte {
 		method := http.MethodPost
 		if body == nil {

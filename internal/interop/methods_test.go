@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -237,7 +238,7 @@ func TestMethodsOfCloud(t *testing.T) {
 			t.Errorf("%s: the local cloud is %q, want served, no request, or no: `METHOD PATH` is STATUS, MESSAGE", name, row.cloud)
 		}
 	}
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
 	if err != nil {
 		t.Fatal(err)

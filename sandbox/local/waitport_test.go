@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // WaitPort returns when a server listens, and says so when none does in time.
 func TestWaitPort(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	closed, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if err := sb.WaitPort(closed, 8000); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, sandbox.ErrPortClosed) {
