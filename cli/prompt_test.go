@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -41,7 +42,7 @@ func TestInterruptAtAPrompt(t *testing.T) {
 // terminal that shows what is typed.
 func TestInterruptAtAPassword(t *testing.T) {
 	t.Parallel()
-	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	_, terminal := interrupted(t, os.Environ(), "word? ", "code", "run", "--local", "-c", "import getpass; getpass.getpass('word? ')")
 	state, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -71,7 +72,7 @@ type serviceValue struct{}
 // a real Python.
 func TestLocalScripts(t *testing.T) {
 	t.Parallel()
-	sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/e2bctl/e2bctl/cli"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -19,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestCheck(t *testing.T) {
-	sandboxtest.New(t) // skips where this machine cannot have a cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips where this machine cannot have a cloud
 	t.Setenv("DEPLOY_KEY", "of-the-runner")
 	const test = "mkdir results; (echo ran; env; cat broken) > results/report 2>&1"
 	for _, c := range []struct {

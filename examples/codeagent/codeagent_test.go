@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -105,7 +106,7 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 
 // TestLocal checks that with -local nothing but the model is needed.
 func TestLocal(t *testing.T) {
-	sandboxtest.New(t) // skips if there can be no cloud here
+	sandboxtest.New(t, local.WithWarm(0)) // skips if there can be no cloud here
 	model := modeltest.New(t, key, func([]loop.Message) string { return modeltest.Code("final_answer(6 * 7)") })
 	var shown strings.Builder
 	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n=> 42\n") {
@@ -115,7 +116,7 @@ func TestLocal(t *testing.T) {
 
 // Without a model the scripted one solves the example's own task.
 func TestScript(t *testing.T) {
-	sandboxtest.New(t) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
 	var shown strings.Builder
 	j, model := job{local: true, steps: 5}, &loop.Model{}
 	if err := j.script(&shown, model); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -33,7 +34,7 @@ report TIME
 
 // With -local it brings its cloud.
 func TestObservabilityLocal(t *testing.T) {
-	sandboxtest.New(t) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
 	if err := observability(t.Context(), &strings.Builder{}, true); err != nil {
 		t.Error(err)
 	}

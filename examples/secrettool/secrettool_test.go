@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -180,7 +181,7 @@ func TestSecrettool(t *testing.T) {
 
 // Without an account the issues are made up.
 func TestMadeUp(t *testing.T) {
-	sandboxtest.New(t) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
 	t.Setenv("GITHUB_TOKEN", "")
 	if err := secrettool(t.Context(), true, github, nil); err != nil {
 		t.Error(err)

@@ -173,7 +173,7 @@ func TestCancel(t *testing.T) {
 
 // Without a model the answers are the example's own.
 func TestScript(t *testing.T) {
-	sandboxtest.New(t) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
 	t.Setenv("OPENAI_API_KEY", "")
 	t.Setenv("OPENAI_MODEL", "")
 	var out, errOut strings.Builder

@@ -130,7 +130,7 @@ func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o r
 
 func (c *Cloud) roomOptions() room.Options {
 	o := room.Options{
-		Zygote: c.warmConfig(),
+		Zygote: c.warmConfig(), ZygoteLater: c.options.Warm == 0,
 		Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
 	}
 	if c.options.Warm != 0 {

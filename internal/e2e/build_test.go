@@ -233,7 +233,7 @@ func output(t *testing.T, sb *sandbox.Sandbox, command string) string {
 // the template begins with; a second build of the same does nothing anew.
 func TestBuild(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	ids := api.request(t, "Job:v1")
 	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "src/", "", "src/a.txt", "alpha", "src/sub/", "", "src/sub/b.txt", "beta", "src/link", "->a.txt"))
 	spec := buildSpec{FromImage: "e2bdev/base:latest", Steps: []buildStep{
@@ -283,7 +283,7 @@ func TestBuild(t *testing.T) {
 // TestBuildUsers: who and where the steps run as, sandboxes of the template run as, too.
 func TestBuildUsers(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	probe := api.cloud.Create(t)
 	spec := buildSpec{FromImage: "e2bdev/code-interpreter", Steps: []buildStep{
 		{Type: "USER", Args: []string{"root"}},
@@ -333,7 +333,7 @@ func TestBuildUsers(t *testing.T) {
 // TestStartCommand: what a template starts runs in each sandbox of it, however that began.
 func TestStartCommand(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	result := api.ready(t, "service", buildSpec{
 		FromImage: "e2bdev/base", StartCmd: "cd served && exec python3 -u -m http.server 8000", ReadyCmd: "curl -sf localhost:8000/index.html",
 		Steps: []buildStep{{Type: "RUN", Args: []string{"mkdir served; echo $GREETING > served/index.html"}}, {Type: "ENV", Args: []string{"GREETING", "hello"}}},
@@ -383,7 +383,7 @@ func TestStartCommand(t *testing.T) {
 // are copied to, is bounded by the sandbox's disk, and is refused if it is none.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 64 << 20})))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0), local.WithResources(local.Resources{DiskBytes: 64 << 20})))
 	device := func() []byte {
 		var buffer bytes.Buffer
 		w := tar.NewWriter(&buffer)
@@ -459,7 +459,7 @@ func TestHostileArchives(t *testing.T) {
 // TestCopy: files get where a Dockerfile would copy them to.
 func TestCopy(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	ids := api.request(t, "copies")
 	hash := api.upload(t, ids.TemplateID, archiveOf(t, true, "one.txt", "one", "dir/", "", "dir/two.txt", "two", "dir/.hidden", "h", "dir/sub/", "", "dir/sub/three.txt", "three"))
 	step := func(source, destination, owner, mode string) buildStep {
@@ -494,7 +494,7 @@ func TestCopy(t *testing.T) {
 // removed, however many layers it is.
 func TestManySteps(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	spec := buildSpec{FromImage: "e2bdev/base"}
 	var want strings.Builder
 	for i := range 20 {
@@ -561,7 +561,7 @@ func TestKilledDuringBuild(t *testing.T) {
 // TestMuchOutputOfBuild: however much a step writes, it goes on, and the log is bounded.
 func TestMuchOutputOfBuild(t *testing.T) {
 	t.Parallel()
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	result := api.ready(t, "loud", buildSpec{FromImage: "e2bdev/base", Steps: []buildStep{
 		{Type: "RUN", Args: []string{"head -c 200000000 /dev/zero | tr '\\0' x | fold -w 1000; head -c 50000000 /dev/zero | tr '\\0' y; seq 100000; echo done > done"}},
 	}})

@@ -29,6 +29,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -98,7 +99,7 @@ func newInternet(t *testing.T) *internet {
 // keyless starts a cloud whose sandboxes reach the internet, and a client of it.
 func keyless(t *testing.T, n *internet, state string) *sandbox.Client {
 	t.Helper()
-	sandboxtest.New(t) // skips on a machine that cannot run one
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run one
 	c, err := cloud.Start(t.Context(), cloud.Options{Roots: n.roots, ProxyNames: true, State: state, SecretsKey: strings.Repeat("0f", 32)})
 	if err != nil {
 		t.Fatal(err)

@@ -190,7 +190,7 @@ func TestImageStages(t *testing.T) {
 	images := newRegistry(t, "")
 	images.push(t, "tools/build", v1.Config{Env: []string{"PATH=/bin"}}, nil, busyboxLayer(t))
 	images.push(t, "tools/empty", v1.Config{User: "7:8"}, nil, archiveOf(t, false, "only", "file"))
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Options()...)
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestImageUsers(t *testing.T) {
 	images := newRegistry(t, "")
 	busybox := busyboxLayer(t)
 	images.push(t, "app", v1.Config{User: "app"}, nil, busybox)
-	api := buildsOf(sandboxtest.New(t))
+	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	probe := api.cloud.Create(t)
 	oneID := output(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1"
 	from := images.host + "/app"
@@ -265,7 +265,7 @@ func TestImageUsers(t *testing.T) {
 func TestImageRefused(t *testing.T) {
 	t.Parallel()
 	private := newRegistry(t, "secret")
-	builds := buildsOf(sandboxtest.New(t))
+	builds := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	private.push(t, "mine", v1.Config{}, []remote.Option{remote.WithAuth(&authn.Basic{Username: "me", Password: "secret"})}, archiveOf(t, false, "a", "a"))
 	b := &builder{dir: t.TempDir()}
 	var err error

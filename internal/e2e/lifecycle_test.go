@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -218,7 +219,7 @@ func TestDetachThenConnect(t *testing.T) {
 // The lease is renewed while the handle is open, and no longer afterwards.
 func TestLease(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithLease(15*time.Second))
 	before, err := sb.Info(t.Context())
 	if err != nil {
@@ -245,7 +246,7 @@ func TestLease(t *testing.T) {
 
 func TestUse(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	c := client(t, cloud)
 	left := func() (ids []string) {
 		for info, err := range c.List(t.Context(), nil) {

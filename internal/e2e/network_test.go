@@ -68,7 +68,7 @@ func TestNetworkRules(t *testing.T) {
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy can resolve these names
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithProxyNames()) // only the proxy can resolve these names
 	if got := cloud.Report().Egress; got != "transparent" {
 		pinned.Skip(t, "sandboxes reach the network only through the proxy: %s", got)
 	}
@@ -150,7 +150,7 @@ func TestWithoutPrivateNetworks(t *testing.T) {
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
 	for name, options := range map[string][]local.Option{"with": nil, "without": {local.WithoutPrivateNetworks()}} {
-		cloud := sandboxtest.New(t, options...)
+		cloud := sandboxtest.New(t, append(options, local.WithWarm(0))...)
 		sb := cloud.Create(t)
 		for address, private := range map[string]bool{"10.1.2.3:8080": true, "192.168.7.8:8080": true, "203.0.113.7:8080": false} {
 			reached := run(t, sb, "curl -s -m 20 http://"+address+" || true") == "origin of "+address
@@ -307,7 +307,7 @@ func TestAsk(t *testing.T) {
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
 	defer proxy.Close()
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t, local.WithProxyNames()) // only the proxy can resolve these names
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithProxyNames()) // only the proxy can resolve these names
 	if got := cloud.Report().Egress; got != "transparent" {
 		pinned.Skip(t, "sandboxes reach the network only through the proxy: %s", got)
 	}

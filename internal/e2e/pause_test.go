@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -253,7 +254,7 @@ func TestPauseWithoutAutoResume(t *testing.T) {
 // TestPauseOfPorts: servers in a paused sandbox are woken by who may use them.
 func TestPauseOfPorts(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := sleeping(t, cloud, sandbox.WithAutoResume(), sandbox.WithPrivateTraffic())
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -m http.server 8000 --directory /usr/share", nil); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ import (
 // went away: its code is interrupted when the sandbox goes on, and the kernel is free.
 func TestPauseInterruptsRequest(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t, local.WithStateDir(filepath.Join(t.TempDir(), "state")))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithStateDir(filepath.Join(t.TempDir(), "state")))
 	var work errgroup.Group
 	for range 4 {
 		sb := cloud.Create(t)

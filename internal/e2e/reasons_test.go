@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -18,7 +19,7 @@ import (
 // never had it.
 func TestReasonsReachOtherPrograms(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	c := client(t, cloud)
 	for name, test := range map[string]struct {
 		end  func(t *testing.T, sb *sandbox.Sandbox)
@@ -69,7 +70,7 @@ func TestReasonsReachOtherPrograms(t *testing.T) {
 // Lists and descriptions say what is paused and how it comes back.
 func TestPausedSandboxesAreListed(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	c := client(t, cloud)
 	running := cloud.Create(t)
 	paused := cloud.Create(t, sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithAutoResume(), sandbox.WithMetadata(map[string]string{"job": "42"}))

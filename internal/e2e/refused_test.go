@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -29,7 +30,7 @@ func TestNoKey(t *testing.T) {
 // A malformed key is refused before anything is sent, and is not printed.
 func TestImpossibleKey(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	for _, key := range []string{"e2b_ secret", "e2b_secret\n", "e2b_\x00secret", "secrét"} {
 		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(api.Key(key)))...)
 		if !errors.Is(err, api.ErrInvalidKey) || strings.Contains(err.Error(), "secr") {
@@ -69,7 +70,7 @@ func TestUnknownTemplate(t *testing.T) {
 // The local cloud refuses what it cannot do or understand, and names the field.
 func TestUnsupportedFields(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client := &http.Client{Transport: &http.Transport{}}
 	t.Cleanup(client.CloseIdleConnections)
 	for field, value := range map[string]string{

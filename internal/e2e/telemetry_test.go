@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -124,7 +125,7 @@ func TestLogs(t *testing.T) {
 // ends when another goroutine does.
 func TestLogsOfClosedHandle(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	var last error
 	closed := false
 	for _, err := range sb.Logs(t.Context(), &sandbox.LogParams{Follow: true}) {
@@ -145,7 +146,7 @@ func TestLogsOfClosedHandle(t *testing.T) {
 // served, and leaves others their logs.
 func TestFloodedLogs(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	noisy, quiet := cloud.Create(t), cloud.Create(t)
 	ctx := t.Context()
 	flood := "for i in $(seq 10); do curl -s -o /dev/null -H \"X-Access-Token: $T\" -H 'Content-Type: application/connect+json' --data-binary @/tmp/m 'http://127.0.0.1:49983/process.Process/Start?[1-100]' & done; wait"
@@ -193,7 +194,7 @@ func TestFloodedLogs(t *testing.T) {
 // of no other.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	before := time.Now()
 	idle, busy := cloud.Create(t), cloud.Create(t)
 	if _, err := busy.Commands.Start(t.Context(), "while :; do :; done", nil); err != nil {

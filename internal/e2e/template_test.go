@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
@@ -28,7 +29,7 @@ type builder struct {
 
 func newBuilder(t *testing.T) *builder {
 	t.Helper()
-	client, err := sandbox.NewClient(sandboxtest.New(t).Options()...)
+	client, err := sandbox.NewClient(sandboxtest.New(t, local.WithWarm(0)).Options()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func Check(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the examples need sandboxes")
 	}
-	sandboxtest.New(t)
+	sandboxtest.New(t, local.WithWarm(0))
 }
 
 // skipExamples adds the examples to what the flag -skip names.

@@ -15,13 +15,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/cli"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // TestReadmeProgram builds and runs the program of the top README.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
-	sandboxtest.New(t) // skips where this machine cannot have one
+	sandboxtest.New(t, local.WithWarm(0)) // skips where this machine cannot have one
 	program, _ := readmeGo(t)
 	if diff := cmp.Diff("hello\n42\n", buildAndRun(t, program)); diff != "" {
 		t.Errorf("what it prints (-want +got):\n%s", diff)

@@ -56,32 +56,22 @@ func newPythonHost(t testing.TB, engine string) *pythonHost {
 
 func (h *pythonHost) start(t testing.TB) {
 	t.Helper()
-	path, err := exec.LookPath("python3")
-	if err != nil {
+	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("no python3 on this machine: runs are not tested against Python")
 	}
-	cmd := exec.Command(path, "-c", testKernel, h.engine)
-	cmd.Env = append(os.Environ(), "TMPDIR="+h.temp, "IPYTHONDIR="+h.temp)
-	stdin, err := cmd.StdinPipe()
+	f, err := forkers[h.engine]()
 	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	h.in, h.out = stdin, bufio.NewReader(stdout)
-	h.stop = sync.OnceFunc(func() { stdin.Close(); cmd.Process.Kill(); cmd.Wait() })
-	ready, err := h.out.ReadString('\n')
-	if err != nil || ready != "ready\n" {
-		h.stop()
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("the %s engine does not start (%v), which CI needs: put the Python of e2bctl local setup first in PATH", h.engine, err)
 		}
 		t.Skipf("python3 has no %s engine: runs are not tested with it", h.engine)
+	}
+	if h.in, h.out, h.stop, err = f.start(h.temp); err != nil {
+		t.Fatal(err)
+	}
+	if err := awaitReady(h.out); err != nil {
+		h.stop()
+		t.Fatal(err)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -16,7 +17,7 @@ import (
 // answers, even after it has printed more than a pipe holds.
 func TestCommandLeavesServer(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	const server = `mkfifo go answer; (read word <go; if head -c 300000 /dev/zero; then echo alive >answer; fi; exec sleep 600)`
 	result, err := sb.Commands.Run(t.Context(), server+` & echo started`, &sandbox.CommandParams{Timeout: time.Minute})
 	if err != nil || result.Stdout != "started\n" || !result.OutputHeld {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -79,7 +80,7 @@ func sum(secret string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s
 
 func gitSandbox(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	if _, err := sb.Commands.Run(t.Context(), "git --version", nil); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

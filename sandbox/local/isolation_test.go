@@ -119,7 +119,7 @@ print(read > 100, found)`
 // TestMarks checks the files by which programs recognise that they are in a sandbox.
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	got := run(t, sb, `cd /run/e2b; echo $(cat .E2B_SANDBOX) $(cat .E2B_SANDBOX_ID) $(cat .E2B_TEMPLATE_ID) $E2B_TEMPLATE_ID; grep -c "^TEMPLATE_ID=$E2B_TEMPLATE_ID$" /.e2b`)
 	fields := strings.Fields(got)
 	if len(fields) != 5 {

@@ -123,7 +123,7 @@ func TestEgress(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t)
 	const ask = `import urllib.request, urllib.error, sys
 opener = urllib.request.build_opener(urllib.request.ProxyHandler({'http': 'http://127.0.0.1:3128'}))
@@ -154,7 +154,7 @@ except urllib.error.HTTPError as e:
 
 func TestLifetime(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithLifetime(time.Minute))
 	cloud.Advance(59 * time.Second)
 	run(t, sb, "true")
@@ -168,7 +168,7 @@ func TestLifetime(t *testing.T) {
 // daemon only.
 func TestPublicTraffic(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t)
 	for _, test := range []struct {
 		port, path string
@@ -197,7 +197,7 @@ func TestPrivateTraffic(t *testing.T) {
 
 func TestFault(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	cloud.Inject(local.Fault{Method: "POST", Path: "/v2/sandboxes", Status: 503, Message: "busy"})
 	if _, err := sandbox.Create(t.Context(), cloud.Options()...); !errors.Is(err, api.ErrUnavailable) {
 		t.Errorf("want unavailable: %v", err)
@@ -208,8 +208,8 @@ func TestFault(t *testing.T) {
 // TestTwoClouds checks that clouds share nothing, and that each has its own limits.
 func TestTwoClouds(t *testing.T) {
 	t.Parallel()
-	one := sandboxtest.New(t, local.WithMaxSandboxes(1))
-	two := sandboxtest.New(t)
+	one := sandboxtest.New(t, local.WithWarm(0), local.WithMaxSandboxes(1))
+	two := sandboxtest.New(t, local.WithWarm(0))
 	if one.APIKey() == two.APIKey() || one.URL() == two.URL() {
 		t.Error("not two")
 	}
@@ -340,7 +340,7 @@ func TestStart(t *testing.T) {
 		_ = c.Close()
 		t.Error("started with a cancelled context")
 	}
-	cloud := sandboxtest.New(t, local.WithAPIKey("e2b_00"))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithAPIKey("e2b_00"))
 	report := cloud.Report()
 	if cloud.APIKey() != "e2b_00" || report.Isolation != cloud.Isolation() || report.Python == "" || report.UserIDs == 0 {
 		t.Errorf("%+v", report)

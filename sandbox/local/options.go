@@ -140,7 +140,8 @@ const (
 	MaxWarm     = 64
 )
 
-// WithWarm sets how many sandboxes are kept ready ahead of their use; 0 keeps none. The
+// WithWarm sets how many sandboxes are kept ready ahead of their use; 0 keeps none, and
+// loads what makes code start fast only when code is run, which is slower at first. The
 // default is [DefaultWarm]; with less than 0 or more than [MaxWarm], [Start] fails.
 // A sandbox that is ready makes [sandbox.Client.Create] take a few milliseconds, and has
 // forked the Python process of its first code, which is among its processes from its

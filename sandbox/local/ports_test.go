@@ -27,6 +27,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -77,7 +78,7 @@ func webServerAt(address string, port int) string {
 // port is named, and that they do not see the daemon's token.
 func TestTransport(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithPrivateTraffic())
 	if cloud.Isolation() == "full" {
 		listen(t, sb, "all.py", webServerAt("0.0.0.0", 3000))
@@ -160,7 +161,7 @@ server.serve_forever()
 // the ports: TLS where it says so, with an unknown certificate, and a Host of its choice.
 func TestNetworkOptions(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithHTTPSPorts(8443), sandbox.WithRequestHost("app.example.com:${PORT}"))
 	if err := sb.Files.Write(t.Context(), "tls.pem", selfSigned(t), nil); err != nil {
 		t.Fatal(err)
@@ -200,7 +201,7 @@ func selfSigned(t *testing.T) []byte {
 // TestDialWebsocket checks that the kernels' own endpoint is a websocket like any other.
 func TestDialWebsocket(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	_, response, err := sb.DialWebsocket(t.Context(), 8888, "/api/kernels/none/channels", nil)
 	if !errors.Is(err, websocket.ErrBadHandshake) || response == nil || response.StatusCode != http.StatusNotFound {
 		t.Errorf("no kernel: %v, %v", response, err)
@@ -285,7 +286,7 @@ for l in loops: threading.Thread(target=l).start()
 
 func TestDial(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t)
+	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t)
 	listen(t, sb, "raw.py", rawServer)
 	dial := func(port int) net.Conn {

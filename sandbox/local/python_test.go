@@ -63,7 +63,7 @@ func TestMachineWithoutPreparedPython(t *testing.T) {
 // needsFull skips a test where this machine has no namespaces.
 func needsFull(t *testing.T) {
 	t.Helper()
-	if isolation := sandboxtest.New(t).Isolation(); isolation != local.Full {
+	if isolation := sandboxtest.New(t, local.WithWarm(0)).Isolation(); isolation != local.Full {
 		t.Skipf("isolation is %s here; the test needs namespaces", isolation)
 	}
 }

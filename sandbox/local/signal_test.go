@@ -16,7 +16,7 @@ import (
 // when it ran out of memory, where the machine enforces that limit.
 func TestSignalOfCommand(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
 	sb := cloud.Create(t)
 	tests := map[string]int{"exit 3": 0, "kill -SEGV $$": 11, "kill -XFSZ $$": 25, "kill -SYS $$": 31}
 	const eat = `python3 -c 'x = b"x" * (1 << 30)'`

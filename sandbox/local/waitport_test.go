@@ -10,13 +10,14 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // WaitPort returns when a server listens, and says so when none does in time.
 func TestWaitPort(t *testing.T) {
 	t.Parallel()
-	sb := sandboxtest.New(t).Create(t)
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
 	patience.Doubling(t, "the port is found closed", 200*time.Millisecond, func(d time.Duration) bool {
 		closed, cancel := context.WithTimeout(t.Context(), d)
 		defer cancel()

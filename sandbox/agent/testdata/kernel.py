@@ -1,5 +1,6 @@
 """A kernel for tests: reads requests as lines of JSON on stdin, writes messages to
-stdout. Its two engines stand for the two that sandboxes have."""
+stdout. Its two engines stand for the two that sandboxes have. `kernel.py ENGINE` is one
+kernel; `kernel.py ENGINE --fork` imports what kernels need, and forks them."""
 
 import ast
 import json
@@ -10,8 +11,46 @@ import threading
 import traceback
 import types
 
-out = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)
+
+
+def fork():
+    """Forks a kernel for each line of JSON on stdin that orders one, ends the one that such
+    a line names, and answers each with a line on stdout. Returns only in kernels, which end
+    with this process's stdin at the latest."""
+    if sys.argv[1] == "ipython":
+        IPython.load()
+    kernels = set()
+    os.write(1, b"ready\n")
+    while line := sys.stdin.readline():
+        order = json.loads(line)
+        if "end" in order:
+            os.kill(order["end"], 9)
+            os.waitpid(order["end"], 0)
+            kernels.remove(order["end"])
+            os.write(1, b"%d\n" % order["end"])
+            continue
+        for pipe in order["stdin"], order["stdout"]:
+            os.mkfifo(pipe)
+        kernel = os.fork()
+        if not kernel:
+            become(**order)
+            return
+        kernels.add(kernel)
+        os.write(1, b"%d\n" % kernel)
+    for kernel in kernels:
+        os.kill(kernel, 9)
+    sys.exit()
+
+
+def become(stdin, stdout, environ):
+    """Makes a forked process what a new one would be."""
+    sys.argv.remove("--fork")
+    os.environ.update(environ)
+    for number, path, mode in (0, stdin, os.O_RDONLY), (1, stdout, os.O_WRONLY):
+        file = os.open(path, mode)  # waits until the test has opened it, too
+        os.dup2(file, number)
+        os.close(file)
+        os.remove(path)
 
 
 source = sys.stdin
@@ -88,10 +127,16 @@ class Plain:
 
 
 class IPython:
-    def __init__(self):
+    @staticmethod
+    def load():
         from IPython.core.displayhook import DisplayHook
         from IPython.core.interactiveshell import InteractiveShell
         from traitlets import Type
+
+        return DisplayHook, InteractiveShell, Type
+
+    def __init__(self):
+        DisplayHook, InteractiveShell, Type = self.load()
 
         class Hook(DisplayHook):
             def write_format_data(self, data, metadata=None):
@@ -110,6 +155,7 @@ class IPython:
                 pass
 
         self.shell = Shell.instance()
+        self.shell.InteractiveTB.set_mode("Plain")  # nothing shows them, and others take long to make
 
     def run(self, code, silent):
         result = self.shell.run_cell(code, store_history=not silent, silent=silent)
@@ -120,6 +166,10 @@ class IPython:
         return self.shell.user_expressions(wanted)
 
 
+if "--fork" in sys.argv:
+    fork()
+out = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
 engine = {"plain": Plain, "ipython": IPython}[sys.argv[1]]()
 out.write("ready\n")
 out.flush()

@@ -58,8 +58,10 @@ type Options struct {
 	WarmCount int
 	// Zygote is the configuration of the process that kernels are forked from: its
 	// Python and System. The process is made in the background, and only with Full
-	// isolation; nil makes none.
-	Zygote *guest.Config
+	// isolation; nil makes none. ZygoteLater waits with it until a kernel is asked for,
+	// which then starts cold.
+	Zygote      *guest.Config
+	ZygoteLater bool
 	// Runsc is gVisor's program: what runs in sandboxes runs in gVisor, which runs in them.
 	// Only with Full isolation. "": none.
 	Runsc string

@@ -61,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 		unusedTime: unusedTime,
 		boots:      make(chan struct{}, 4*runtime.NumCPU()),
 	}
-	r.zygote.warmed = make(chan struct{}, 1)
+	r.zygote.warmed, r.zygote.wanted = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)
 	if err := r.flows.fill(); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)

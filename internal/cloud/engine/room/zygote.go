@@ -52,6 +52,7 @@ type zygote struct {
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
 	warmed  chan struct{}      // told when a zygote has become warm
+	wanted  chan struct{}      // told when a kernel is asked for
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
 }
@@ -75,6 +76,13 @@ func (r *Room) keepZygote(ctx context.Context) {
 		r.warm.awaitFirst(ctx) // the first sandbox is more urgent than the second kernel
 		if err := r.private.wait(ctx); err != nil {
 			return // there is no sandbox either
+		}
+		if r.options.ZygoteLater {
+			select {
+			case <-r.zygote.wanted:
+			case <-ctx.Done():
+				return
+			}
 		}
 		for pause := minZygotePause; ; pause = min(2*pause, maxZygotePause) {
 			began := time.Now()
@@ -138,10 +146,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	}
 	r.options.Logger.DebugContext(ctx, "the zygote is warm")
 	r.zygote.set(conn)
-	select {
-	case r.zygote.warmed <- struct{}{}:
-	default: // it was told, and has not looked yet
-	}
+	tell(r.zygote.warmed)
 	defer r.zygote.set(nil)
 	defer context.AfterFunc(ctx, conn.Close)()
 	_, _, err = conn.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
@@ -175,6 +180,14 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 	}
 	spec.Private = true
 	return append(mounts, list), nil
+}
+
+// tell tells the reader of a channel, which holds one word, that it has reason to look.
+func tell(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // it was told, and has not looked yet
+	}
 }
 
 func (z *zygote) set(conn *wire.Conn) {
@@ -243,6 +256,7 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 	if s.options.Image != nil {
 		return nil, errNoZygote // this machine's Python is not in the image
 	}
+	tell(s.room.zygote.wanted)
 	if !s.kernels.take(time.Now()) {
 		return nil, fmt.Errorf("%w: %d kernels were forked in a short time", engine.ErrTooMany, maxForks)
 	}

@@ -64,6 +64,33 @@ func getKernel(t *testing.T, s *Sandbox) {
 	patience.Until(t, "sandbox "+s.options.ID+" gets a kernel", func() bool { return call(t, s, "/kernels?n=1", testRequest{}).Status == 1 })
 }
 
+// TestZygoteLater checks that a room that waits with its zygote makes it when the first kernel
+// is asked for, which is refused.
+func TestZygoteLater(t *testing.T) {
+	t.Parallel()
+	env, err := pyenv.Find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if env.Level == pyenv.Plain {
+		t.Skip(env.Note)
+	}
+	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env), ZygoteLater: true})
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "first"})
+	if forked := call(t, s, "/kernels?n=1", testRequest{}).Status; forked != 0 {
+		t.Errorf("got %d kernels, want none without a zygote", forked)
+	}
+	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
+	if forked := call(t, s, "/kernels?n=1", testRequest{}).Status; forked != 1 {
+		t.Errorf("got %d kernels, want 1", forked)
+	}
+}
+
 // TestKernelRequests: an envd that asks without end gets what it may have, and
 // others get theirs.
 func TestKernelRequests(t *testing.T) {
