@@ -150,7 +150,9 @@ func (o *outcome) listen(e event) {
 		o.said = map[string]string{}
 	}
 	if text := logged.FindStringSubmatch(e.Output); text != nil {
-		o.said[e.Test] = text[1]
+		if !strings.HasPrefix(text[1], "time=") { // a logger's, as what ends after the skip writes it
+			o.said[e.Test] = text[1]
+		}
 	} else if more, found := strings.CutPrefix(e.Output, "        "); found {
 		o.said[e.Test] += " " + strings.TrimSpace(more)
 	}

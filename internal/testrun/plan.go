@@ -41,7 +41,6 @@ var module = plan{
 		"internal/interop",     // runs programs of others
 		"internal/readme",      // compiles
 		"internal/realservice", // runs a program of others
-		"internal/testrun",     // runs programs of its own
 	},
 	longest: []string{
 		"internal/e2e", "internal/interop", "internal/cloud/engine/room", "sandbox/local", "internal/realservice",

@@ -190,9 +190,9 @@ func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job)
 		})
 	}
 	if !s.ordinary {
-		binaries, err = s.build(ctx, true, race)
-		if err == nil {
-			send(s.jobs(binaries, race, true))
+		var detecting map[string]string
+		if detecting, err = s.build(ctx, true, race); err == nil {
+			send(s.jobs(detecting, race, true))
 		}
 	}
 	more.Wait()

@@ -22,7 +22,8 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *sleep {
-		select {}
+		<-time.After(time.Hour)
+		return
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -140,6 +141,7 @@ func TestSkips(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			t.Cleanup(func() { t.Log("time=now msg=ends") })
 			t.Skip("the moon is not full:\nwait for it")
 		})
 	}
