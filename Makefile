@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 export CGO_ENABLED ?= 0
+# What one checkout has compiled serves the others, wherever they are.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 BIN := .tmp/bin
 GOFILES = $$(git ls-files -co --exclude-standard '*.go')
@@ -13,8 +15,10 @@ TOOLS := internal/tools/go.mod internal/tools/go.sum
 PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
 # How many packages are tested at once: many tests wait more than they compute.
-PARALLEL ?= $(shell echo $$(( ($$(getconf _NPROCESSORS_ONLN) * 3 + 1) / 2 )))
+PARALLEL ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) * 2 )))
+# For make test: -run, -short, -count, and packages. For make stress: -slice, and packages.
 TESTFLAGS ?=
+STRESSFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
@@ -27,9 +31,10 @@ CARRIED := internal/cloud/linuxprogram
 # How long make fuzz runs each of the fuzz targets.
 FUZZTIME ?= 10s
 # make short leaves out the packages whose tests start a cloud, one a line in what
-# this go list prints, and those that run whole programs of other projects.
+# this go list prints, those that run whole programs of other projects, and those that
+# compile.
 NEEDS_CLOUD := /(sandbox/sandboxtest|internal/cloud|internal/cloud/engine/room)$$
-SLOW := /(internal/(interop|realservice|e2e|bench)|internal/cloud(/(engine|kernel|pyenv).*)?|sandbox/local|examples/.*)$$
+SLOW := /(internal(/(interop|readme|realservice|e2e|bench|testrun))?|internal/cloud(/(engine|kernel|linuxprogram|pyenv).*)?|sandbox/local|examples/.*)$$
 SHORT = $$(go list -f '{{.ImportPath}}{{range .TestImports}} {{.}}{{end}}{{range .XTestImports}} {{.}}{{end}}' ./... | \
 	awk '$$1 ~ "$(SLOW)" { next } { for (i = 2; i <= NF; i++) if ($$i ~ "$(NEEDS_CLOUD)") next; print $$1 }')
 
@@ -127,25 +132,21 @@ bench: setup ## measure, WebAssembly with the help of npm and gVisor that go bui
 	$(BIN)/e2bctl local setup --engine gvisor
 	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm -gvisor $(BENCHFLAGS)
 
+# The prepared Python comes first in PATH, as tests of kernels start python3.
+TESTRUN = python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
+	go build -o $(BIN)/testrun ./internal/testrun; $(BIN)/testrun
+
 .PHONY: test
-test: deps ## run the whole suite, with -race where a C compiler is there
-	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
-	if command -v cc >/dev/null 2>&1; then \
-		CGO_ENABLED=1 $(GOTEST) -race $(TESTFLAGS) ./...; \
-	elif [ -n "$${CI:-}" ]; then \
-		echo "no C compiler: CI needs one for -race" >&2; exit 1; \
-	else \
-		echo "no C compiler: the tests run without -race"; $(GOTEST) $(TESTFLAGS) ./...; \
-	fi
-	@if [ "$$(id -u)" != 0 ]; then \
-		echo "not root: this run was the ordinary user's"; \
-	elif command -v setpriv >/dev/null 2>&1; then \
-		.ci/ordinary-user; \
-	elif [ -n "$${CI:-}" ]; then \
-		echo "no setpriv: CI needs it for the ordinary user's run" >&2; exit 1; \
-	else \
-		echo "no setpriv (util-linux): the tests do not run as an ordinary user"; \
-	fi
+test: deps ## run the whole suite, with -race where it helps and a C compiler is there, and as root also as an ordinary user (TESTFLAGS="-run TestX ./sandbox")
+	@$(TESTRUN) -p $(PARALLEL) $(TESTFLAGS)
+
+.PHONY: test-times
+test-times: ## print what took longest in the last make test
+	@go build -o $(BIN)/testrun ./internal/testrun; $(BIN)/testrun times
+
+.PHONY: stress
+stress: deps ## repeat each test that has processes or sockets ten times on a busy machine; go on where the last time ended (STRESSFLAGS="-slice 10m ./internal/e2e")
+	@$(TESTRUN) stress $(STRESSFLAGS)
 
 .PHONY: check-engines
 check-engines: deps-engines ## test the engines that take a daemon, which root starts, packages of npm, or a runsc that go builds
@@ -171,9 +172,11 @@ cover: deps ## measure what the tests of each package cover; summary in .tmp/cov
 	@cat .tmp/cover.txt
 
 .PHONY: soak
-soak: ## run what takes too long for every test: kill the store at each of its writes, and servers at any moment
+soak: setup ## run what takes too long for every test: all with -race, kill the store at each of its writes, and servers at any moment, and all engines
+	@$(TESTRUN) -p $(PARALLEL) -allrace
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKilledWhile' ./internal/e2e
+	$(MAKE) check-engines
 
 .PHONY: fuzz
 fuzz: setup ## run every fuzz target for FUZZTIME (10s)

@@ -51,7 +51,7 @@ func ownSource() (source, error) {
 			return source{dir: tree}, nil
 		}
 	}
-	return source{}, fmt.Errorf("it was built in a working tree of %s that is no longer there: run it in that directory", modulePath)
+	return source{}, fmt.Errorf("it was built in a working tree of %s, and does not know where that is: run it there", modulePath)
 }
 
 // moduleOf returns the version of the module that a program has; none if it was built from a

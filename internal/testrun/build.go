@@ -1,0 +1,111 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pkg is a package with tests.
+type pkg struct {
+	path string // for import
+	name string // in its module
+	dir  string
+}
+
+// listPackages asks go for the packages with tests.
+func listPackages(ctx context.Context, patterns []string) ([]pkg, error) {
+	const format = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Module.Path}}\t{{.Dir}}{{end}}"
+	command := exec.CommandContext(ctx, "go", append([]string{"list", "-f", format}, patterns...)...)
+	var complaint bytes.Buffer
+	command.Stderr = &complaint
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w: %s", err, complaint.String())
+	}
+	var found []pkg
+	for line := range strings.Lines(string(out)) {
+		words := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(words) == 3 {
+			found = append(found, pkg{words[0], strings.TrimPrefix(words[0], words[1]+"/"), words[2]})
+		}
+	}
+	return found, nil
+}
+
+// build compiles the tests of packages, in one go command where no two of them have
+// the same last name, and returns where the binaries are, by package. What was built
+// before and has not changed stays. It also returns the time that the processors took.
+func build(ctx context.Context, w io.Writer, dir string, race bool, packages []pkg) (binaries map[string]string, cpu time.Duration, err error) {
+	binaries = map[string]string{}
+	arguments, cgo := []string{"test", "-c", "-vet=off", "-ldflags=-w"}, "0"
+	if race {
+		arguments, cgo = append(arguments, "-race"), "1"
+	}
+	var groups [][]string
+	seen := map[string]int{}
+	for _, p := range packages {
+		base := path.Base(p.path)
+		n := seen[base]
+		seen[base]++
+		if n == len(groups) {
+			groups = append(groups, nil)
+		}
+		groups[n] = append(groups[n], p.path)
+		binaries[p.name] = filepath.Join(dir, strconv.Itoa(n), base+".test")
+	}
+	for n, paths := range groups {
+		into := filepath.Join(dir, strconv.Itoa(n)) + "/"
+		if err := os.MkdirAll(into, 0o755); err != nil {
+			return nil, cpu, err
+		}
+		command := exec.CommandContext(ctx, "go", append(append(arguments[:len(arguments):len(arguments)], "-o", into), paths...)...)
+		command.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
+		command.Stdout, command.Stderr = w, w
+		inGroup(command)
+		err := command.Run()
+		cpu += processorTime(command)
+		if err != nil {
+			return nil, cpu, fmt.Errorf("build the tests: %w", err)
+		}
+	}
+	return binaries, cpu, nil
+}
+
+// hasCompiler reports whether the race detector can be linked, which takes a C
+// compiler. CI must have one.
+func hasCompiler(w io.Writer, ci bool) (bool, error) {
+	if _, err := exec.LookPath("cc"); err == nil {
+		return true, nil
+	}
+	if ci {
+		return false, errors.New("no C compiler: CI needs one for -race")
+	}
+	fmt.Fprintln(w, "no C compiler: the tests run without -race")
+	return false, nil
+}
+
+var isTest = regexp.MustCompile(`^(Test|Fuzz|Example)([^a-z]|$)`)
+
+// testNames returns the functions of a file that go test runs.
+func testNames(file *ast.File) (names []string) {
+	for _, declared := range file.Decls {
+		if f, ok := declared.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name != "TestMain" && isTest.MatchString(f.Name.Name) {
+			names = append(names, f.Name.Name)
+		}
+	}
+	return names
+}

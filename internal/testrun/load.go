@@ -1,0 +1,59 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+// spinCommand is the argument with which this program is only a busy process.
+const spinCommand = "spin"
+
+// spin keeps a processor busy until its input ends, as it does with whoever holds the
+// other end.
+func spin(input io.Reader) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		io.Copy(io.Discard, input) //nolint:errcheck // any end is one
+	}()
+	for {
+		select {
+		case <-ended:
+			return
+		default:
+		}
+	}
+}
+
+// startLoad starts busy processes, which end when stop is called, and whatever happens
+// to this process.
+func startLoad(ctx context.Context, self []string, processes int) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var started []*exec.Cmd
+	stop = func() {
+		cancel()
+		for _, command := range started {
+			command.Wait() //nolint:errcheck // it is killed
+		}
+	}
+	for range processes {
+		command := exec.CommandContext(ctx, self[0], self[1:]...)
+		command.Env = append(os.Environ(), "GOMAXPROCS=1")
+		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if _, err := command.StdinPipe(); err != nil {
+			stop()
+			return nil, err
+		}
+		if err := command.Start(); err != nil {
+			stop()
+			return nil, err
+		}
+		started = append(started, command)
+	}
+	return stop, nil
+}

@@ -1,0 +1,275 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// job is one run of a package's tests.
+type job struct {
+	pkg      pkg
+	binary   string
+	race     bool
+	ordinary bool
+	run      string // which tests, as for go test -run; "" is all
+}
+
+// String names a job in what is printed.
+func (j job) String() string {
+	if j.ordinary {
+		return j.pkg.name + " as an ordinary user"
+	}
+	return j.pkg.name
+}
+
+// test is what a test, with all below it, did in a run. A test that was repeated with
+// -count and failed once has failed.
+type test struct {
+	name    string
+	result  string // pass, fail or skip; "" is that it never ended
+	paused  bool   // it waits for its turn among parallel tests
+	seconds float64
+	output  bytes.Buffer
+}
+
+// skip is a test, or one below it, that was left out.
+type skip struct{ test, reason string }
+
+// outcome is what came of a job.
+type outcome struct {
+	job   job
+	tests []*test // in the order in which they began
+	skips []skip
+	said  map[string]string // what a test that has not ended logged last
+	rest  bytes.Buffer      // output that is of no test
+	race  bool              // somewhere in the output is a report of the race detector
+	// saysFailed is how a test binary ends when a test, or what it does after all of
+	// them, has failed. Every other end but a good one is bad.
+	saysFailed bool
+	bad        error
+	wall       time.Duration
+	cpu        time.Duration
+}
+
+func (o *outcome) test(name string) *test {
+	name, _, _ = strings.Cut(name, "/")
+	if i := slices.IndexFunc(o.tests, func(t *test) bool { return t.name == name }); i >= 0 {
+		return o.tests[i]
+	}
+	t := &test{name: name}
+	o.tests = append(o.tests, t)
+	return t
+}
+
+// failed returns the tests that failed.
+func (o *outcome) failed() []*test {
+	return slices.DeleteFunc(slices.Clone(o.tests), func(t *test) bool { return t.result != "fail" })
+}
+
+// count returns how many tests ended so.
+func (o *outcome) count(result string) (n int) {
+	for _, t := range o.tests {
+		if t.result == result {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *outcome) ok() bool { return !o.saysFailed && o.bad == nil && !o.race && len(o.failed()) == 0 }
+
+// event is what test2json says.
+type event struct {
+	Action  string
+	Test    string
+	Elapsed float64
+	Output  string
+}
+
+var (
+	raceReport = []byte("WARNING: DATA RACE")
+	// chatter is what test2json needs to know and readers do not.
+	chatter = regexp.MustCompile(`^=== (PAUSE|CONT|NAME) `)
+	// logged is what a test logs, after the place in its source.
+	logged = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)`)
+)
+
+// add takes in what happened, and returns the test that has failed with it, if any.
+func (o *outcome) add(e event) (failed *test) {
+	if e.Test == "" {
+		if e.Action == "output" {
+			o.rest.WriteString(e.Output)
+		}
+		return nil
+	}
+	t := o.test(e.Test)
+	switch e.Action {
+	case "output":
+		if !chatter.MatchString(e.Output) {
+			t.output.WriteString(e.Output)
+		}
+		o.listen(e)
+	case "skip":
+		o.skips = append(o.skips, skip{e.Test, cmp.Or(o.said[e.Test], "it does not say why")})
+	}
+	if e.Test != t.name {
+		return nil
+	}
+	switch e.Action {
+	case "pause", "cont":
+		t.paused = e.Action == "pause"
+	case "pass", "skip", "fail":
+		t.seconds = max(t.seconds, e.Elapsed)
+		if t.result != "fail" {
+			t.result = e.Action
+		}
+		if e.Action == "fail" {
+			return t
+		}
+	}
+	return nil
+}
+
+// listen keeps what a test logs, because it may be the reason for which it is skipped.
+func (o *outcome) listen(e event) {
+	if o.said == nil {
+		o.said = map[string]string{}
+	}
+	if text := logged.FindStringSubmatch(e.Output); text != nil {
+		if !strings.HasPrefix(text[1], "time=") { // a logger's, as what ends after the skip writes it
+			o.said[e.Test] = text[1]
+		}
+	} else if more, found := strings.CutPrefix(e.Output, "        "); found {
+		o.said[e.Test] += " " + strings.TrimSpace(more)
+	}
+}
+
+// running returns the tests that have not ended and do not wait for others.
+func (o *outcome) running() (names []string) {
+	for _, t := range o.tests {
+		if t.result == "" && !t.paused {
+			names = append(names, t.name)
+		}
+	}
+	return names
+}
+
+// starter starts the binaries of tests.
+type starter struct {
+	test2json string
+	goroot    string
+	limit     time.Duration // of one job
+	flags     []string      // of each binary
+	account   *account      // of the ordinary user; nil if there is none
+}
+
+// Beyond its own limit, at which it prints the stacks of what hangs, a binary is killed.
+const graceOfLimit = time.Minute
+
+// command returns the command of a job.
+func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
+	arguments := append([]string{j.binary, "-test.paniconexit0", "-test.timeout=" + s.limit.String()}, s.flags...)
+	if j.run != "" {
+		arguments = append(arguments, "-test.run="+j.run)
+	}
+	var command *exec.Cmd
+	if j.ordinary {
+		command = s.account.command(ctx, j.pkg, arguments)
+	} else {
+		command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
+		command.Dir = j.pkg.dir
+		// As go test does it: tests find the same Go, and what comes with it.
+		command.Env = append(os.Environ(), "PWD="+j.pkg.dir, "GOROOT="+s.goroot, "PATH="+s.goroot+"/bin:"+os.Getenv("PATH"))
+	}
+	inGroup(command)
+	return command
+}
+
+// run runs a job, and calls failed for each test as it fails.
+func (s *starter) run(ctx context.Context, j job, failed func(*test)) *outcome {
+	o := &outcome{job: j}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.limit+graceOfLimit, fmt.Errorf("it did not end within %v", s.limit))
+	defer cancel()
+	start := time.Now()
+	command := s.command(ctx, j)
+	command.Args = append(command.Args, "-test.v=test2json")
+
+	converter := exec.CommandContext(context.WithoutCancel(ctx), s.test2json) // it ends with its input
+	inGroup(converter)
+	input, err := converter.StdinPipe()
+	if err != nil {
+		o.bad = err
+		return o
+	}
+	events, err := converter.StdoutPipe()
+	if err == nil {
+		err = converter.Start()
+	}
+	if err != nil {
+		o.bad = fmt.Errorf("start test2json: %w", err)
+		return o
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for decoder := json.NewDecoder(events); ; {
+			var e event
+			if decoder.Decode(&e) != nil {
+				return // what is wrong with the converter shows when it ends
+			}
+			if t := o.add(e); t != nil {
+				failed(t)
+			}
+		}
+	})
+	races := &finder{Writer: input, text: raceReport}
+	command.Stdout, command.Stderr = races, races
+	err = command.Run()
+	var exit *exec.ExitError
+	switch {
+	case err != nil && ctx.Err() != nil:
+		o.bad = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	case errors.As(err, &exit) && exit.ExitCode() == 1:
+		o.saysFailed = true
+	default:
+		o.bad = err
+	}
+	input.Close()
+	reading.Wait()
+	if err := converter.Wait(); err != nil {
+		o.bad = errors.Join(o.bad, fmt.Errorf("test2json: %w", err))
+	}
+	o.race = races.found
+	o.wall, o.cpu = time.Since(start), processorTime(command)+processorTime(converter)
+	return o
+}
+
+// finder passes on what is written, and notes whether a text was in it.
+type finder struct {
+	io.Writer
+	text  []byte
+	end   []byte // of what came before, in which the text may have begun
+	found bool
+}
+
+func (f *finder) Write(p []byte) (int, error) {
+	if !f.found {
+		all := append(f.end, p...)
+		f.found = bytes.Contains(all, f.text)
+		f.end = bytes.Clone(all[max(0, len(all)-len(f.text)+1):])
+	}
+	return f.Writer.Write(p)
+}

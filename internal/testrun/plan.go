@@ -1,0 +1,202 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// plan is what is known about the packages of a module, whose names are relative to
+// it. A name that ends in "/..." stands for everything below as well.
+type plan struct {
+	// plain are tested without the race detector: their tests run other programs, or
+	// nothing at once, and what they use is tested with it elsewhere.
+	plain []string
+	// longest are started first, so that nothing waits for them at the end.
+	longest []string
+	// ordinary are the tests that root's run repeats as an account that may do nothing:
+	// by package, the files of tests or the tests; nil is the whole package.
+	ordinary map[string][]string
+	// once are the packages of which no failed test is repeated, and onceWords are in
+	// the names of other such tests.
+	once      []string
+	onceWords []string
+	// stressed are what make stress repeats under load.
+	stressed []string
+}
+
+// module is the plan of this module.
+var module = plan{
+	plain: []string{
+		"cli/...", "examples/...", // run programs, and clouds that their own packages test
+		"internal",             // reads sources
+		"internal/bench",       // measures
+		"internal/cloud/pyenv", // waits for pip
+		"internal/e2e",         // make soak runs it with the detector
+		"internal/interop",     // runs programs of others
+		"internal/readme",      // compiles
+		"internal/realservice", // runs a program of others
+	},
+	longest: []string{
+		"internal/e2e", "internal/interop", "internal/cloud/engine/room", "sandbox/local", "internal/realservice",
+		"sandbox/agent", "internal/bench", "sandbox", "internal/cloud/kernel", "internal/cloud", "internal/readme",
+		"internal/cloud/envd", "internal/cloud/pyenv", "cli", "internal", "internal/cloud/linuxprogram",
+		"internal/cloud/lifecycle", "internal/cloud/control", "internal/testrun",
+	},
+	// What touches accounts, isolation, control groups, maps of ids, or files of the
+	// account. All else behaves the same whichever account runs it.
+	ordinary: map[string][]string{
+		"cli":                                 {"TestLocalScripts", "TestRunIsStopped"},
+		"cli/internal/cmd/local":              nil,
+		"cli/internal/localcloud":             nil,
+		"examples/quickstart":                 nil,
+		"internal/cloud":                      {"cloud_test.go", "hostmounts_test.go", "memory_test.go", "state_test.go", "volumes_test.go"},
+		"internal/cloud/child":                nil,
+		"internal/cloud/engine/room":          nil,
+		"internal/cloud/engine/room/cgroup":   nil,
+		"internal/cloud/engine/room/halt":     nil,
+		"internal/cloud/engine/room/inside":   nil,
+		"internal/cloud/engine/room/instance": nil,
+		"internal/cloud/engine/room/layer":    nil,
+		"internal/cloud/engine/room/orphan":   nil,
+		"internal/cloud/engine/room/saved":    nil,
+		"internal/cloud/engine/room/spawn":    nil,
+		"internal/cloud/envd":                 {"accounts_test.go", "building_test.go", "process_test.go", "special_test.go"},
+		"internal/cloud/gvisorenv":            nil,
+		"internal/cloud/mounts":               nil,
+		"internal/cloud/pyenv":                {"python_test.go", "shared_unix_test.go", "shortage_unix_test.go", "unused_test.go"},
+		"internal/cloud/store":                {"inspect_linux_test.go", "remove_linux_test.go"},
+		"internal/cloud/survey":               nil,
+		"internal/cloud/treecopy":             nil,
+		"internal/cloud/volumes":              nil,
+		"internal/e2e": {
+			"bombs_test.go", "build_test.go", "commands_test.go", "escape_test.go", "files_test.go", "fromfiles_test.go",
+			"headers_test.go", "hostile_test.go", "images_test.go", "memory_test.go", "network_test.go", "pause_test.go",
+			"plain_test.go", "program_test.go", "restart_test.go", "server_test.go", "snapshot_test.go",
+			"surroundings_test.go", "telemetry_test.go", "volumes_test.go", "volumesize_test.go", "zygote_test.go",
+		},
+		"internal/privatedir": nil,
+		"sandbox/local": {
+			"hostile_test.go", "isolation_test.go", "ladder_test.go", "local_test.go", "onlinux_test.go", "promises_test.go",
+			"python_test.go", "shortage_test.go",
+		},
+		"sandbox/sandboxtest": nil,
+	},
+	// A fault in what keeps code inside and secrets outside may show in one run of
+	// many. It is looked at each time.
+	once: []string{
+		"examples/internal/leak", "internal/cloud/connlimit", "internal/cloud/engine/room/cgroup",
+		"internal/cloud/engine/room/layer", "internal/cloud/engine/room/seccomp", "internal/cloud/headers",
+		"internal/cloud/network", "internal/cloud/secrets", "internal/cloud/tlsdoor", "internal/privatedir",
+	},
+	onceWords: []string{
+		"Apart", "Ask", "Attack", "Auth", "Bomb", "Capability", "ClosedTree", "Credential", "CrossOrigin", "Denial",
+		"Denied", "Device", "Egress", "Escape", "Flood", "Foreign", "Forged", "Guard", "HeaderRules", "Hijack",
+		"Hostile", "Inherited", "Insecure", "Internet", "Isolat", "Key", "Leak", "Marks", "Misdirected", "Namespaces",
+		"Network", "Outside", "Owner", "Private", "Proxy", "Rebinding", "Redact", "Redirect", "Restricted", "Secret",
+		"Sideways", "Signature", "Signed", "Smuggling", "Token", "Traffic", "Trust", "Umask", "Uninherited",
+		"UserMap", "Users", "WithoutWay",
+	},
+	stressed: []string{
+		"api", "cli/...", "examples/...", "internal/bench", "internal/cloud", "internal/cloud/builds", "internal/cloud/child",
+		"internal/cloud/connlimit", "internal/cloud/control", "internal/cloud/edge", "internal/cloud/engine/...",
+		"internal/cloud/envd", "internal/cloud/envdclient", "internal/cloud/headers", "internal/cloud/image",
+		"internal/cloud/interpreter", "internal/cloud/kernel/...", "internal/cloud/lifecycle", "internal/cloud/network",
+		"internal/cloud/pyenv", "internal/cloud/store", "internal/cloud/telemetry", "internal/cloud/tlsdoor",
+		"internal/cloud/volumes", "internal/e2e", "internal/httpwait", "internal/interop", "internal/jupyter",
+		"internal/kernelconn", "internal/realservice", "sandbox/...",
+	},
+}
+
+// covers reports whether one of the patterns stands for a package.
+func covers(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		below, all := strings.CutSuffix(pattern, "/...")
+		return name == below || all && strings.HasPrefix(name, below+"/")
+	})
+}
+
+// check returns an error for each name that is of no package with tests: what was
+// renamed must not lose its tests, or its place, in silence.
+func (p plan) check(packages []pkg) error {
+	for list, patterns := range map[string][]string{"plain": p.plain, "longest": p.longest, "once": p.once, "stressed": p.stressed} {
+		for _, pattern := range patterns {
+			if !slices.ContainsFunc(packages, func(k pkg) bool { return covers([]string{pattern}, k.name) }) {
+				return fmt.Errorf("the list %s of internal/testrun has %s, and there is no such package with tests", list, pattern)
+			}
+		}
+	}
+	for name := range p.ordinary {
+		i := slices.IndexFunc(packages, func(k pkg) bool { return k.name == name })
+		if i < 0 {
+			return fmt.Errorf("the list ordinary of internal/testrun has %s, and there is no such package with tests", name)
+		}
+		if _, err := p.ordinaryTests(packages[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ordinaryTests returns which tests of a package an ordinary user repeats; nil is all.
+func (p plan) ordinaryTests(k pkg) ([]string, error) {
+	chosen := p.ordinary[k.name]
+	if chosen == nil {
+		return nil, nil
+	}
+	byFile, err := testsOf(k.dir)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, choice := range chosen {
+		tests, known := byFile[choice], true
+		if !strings.HasSuffix(choice, ".go") {
+			tests, known = []string{choice}, false
+			for _, all := range byFile {
+				known = known || slices.Contains(all, choice)
+			}
+		}
+		if len(tests) == 0 || !known {
+			return nil, fmt.Errorf("the list ordinary of internal/testrun has %s of %s, and there are no such tests", choice, k.name)
+		}
+		names = append(names, tests...)
+	}
+	return names, nil
+}
+
+// testsOf returns the tests of a package, examples and seeds of fuzz targets among
+// them, by the files that they are in.
+func testsOf(dir string) (map[string][]string, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]string{}
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		found[filepath.Base(path)] = testNames(file)
+	}
+	return found, nil
+}
+
+// isOnce reports whether a failed test is never repeated because of what it is about.
+func (p plan) isOnce(name, test string) bool {
+	return covers(p.once, name) || slices.ContainsFunc(p.onceWords, func(word string) bool { return strings.Contains(test, word) })
+}
+
+// rank is the place of a package in the order of starting.
+func (p plan) rank(name string) int {
+	if i := slices.Index(p.longest, name); i >= 0 {
+		return i
+	}
+	return len(p.longest)
+}

@@ -1,0 +1,143 @@
+//go:build linux
+
+package main
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// thisModule returns the packages of this module, and all names of their tests.
+func thisModule(t *testing.T) (packages []pkg, names []string) {
+	t.Helper()
+	packages, err := listPackages(t.Context(), []string{"github.com/e2bctl/e2bctl/..."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		tests, err := testsOf(p.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, more := range tests {
+			names = append(names, more...)
+		}
+	}
+	return packages, names
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	packages, names := thisModule(t)
+	if err := module.check(packages); err != nil {
+		t.Error(err)
+	}
+	repeated := 0
+	for _, p := range packages {
+		if _, some := module.ordinary[p.name]; !some {
+			continue
+		}
+		tests, err := module.ordinaryTests(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tests == nil {
+			all, err := testsOf(p.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, more := range all {
+				tests = append(tests, more...)
+			}
+		}
+		repeated += len(tests)
+	}
+	if repeated > 500 {
+		t.Errorf("%d tests run as an ordinary user, too, want at most 500: choose those that touch accounts and isolation", repeated)
+	}
+	t.Logf("%d of %d tests run as an ordinary user, too", repeated, len(names))
+}
+
+// TestOnce holds the words to the names that there are.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	_, names := thisModule(t)
+
+	for _, name := range []string{
+		"TestNoKey", "TestKeyNeverShows", "TestAttack", "TestEscape", "TestEscapeFromKernel", "TestSecretsStayOutside", "TestEgress",
+		"TestGVisorEscape", "TestNoCredentialInTheSandboxes", "TestPrivateTraffic", "TestAsk", "TestProxyOfTheHost", "TestImageUsers",
+		"TestImageOutside", "TestWithoutNamespaces", "TestRestoreHostile", "TestBuildingNeedsToken", "TestAuthorityRefused",
+		"TestDeniedNamesStayHere", "TestHijackedEnvd", "TestGuardInASandbox", "TestUserMap", "TestUninherited", "TestBombs",
+	} {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no test %s: name another one of its kind here", name)
+		}
+		if !module.isOnce("sandbox", name) {
+			t.Errorf("%s may be repeated, want never", name)
+		}
+	}
+	for _, name := range []string{"TestManyTasks", "TestBigFile", "TestPauseAndResume", "TestKeepalive"} {
+		if module.isOnce("sandbox", name) {
+			t.Errorf("%s is never repeated, want that it may be", name)
+		}
+	}
+	if !module.isOnce("internal/cloud/engine/room/seccomp", "TestBigFile") {
+		t.Error("a test of seccomp may be repeated, want never")
+	}
+}
+
+func TestPlanCheck(t *testing.T) {
+	t.Parallel()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := []pkg{{name: "a/b", dir: here}, {name: "c", dir: here}}
+	for _, tt := range []struct {
+		name string
+		plan plan
+		want string // in the error; "" is none
+	}{
+		{"nothing", plan{}, ""},
+		{"a package", plan{plain: []string{"a/b"}, longest: []string{"c"}}, ""},
+		{"what is below", plan{once: []string{"a/..."}}, ""},
+		{"no such package", plan{plain: []string{"a"}}, "plain of internal/testrun has a,"},
+		{"nothing below", plan{stressed: []string{"d/..."}}, "stressed of internal/testrun has d/...,"},
+		{"all of a package", plan{ordinary: map[string][]string{"c": nil}}, ""},
+		{"a file and a test", plan{ordinary: map[string][]string{"c": {"stress_test.go", "TestPlanCheck"}}}, ""},
+		{"no such package for the ordinary user", plan{ordinary: map[string][]string{"d": nil}}, "ordinary of internal/testrun has d,"},
+		{"no such file", plan{ordinary: map[string][]string{"c": {"none_test.go"}}}, "has none_test.go of c,"},
+		{"no such test", plan{ordinary: map[string][]string{"c": {"TestNone"}}}, "has TestNone of c,"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := tt.plan.check(packages)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestRunOf(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		tests  []string
+		chosen string
+		want   string
+		some   bool
+	}{
+		{nil, "", "", true},
+		{nil, "TestA/b", "TestA/b", true},
+		{[]string{"TestA", "TestB"}, "", "^(TestA|TestB)$", true},
+		{[]string{"TestA", "TestB"}, "B", "^(TestB)$", true},
+		{[]string{"TestA", "TestB"}, "^TestA$/c/d", "^(TestA)$/c/d", true},
+		{[]string{"TestA"}, "TestC", "^()$", false},
+	} {
+		if got, some, err := runOf(tt.tests, tt.chosen); got != tt.want || some != tt.some || err != nil {
+			t.Errorf("runOf(%v, %q): got %q, %v, %v, want %q, %v", tt.tests, tt.chosen, got, some, err, tt.want, tt.some)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// report prints what happens in a run.
+type report struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (r *report) printf(format string, arguments ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(r.w, format, arguments...)
+}
+
+// Write passes on what other programs print, between what else is printed.
+func (r *report) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.w.Write(p)
+}
+
+// failed prints all that a test said, as soon as it has failed.
+func (r *report) failed(j job, t *test) {
+	r.printf("--- %s\n%s", failure{job: j, test: t.name}, t.output.String())
+}
+
+// ended prints the line of a package, and what has not been printed if it failed.
+func (r *report) ended(o *outcome, failures []failure) {
+	for _, f := range failures {
+		if f.test == "" {
+			r.printf("--- %s: %s\n%s", f, f.reason, withEnd(f.output))
+		}
+	}
+	result, more := "ok  ", ""
+	if len(failures) > 0 {
+		result = "FAIL"
+	} else if len(o.tests) == 0 {
+		more = " (no tests to run)"
+	}
+	r.printf("%s %7.1fs %s%s\n", result, o.wall.Seconds(), o.job, more)
+}
+
+// interrupted prints what was running when a run ended early.
+func (r *report) interrupted(o *outcome) {
+	r.printf("stopped after %.1fs: %s: %s\n", o.wall.Seconds(), o.job, strings.Join(o.running(), " "))
+}
+
+// skips prints what was left out, with one line for each reason of a package.
+func (r *report) skips(outcomes []*outcome) {
+	for _, o := range outcomes {
+		var reasons []string
+		tests := map[string][]string{}
+		for _, s := range o.skips {
+			if tests[s.reason] == nil {
+				reasons = append(reasons, s.reason)
+			}
+			tests[s.reason] = append(tests[s.reason], s.test)
+		}
+		for _, reason := range reasons {
+			r.printf("skipped %s: %s: %s\n", o.job, strings.Join(tests[reason], " "), reason)
+		}
+	}
+}
+
+// again prints, for the end of a long log, all that the failed tests said.
+func (r *report) again(failures []failure) {
+	for _, f := range failures {
+		r.printf("\n=== %s: %s\n%s", f, f.reason, withEnd(f.output))
+	}
+}
+
+// verdict prints the last lines.
+func (r *report) verdict(red, flaky []failure) {
+	for _, f := range red {
+		r.printf("FAIL %s: %s\n", f, f.reason)
+	}
+	for _, f := range flaky {
+		r.printf("FLAKY %s: %s\n", f, f.reason)
+	}
+}
+
+// totals prints the sums of a run.
+func (r *report) totals(outcomes []*outcome, flaky int, wall, building time.Duration) {
+	var passed, failed, skipped int
+	cpu := building
+	for _, o := range outcomes {
+		passed, failed, skipped = passed+o.count("pass"), failed+o.count("fail"), skipped+o.count("skip")
+		cpu += o.cpu
+	}
+	r.printf("passed %d, failed %d (flaky %d), skipped %d, in %v; the processors took %v, %v of it to build\n",
+		passed, failed, flaky, skipped, wall.Round(time.Second), cpu.Round(time.Second), building.Round(time.Second))
+}
+
+// sorted returns outcomes by the names of their jobs.
+func sorted(outcomes []*outcome) []*outcome {
+	return slices.SortedFunc(slices.Values(outcomes), func(a, b *outcome) int { return strings.Compare(a.job.String(), b.job.String()) })
+}
+
+// withEnd ends a text that is not empty with a line end.
+func withEnd(text string) string {
+	if text == "" || strings.HasSuffix(text, "\n") {
+		return text
+	}
+	return text + "\n"
+}

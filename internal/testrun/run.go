@@ -1,0 +1,302 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// options are what a run is asked for.
+type options struct {
+	patterns []string
+	run      string
+	short    bool
+	count    int
+	atOnce   int
+	limit    time.Duration
+	allRace  bool   // no package without the race detector
+	ordinary bool   // only the ordinary user's part
+	root     string // of the checkout
+	dir      string // for binaries and times
+	keep     string // for what outlives the checkout
+	ci       bool
+}
+
+// full reports whether a run is of everything, so that it may judge by the ledger.
+func (o options) full() bool {
+	return o.run == "" && !o.short && !o.ordinary && o.count == 1 && slices.Equal(o.patterns, []string{"./..."})
+}
+
+// flags are for the binaries.
+func (o options) flags() (flags []string) {
+	if o.short {
+		flags = append(flags, "-test.short")
+	}
+	if o.count != 1 {
+		flags = append(flags, "-test.count="+strconv.Itoa(o.count))
+	}
+	return flags
+}
+
+// errRed is the end of a run that was not green.
+var errRed = errors.New("the tests failed")
+
+// suite is one run of the tests of a plan.
+type suite struct {
+	options
+	plan    plan
+	report  *report
+	starter *starter
+
+	mu       sync.Mutex
+	outcomes []*outcome
+	failures []failure
+	building time.Duration // of the processors
+}
+
+// runSuite builds the tests and runs them. Its error is errRed where they failed.
+func runSuite(ctx context.Context, w io.Writer, p plan, o options) error {
+	start := time.Now()
+	s := &suite{options: o, plan: p, report: &report{w: w}}
+	packages, err := s.choose(ctx)
+	if err != nil {
+		return err
+	}
+	if s.starter, err = newStarter(ctx, o); err != nil {
+		return err
+	}
+	return s.execute(ctx, start, func(ctx context.Context, ready chan<- []job) error { return s.prepare(ctx, packages, ready) })
+}
+
+// execute runs the jobs that prepare makes ready, and then judges.
+func (s *suite) execute(ctx context.Context, start time.Time, prepare func(context.Context, chan<- []job) error) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ready := make(chan []job)
+	go func() {
+		defer close(ready)
+		if err := prepare(ctx, ready); err != nil {
+			stop(err)
+		}
+	}()
+	rank := func(j job) int { return s.plan.rank(j.pkg.name) }
+	schedule(ctx, s.atOnce, rank, ready, func(j job) { s.runJob(ctx, j) })
+	for range ready { // until prepare has ended, too
+	}
+	if a := s.starter.account; a != nil {
+		defer func() {
+			if err := a.clean(context.WithoutCancel(ctx)); err != nil {
+				s.report.printf("%v\n", err)
+			}
+		}()
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	red, flaky := s.starter.decide(ctx, s.plan, s.failures, func(f failure, n int) { s.report.printf("repeating %s alone, %d of %d at most\n", f, n, repeats) })
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return s.conclude(ctx, start, red, flaky)
+}
+
+// choose returns the packages to test, once the lists of the plan are right.
+func (s *suite) choose(ctx context.Context) ([]pkg, error) {
+	all, err := listPackages(ctx, []string{"./..."})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.plan.check(all); err != nil {
+		return nil, err
+	}
+	if slices.Equal(s.patterns, []string{"./..."}) {
+		return all, nil
+	}
+	return listPackages(ctx, s.patterns)
+}
+
+// newStarter finds what starting takes.
+func newStarter(ctx context.Context, o options) (*starter, error) {
+	test2json, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go tool test2json: %w", err)
+	}
+	goroot, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env GOROOT: %w", err)
+	}
+	return &starter{
+		test2json: strings.TrimSpace(string(test2json)), goroot: strings.TrimSpace(string(goroot)),
+		limit: o.limit, flags: o.flags(),
+	}, nil
+}
+
+// prepare builds the binaries and makes what can be run ready: what is built first runs
+// while the rest is built.
+func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job) error {
+	send := func(jobs []job) {
+		select {
+		case ready <- jobs:
+		case <-ctx.Done():
+		}
+	}
+	compiler, err := hasCompiler(s.report, s.ci)
+	if err != nil {
+		return err
+	}
+	account, err := canBeOrdinary(s.report, s.ci)
+	if err != nil {
+		return err
+	}
+	var plain, race, both []pkg // both: plain ones for the ordinary user
+	for _, p := range packages {
+		_, repeated := s.plan.ordinary[p.name]
+		repeated = repeated && account
+		if compiler && (s.allRace || !covers(s.plan.plain, p.name)) {
+			race = append(race, p)
+			if repeated {
+				both = append(both, p)
+			}
+		} else {
+			plain = append(plain, p)
+		}
+	}
+	binaries, err := s.build(ctx, false, append(slices.Clip(plain), both...))
+	if err != nil {
+		return err
+	}
+	if !s.ordinary {
+		send(s.jobs(binaries, plain, false))
+	}
+	var more sync.WaitGroup
+	var accountErr error
+	if account {
+		more.Go(func() {
+			var jobs []job
+			if jobs, accountErr = s.ordinaryJobs(ctx, packages, binaries); accountErr == nil {
+				send(jobs)
+			}
+		})
+	}
+	if !s.ordinary {
+		var detecting map[string]string
+		if detecting, err = s.build(ctx, true, race); err == nil {
+			send(s.jobs(detecting, race, true))
+		}
+	}
+	more.Wait()
+	return errors.Join(err, accountErr)
+}
+
+func (s *suite) build(ctx context.Context, race bool, packages []pkg) (map[string]string, error) {
+	dir := filepath.Join(s.dir, "plain")
+	if race {
+		dir = filepath.Join(s.dir, "race")
+	}
+	binaries, cpu, err := build(ctx, s.report, dir, race, packages)
+	s.building += cpu
+	return binaries, err
+}
+
+func (s *suite) jobs(binaries map[string]string, packages []pkg, race bool) (jobs []job) {
+	for _, p := range packages {
+		jobs = append(jobs, job{pkg: p, binary: binaries[p.name], race: race, run: s.run})
+	}
+	return jobs
+}
+
+// ordinaryJobs returns the jobs of the ordinary user, with all that they need.
+func (s *suite) ordinaryJobs(ctx context.Context, packages []pkg, binaries map[string]string) (jobs []job, err error) {
+	var names []string
+	for _, p := range packages {
+		if _, repeated := s.plan.ordinary[p.name]; !repeated {
+			continue
+		}
+		tests, err := s.plan.ordinaryTests(p)
+		if err != nil {
+			return nil, err
+		}
+		run, some, err := runOf(tests, s.run)
+		if err != nil {
+			return nil, err
+		}
+		if !some {
+			continue
+		}
+		jobs = append(jobs, job{pkg: p, binary: binaries[p.name], ordinary: true, run: run})
+		name, err := filepath.Rel(filepath.Join(s.dir, "plain"), binaries[p.name])
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	if len(jobs) > 0 {
+		s.starter.account, err = prepareAccount(ctx, s.report, s.root, filepath.Join(s.dir, "plain"), names)
+	}
+	return jobs, err
+}
+
+// runJob runs a job and notes what came of it.
+func (s *suite) runJob(ctx context.Context, j job) {
+	o := s.starter.run(ctx, j, func(t *test) { s.report.failed(j, t) })
+	if ctx.Err() != nil {
+		s.report.interrupted(o)
+		return
+	}
+	failures := s.plan.judge(o)
+	s.report.ended(o, failures)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outcomes = append(s.outcomes, o)
+	s.failures = append(s.failures, failures...)
+}
+
+// conclude prints what came of all.
+func (s *suite) conclude(ctx context.Context, start time.Time, red, flaky []failure) error {
+	outcomes := sorted(s.outcomes)
+	err := writeTimes(filepath.Join(s.dir, timesFile), s.patterns, outcomes)
+	if s.full() && s.ci {
+		again, first, ledgerErr := ledger{path: filepath.Join(s.keep, "flaky.jsonl"), root: s.root}.judge(ctx, flaky)
+		red, flaky, err = append(red, again...), first, errors.Join(err, ledgerErr)
+	}
+	s.report.skips(outcomes)
+	s.report.again(append(slices.Clip(red), flaky...))
+	s.report.totals(outcomes, len(flaky), time.Since(start), s.building)
+	s.report.verdict(red, flaky)
+	if len(red) > 0 {
+		err = errors.Join(err, errRed)
+	}
+	return err
+}
+
+// timesFile is what the last run took.
+const timesFile = "times.json"
+
+// checkout returns the root of the module that this runs in.
+func checkout(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("go list -m: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// keepDir is where things are that outlive a checkout.
+func keepDir() (string, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "e2bctl", "testrun"), nil
+}
