@@ -7,7 +7,6 @@ export CGO_ENABLED ?= 0
 
 BIN := .tmp/bin
 GOFILES = $$(git ls-files -co --exclude-standard '*.go')
-TOOLS := internal/tools/go.mod internal/tools/go.sum
 # Which interpreter's pip resolves for which version of Python; make python-lock.
 PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
@@ -66,22 +65,24 @@ format: ## fail when a file is not gofmt-ed
 	@files=$$(gofmt -l $(GOFILES)); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files" >&2; exit 1; fi
 
 .PHONY: vet
-vet: ## go vet for Linux, macOS and Windows
-	go vet ./...
-	GOOS=darwin go vet ./...
-	GOOS=windows go vet ./...
-	cd internal/tools && go vet ./...
+vet: ## go vet for Linux, macOS and Windows, but for this system's, which is among the linters
+	@vetting=(); for system in $(filter-out $(shell go env GOOS),linux darwin windows); do \
+		echo "GOOS=$$system go vet ./..."; GOOS=$$system go vet ./... & vetting+=($$!); done; \
+	status=0; for job in "$${vetting[@]}"; do wait "$$job" || status=1; done; exit "$$status"
 
-$(BIN)/golangci-lint: $(TOOLS)
+# Go knows whether it is up to date. It is the same for every commit and checkout,
+# because go vet remembers for each tool what it found.
+.PHONY: $(BIN)/lint
+$(BIN)/lint:
 	@mkdir -p $(BIN)
-	@echo "building golangci-lint (minutes, once)"
-	cd internal/tools && go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd internal/tools && go build -trimpath -buildvcs=false -o ../../$@ ./lint
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## run the linters of .golangci.yml, and look for stilted English in comments and pages
+lint: $(BIN)/lint ## run the linters of internal/tools/lint, go vet's among them, and look for stilted English in comments and pages
 	@! git grep -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
 	@! git grep -nE '$(STILTED)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
-	$(BIN)/golangci-lint run ./...
+	go vet -vettool=$(BIN)/lint -every-package ./...
+	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
 
 .PHONY: generate
 generate: ## write internal/gen from internal/proto, and the example's wheel
