@@ -64,10 +64,11 @@ short: format ## what an edit needs, in under a minute: format, vet for this sys
 format: ## fail when a file is not gofmt-ed
 	@files=$$(gofmt -l $(GOFILES)); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files" >&2; exit 1; fi
 
+# Vet wants no more of what is compiled than its types: nothing is optimized.
 .PHONY: vet
 vet: ## go vet for Linux, macOS and Windows, but for this system's, which is among the linters
 	@vetting=(); for system in $(filter-out $(shell go env GOOS),linux darwin windows); do \
-		echo "GOOS=$$system go vet ./..."; GOOS=$$system go vet ./... & vetting+=($$!); done; \
+		echo "GOOS=$$system go vet ./..."; GOOS=$$system go vet -gcflags='all=-N -l' ./... & vetting+=($$!); done; \
 	status=0; for job in "$${vetting[@]}"; do wait "$$job" || status=1; done; exit "$$status"
 
 # Go knows whether it is up to date. It is the same for every commit and checkout,
@@ -141,16 +142,7 @@ test: setup ## run the whole suite, with -race where a C compiler is there
 .PHONY: check-engines
 check-engines: setup ## test the engines that take a daemon, which root starts, of Debian's docker.io (and busybox-static), packages of npm, or a runsc that go builds
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
-	export E2BCTL_TEST_ENGINES=1; race=; \
-	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/... ./internal/cloud/linuxprogram; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^Test(No)?Docker|^TestPromises$$/docker' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm|^TestPromises$$/wasm' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv ./internal/cloud/engine/gvisor; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestGVisor|^TestPromises$$/gvisor' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^Test(Wasm|GVisor)' ./internal/e2e ./internal/bench; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor ./examples/strong; \
-	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
+	.ci/engines-tests $(GOTEST) $(TESTFLAGS)
 
 .PHONY: cover
 cover: setup ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out
