@@ -10,7 +10,6 @@ export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 
 BIN := .tmp/bin
 GOFILES = $$(git ls-files -co --exclude-standard '*.go')
-TOOLS := internal/tools/go.mod internal/tools/go.sum
 # Which interpreter's pip resolves for which version of Python; make python-lock.
 PYTHONS ?= 3.9=python3.9 3.10=python3.10 3.11=python3.11 3.12=python3.12 3.13=python3.13 3.14=python3.14
 PROTOS := process/process.proto filesystem/filesystem.proto
@@ -71,23 +70,26 @@ short: format ## what an edit needs, in under a minute: format, vet for this sys
 format: ## fail when a file is not gofmt-ed
 	@files=$$(gofmt -l $(GOFILES)); if [ -n "$$files" ]; then echo "not gofmt-ed: $$files" >&2; exit 1; fi
 
+# Vet wants no more of what is compiled than its types: nothing is optimized.
 .PHONY: vet
-vet: ## go vet for Linux, macOS and Windows
-	go vet ./...
-	GOOS=darwin go vet ./...
-	GOOS=windows go vet ./...
-	cd internal/tools && go vet ./...
+vet: ## go vet for Linux, macOS and Windows, but for this system's, which is among the linters
+	@vetting=(); for system in $(filter-out $(shell go env GOOS),linux darwin windows); do \
+		echo "GOOS=$$system go vet ./..."; GOOS=$$system go vet -gcflags='all=-N -l' ./... & vetting+=($$!); done; \
+	status=0; for job in "$${vetting[@]}"; do wait "$$job" || status=1; done; exit "$$status"
 
-$(BIN)/golangci-lint: $(TOOLS)
+# Go knows whether it is up to date. It is the same for every commit and checkout,
+# because go vet remembers for each tool what it found.
+.PHONY: $(BIN)/lint
+$(BIN)/lint:
 	@mkdir -p $(BIN)
-	@echo "building golangci-lint (minutes, once)"
-	cd internal/tools && go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	cd internal/tools && go build -trimpath -buildvcs=false -o ../../$@ ./lint
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## run the linters of .golangci.yml, and look for stilted English in comments and pages
+lint: $(BIN)/lint ## run the linters of internal/tools/lint, go vet's among them, and look for stilted English in comments and pages
 	@! git grep -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
 	@! git grep -nE '$(STILTED)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
-	$(BIN)/golangci-lint run ./...
+	go vet -vettool=$(BIN)/lint -every-package ./...
+	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
 
 .PHONY: generate
 generate: ## write internal/gen from internal/proto, and the example's wheel
@@ -151,16 +153,7 @@ stress: deps ## repeat each test that has processes or sockets ten times on a bu
 .PHONY: check-engines
 check-engines: deps-engines ## test the engines that take a daemon, which root starts, packages of npm, or a runsc that go builds
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
-	export E2BCTL_TEST_ENGINES=1; race=; \
-	if command -v cc >/dev/null 2>&1; then export CGO_ENABLED=1; race=-race; fi; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/engine/docker/... ./internal/cloud/linuxprogram; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^Test(No)?Docker|^TestPromises$$/docker' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestWasm|^TestPromises$$/wasm' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./internal/cloud/wasmenv ./internal/cloud/engine/gvisor; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^TestGVisor|^TestPromises$$/gvisor' ./sandbox/local; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) -run '^Test(Wasm|GVisor)' ./internal/e2e ./internal/bench; \
-	$(GOTEST) $$race -count=1 $(TESTFLAGS) ./examples/dockerexecutor ./examples/wasmexecutor ./examples/strong; \
-	$(GOTEST) -count=1 $(TESTFLAGS) -run '^Test(Docker|Wasm)Clients$$' ./internal/interop
+	.ci/engines-tests $(GOTEST) $(TESTFLAGS)
 
 .PHONY: cover
 cover: deps ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out

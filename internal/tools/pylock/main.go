@@ -134,7 +134,7 @@ func (l lock) resolve(ctx context.Context, wanted, python string, minor int, tag
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(directory)
+	defer func() { _ = os.RemoveAll(directory) }()
 	wanted, err = wantedBy(wanted, minor)
 	if err != nil {
 		return err

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"codeberg.org/polyfloyd/go-errorlint/errorlint"
+	forbidigo "github.com/ashanbrown/forbidigo/v2/pkg/analyzer"
+	makezero "github.com/ashanbrown/makezero/v2/pkg/analyzer"
+	"github.com/charithe/durationcheck"
+	"github.com/gordonklaus/ineffassign/pkg/ineffassign"
+	"github.com/gostaticanalysis/nilerr"
+	"github.com/kisielk/errcheck/errcheck"
+	"github.com/ldez/usetesting"
+	"github.com/sivchari/containedctx"
+	"github.com/sonatard/noctx"
+	"github.com/timakin/bodyclose/passes/bodyclose"
+	"go-simpler.org/sloglint"
+	"golang.org/x/tools/go/analysis"
+	"honnef.co/go/tools/quickfix"
+	"honnef.co/go/tools/simple"
+	"honnef.co/go/tools/staticcheck"
+	"honnef.co/go/tools/stylecheck"
+)
+
+// Every linter is here for a reason.
+var linters = []linter{
+	{"bodyclose", only(bodyclose.Analyzer)},         // a response that is not closed holds its connection
+	{"containedctx", only(containedctx.Analyzer)},   // contexts are arguments, not state
+	{"durationcheck", only(durationcheck.Analyzer)}, // duration * duration
+	{"errcheck", only(errcheckAnalyzer())},
+	{"errorlint", only(set(errorlint.NewAnalyzer(), "errorf", "true"))}, // errors.Is and As through every wrap
+	{"forbidigo", only(forbidigoAnalyzer())},                            // output and exits belong to main and to writers passed in
+	{"govet", vet},
+	{"ineffassign", only(ineffassign.Analyzer)},
+	{"makezero", only(makezero.NewAnalyzer())}, // append to a slice that has its length already
+	{"misspell", only(misspellAnalyzer)},
+	{"nilerr", only(nilerr.Analyzer)}, // an error found, and nil returned
+	{"noctx", only(noctx.Analyzer)},   // every request can be cancelled
+	{"sloglint", only(sloglint.New(&sloglint.Options{ContextOnly: "all", NoMixedArguments: true}))}, // handlers find the trace in the context
+	{"staticcheck", staticcheckAnalyzers()},
+	{"unused", only(unusedAnalyzer)},
+	{"usetesting", only(set(usetesting.NewAnalyzer(), "ossetenv", "true"))}, // what testing.T undoes by itself
+}
+
+func only(a *analysis.Analyzer) []*analysis.Analyzer { return []*analysis.Analyzer{a} }
+
+// set gives an analyzer's flag a value; what is wrong with it is wrong in this program.
+func set(a *analysis.Analyzer, flag, value string) *analysis.Analyzer {
+	if err := a.Flags.Set(flag, value); err != nil {
+		panic(a.Name + ": " + err.Error())
+	}
+	return a
+}
+
+// errcheckAnalyzer lets go of errors that nobody can do anything about.
+func errcheckAnalyzer() *analysis.Analyzer {
+	errcheck.DefaultExcludedSymbols = append(errcheck.DefaultExcludedSymbols,
+		"(io.Closer).Close",
+		"(net.Conn).Close",
+		"(net/http.ResponseWriter).Write",
+		"(*os.File).Close",
+		"(*net.UnixConn).Close",
+		"(*github.com/gorilla/websocket.Conn).Close",
+		"fmt.Fprint",
+		"fmt.Fprintf",
+		"fmt.Fprintln",
+		"io.WriteString",
+	)
+	return errcheck.Analyzer
+}
+
+func forbidigoAnalyzer() *analysis.Analyzer {
+	a := set(forbidigo.NewAnalyzer(), "permit", "false") // only //nolint silences
+	for _, forbidden := range []string{
+		`{p: '^fmt\.Print.*$', msg: write to a writer that was passed in}`,
+		`{p: '^os\.Exit$', msg: only main ends the process}`,
+		`{p: '^time\.Sleep$', msg: wait for what you wait for}`,
+	} {
+		set(a, "p", forbidden)
+	}
+	return a
+}
+
+// staticcheckAnalyzers are all of them but those that want a comment on every
+// package and exported name, or other names of receivers and of abbreviations.
+func staticcheckAnalyzers() []*analysis.Analyzer {
+	var analyzers []*analysis.Analyzer
+	for _, a := range slices.Concat(staticcheck.Analyzers, stylecheck.Analyzers, simple.Analyzers, quickfix.Analyzers) {
+		if !slices.Contains(strings.Fields("ST1000 ST1003 ST1016 ST1020 ST1021 ST1022"), a.Analyzer.Name) {
+			analyzers = append(analyzers, a.Analyzer)
+		}
+	}
+	return analyzers
+}

@@ -1,0 +1,79 @@
+// Lint finds what is wrong, unclear or unused in Go packages. It is run by
+//
+//	go vet -vettool=.tmp/bin/lint -every-package ./...
+//
+// which keeps what it found of a package until the package, or what it imports,
+// changes. linters.go has the list of what is looked for, with the reasons.
+//
+// Findings are mended, not silenced. Where one is wrong, a comment says why:
+//
+//	ctx context.Context //nolint:containedctx // the request's
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/unitchecker"
+)
+
+// go vet asks for the facts of a package that another one imports, and then
+// remembers it as one without findings (Go 1.26). So a vet of few packages by hand
+// would hide what make lint has to find; but the flags count in what it remembers.
+var _ = flag.Bool("every-package", false, "the packages to look at are all there are; kept apart from the findings of other runs")
+
+func main() {
+	analyzers, err := wanted(os.Args[len(os.Args)-1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "lint:", err)
+		os.Exit(1)
+	}
+	unitchecker.Main(analyzers...)
+}
+
+// wanted is what to run for the configuration that go vet wrote to a file: of a
+// package that others import it needs no findings, only what they have to know.
+func wanted(configuration string) ([]*analysis.Analyzer, error) {
+	all := newAnalyzer(linters)
+	if !strings.HasSuffix(configuration, ".cfg") {
+		return []*analysis.Analyzer{all}, nil
+	}
+	text, err := os.ReadFile(configuration)
+	if err != nil {
+		return nil, err
+	}
+	var c unitchecker.Config
+	if err := json.Unmarshal(text, &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", configuration, err)
+	}
+	if c.VetxOnly {
+		return withFacts(all), nil
+	}
+	return []*analysis.Analyzer{all}, nil
+}
+
+// withFacts returns what a needs to run, directly or not, that knows of packages
+// what is asked for when others import them.
+func withFacts(a *analysis.Analyzer) []*analysis.Analyzer {
+	var found []*analysis.Analyzer
+	seen := map[*analysis.Analyzer]bool{}
+	var walk func(*analysis.Analyzer)
+	walk = func(a *analysis.Analyzer) {
+		if seen[a] {
+			return
+		}
+		seen[a] = true
+		if len(a.FactTypes) > 0 {
+			found = append(found, a)
+		}
+		for _, required := range a.Requires {
+			walk(required)
+		}
+	}
+	walk(a)
+	return found
+}

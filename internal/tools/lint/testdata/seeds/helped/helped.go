@@ -1,0 +1,9 @@
+// Package helped has what is to be known of it where it is imported.
+package helped
+
+import "testing"
+
+func Fatal(t *testing.T, format string, values ...any) { t.Fatalf(format, values...) }
+
+// Deprecated: use Fatal.
+func Old() {}

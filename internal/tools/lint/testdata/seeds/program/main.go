@@ -1,0 +1,13 @@
+// Program may write and end.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	fmt.Println("written")
+	other()
+	os.Exit(0)
+}

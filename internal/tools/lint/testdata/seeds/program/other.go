@@ -1,0 +1,7 @@
+package main
+
+import "fmt"
+
+func other() {
+	fmt.Println("written elsewhere") // want:forbidigo
+}
