@@ -13,11 +13,14 @@
 // The cases for the SDKs are in js/cases and python/cases, one file per
 // feature, those for the other projects in python/othercases and
 // python/agentcases, and those for the command in command_test.go and
-// commandpause_test.go. Each case gets a sandbox of its own and is a
-// subtest, so a failure names what does not work. The Python cases are written
+// commandpause_test.go. Each case is a subtest, so a failure names what does not
+// work, and gets a sandbox of its own, but for those that are registered together:
+// these have one for all of their file, because they leave nothing behind that
+// disturbs the others. The Python cases are written
 // for the asynchronous SDK; the blocking one runs the same source without its
 // awaits. Both ways to find the cloud are tested: by its addresses, without TLS, and
-// by E2B_DOMAIN alone, over https.
+// by E2B_DOMAIN alone, over https. Not every client runs in both ways every time: the
+// table clientRuns in clients_test.go says which do, and SOAK=1 runs all.
 //
 // "make check-engines" also runs the newest SDKs on clouds of containers and of WebAssembly,
 // all cases but those that need what that engine does not have (needy_test.go names them).

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
+
+// oneAtATime has a client run its cases one after the other. On a busy machine the daemon
+// takes too long to pause several containers at once, and the pause is answered with 504.
+var oneAtATime = []string{"AT_ONCE=1"}
 
 // TestDockerClients runs all cases of the newest SDKs in containers, but for those that need
 // what the engine does not promise.
@@ -35,11 +40,11 @@ func TestDockerClients(t *testing.T) {
 	}
 	t.Run("js", func(t *testing.T) {
 		without := leaveOut(t, engine.Docker, promises, func(one leftOut) []string { return one.js })
-		driveJS(t, append(without, server.env...), "newest", "cases")
+		driveJS(t, slices.Concat(without, oneAtATime, server.env), "newest", "cases")
 	})
 	t.Run("python", func(t *testing.T) {
 		without := leaveOut(t, engine.Docker, promises, func(one leftOut) []string { return one.python })
-		drivePython(t, append(without, server.env...), "newest", "cases", "asynchronous")
+		drivePython(t, slices.Concat(without, oneAtATime, server.env), "newest", "cases", "asynchronous")
 	})
 }
 

@@ -12,7 +12,7 @@ export const byDomain = !process.env.E2B_SANDBOX_URL
 const shared = byDomain ? `https://${process.env.E2B_DOMAIN}` : process.env.E2B_SANDBOX_URL
 
 // patience is how long a case waits for what must come, in milliseconds.
-const patience = Number(process.env.PATIENCE) * 1000
+export const patience = Number(process.env.PATIENCE) * 1000
 
 export const cases = []
 

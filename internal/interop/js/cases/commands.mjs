@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { CommandExitError, InvalidArgumentError, AuthenticationError, NotFoundError, TimeoutError } from 'e2b'
-import { test, rejects, eventually } from '../harness.mjs'
+import { together as test, rejects, eventually } from '../harness.mjs'
 
 test('run returns output and status', async (sandbox) => {
   const result = await sandbox.commands.run('echo "$GREETING"; echo warning >&2; id -un')

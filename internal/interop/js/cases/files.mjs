@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { gzipSync } from 'node:zlib'
 import { AuthenticationError, FileNotFoundError, FileType, InvalidArgumentError, NotFoundError, SandboxError } from 'e2b'
-import { together as test, rejects } from '../harness.mjs'
+import { patience, together as test, rejects } from '../harness.mjs'
 
 const text = 'line\nünïcode ✓\n'
 const bytes = Uint8Array.from({ length: 300_000 }, (_, i) => (i * i) % 251)
@@ -17,7 +17,7 @@ test('every format reads what was written', async ({ files }) => {
     assert.deepEqual(await files.read('b', { format: 'bytes', gzip }), bytes)
     assert.deepEqual(new Uint8Array(await (await files.read('b', { format: 'blob', gzip })).arrayBuffer()), bytes)
     const chunks = []
-    for await (const chunk of await files.read('b', { format: 'stream', gzip, streamIdleTimeoutMs: 20_000 })) chunks.push(chunk)
+    for await (const chunk of await files.read('b', { format: 'stream', gzip, streamIdleTimeoutMs: patience })) chunks.push(chunk)
     assert.deepEqual(new Uint8Array(Buffer.concat(chunks)), bytes)
   }
 })
@@ -113,7 +113,7 @@ test('information about a file, a directory and a link', async ({ files, command
     ['f', home + 'f', FileType.FILE, 6, 0o640, '-rw-r-----', 'user', 'user'],
   )
   assert.equal(file.symlinkTarget, undefined)
-  assert.ok(Math.abs(file.modifiedTime.getTime() - before) < 60_000)
+  assert.ok(file.modifiedTime > before - 1000 && file.modifiedTime <= Date.now())
   const directory = await files.getInfo('dir')
   assert.deepEqual([directory.type, directory.permissions], [FileType.DIR, 'drwxr-x--x'])
   const link = await files.getInfo('link')

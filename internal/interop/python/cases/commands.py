@@ -2,6 +2,7 @@ from e2b import AuthenticationException, CommandExitException, InvalidArgumentEx
 
 
 @case
+@together
 async def run_returns_output_and_status(sandbox):
     out, err = [], []
     result = await sandbox.commands.run(
@@ -12,6 +13,7 @@ async def run_returns_output_and_status(sandbox):
 
 
 @case
+@together
 async def output_comes_while_the_command_runs(sandbox):
     handle = await sandbox.commands.run("echo one; read x; echo two; echo bad >&2", background=True, stdin=True)
     if BLOCKING:
@@ -33,6 +35,7 @@ async def output_comes_while_the_command_runs(sandbox):
 
 
 @case
+@together
 async def callbacks_of_a_background_command(sandbox):
     out, err = [], []
     command = "echo out; echo err >&2"
@@ -49,12 +52,14 @@ async def callbacks_of_a_background_command(sandbox):
 
 
 @case
+@together
 async def a_command_ends_when_it_leaves_a_server_that_holds_its_output(sandbox):
     result = await sandbox.commands.run("sleep 1234 & echo started")
     same((result.exit_code, result.stdout, result.stderr, result.error), (0, "started\n", "", None))
 
 
 @case
+@together
 async def a_command_that_was_killed_is_gone(sandbox):
     handle = await sandbox.commands.run("sleep 1235", background=True)
     same(await sandbox.commands.kill(handle.pid), True)
@@ -63,6 +68,7 @@ async def a_command_that_was_killed_is_gone(sandbox):
 
 
 @case
+@together
 async def a_failed_command_is_an_exception_with_its_result(sandbox):
     with raises(CommandExitException) as failed:
         await sandbox.commands.run("echo out; echo err >&2; exit 7")
@@ -78,6 +84,7 @@ async def a_failed_command_is_an_exception_with_its_result(sandbox):
 
 
 @case
+@together
 async def user_cwd_and_envs(sandbox):
     commands = sandbox.commands
     same((await commands.run("id -un; echo $HOME", user="root")).stdout, "root\n/root\n")
@@ -93,6 +100,7 @@ async def user_cwd_and_envs(sandbox):
 
 
 @case
+@together
 async def a_missing_directory_and_an_unknown_user_are_refused(sandbox):
     with raises(InvalidArgumentException):
         await sandbox.commands.run("true", cwd="/no/such/directory")
@@ -102,6 +110,7 @@ async def a_missing_directory_and_an_unknown_user_are_refused(sandbox):
 
 
 @case
+@together
 async def the_timeout_ends_the_process(sandbox):
     with raises(TimeoutException):
         await sandbox.commands.run("sleep 1231", timeout=0.3)
@@ -115,6 +124,7 @@ async def the_timeout_ends_the_process(sandbox):
 
 
 @case
+@together
 async def list_tells_what_was_started(sandbox):
     handle = await sandbox.commands.run("sleep 1234", background=True, cwd="/tmp", envs={"MARK": "x"})
     [found] = [one for one in await sandbox.commands.list() if one.pid == handle.pid]
@@ -125,6 +135,7 @@ async def list_tells_what_was_started(sandbox):
 
 
 @case
+@together
 async def kill_tells_whether_there_was_one(sandbox):
     first = await sandbox.commands.run("sleep 1234", background=True)
     assert await first.kill()
@@ -138,6 +149,7 @@ async def kill_tells_whether_there_was_one(sandbox):
 
 
 @case
+@together
 async def stdin_is_sent_and_closed(sandbox):
     cat = await sandbox.commands.run("cat", background=True, stdin=True)
     await cat.send_stdin("first ✓\n")
@@ -156,6 +168,7 @@ async def stdin_is_sent_and_closed(sandbox):
 
 
 @case
+@together
 async def input_is_streamed_in_order(sandbox):
     if not hasattr(sandbox.commands, "stream_input"):
         return  # newer than the older generation
@@ -171,6 +184,7 @@ async def input_is_streamed_in_order(sandbox):
 
 
 @case
+@together
 async def connect_joins_a_running_command(sandbox):
     cat = await sandbox.commands.run("cat", background=True, stdin=True)
     joined = await sandbox.commands.connect(cat.pid)
@@ -184,6 +198,7 @@ async def connect_joins_a_running_command(sandbox):
 
 
 @case
+@together
 async def the_timeout_of_connect_ends_the_stream_not_the_process(sandbox):
     cat = await sandbox.commands.run("cat", background=True, stdin=True)
     joined = await sandbox.commands.connect(cat.pid, timeout=3)
@@ -195,6 +210,7 @@ async def the_timeout_of_connect_ends_the_stream_not_the_process(sandbox):
 
 
 @case
+@together
 async def disconnect_leaves_the_process(sandbox):
     handle = await sandbox.commands.run("cat", background=True, stdin=True)
     await handle.disconnect()
@@ -205,6 +221,7 @@ async def disconnect_leaves_the_process(sandbox):
 
 
 @case
+@together
 async def much_output_and_split_characters_arrive_whole(sandbox):
     result = await sandbox.commands.run("""python3 -c 'print("✓" * 400_000)'""")
     assert result.stdout == "✓" * 400_000 + "\n"
@@ -212,6 +229,7 @@ async def much_output_and_split_characters_arrive_whole(sandbox):
 
 
 @case
+@together
 async def a_request_has_its_own_timeout(sandbox):
     same((await sandbox.commands.run("echo ok", timeout=0, request_timeout=0)).stdout, "ok\n")
-    same((await sandbox.commands.run("echo ok", timeout=30, request_timeout=20)).stdout, "ok\n")
+    same((await sandbox.commands.run("echo ok", timeout=PATIENCE, request_timeout=PATIENCE)).stdout, "ok\n")

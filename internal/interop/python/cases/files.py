@@ -20,7 +20,7 @@ async def every_format_reads_what_was_written(sandbox):
     await files.write("b", DATA)
     for packed in (False, True):
         assert bytes(await files.read("b", format="bytes", gzip=packed)) == DATA
-        for options in ({}, {"stream_idle_timeout": 20}, {"stream_idle_timeout": 0}):
+        for options in ({}, {"stream_idle_timeout": PATIENCE}, {"stream_idle_timeout": 0}):
             chunks = b""
             async for chunk in await files.read("b", format="stream", gzip=packed, **options):
                 chunks += chunk
@@ -131,7 +131,7 @@ async def information_about_a_file_a_directory_and_a_link(sandbox):
         ("f", HOME + "f", FileType.FILE, 6, 0o640, "-rw-r-----", "user", "user"),
     )
     assert not file.symlink_target
-    assert abs(file.modified_time.timestamp() - before) < 60, file
+    assert before - 1 < file.modified_time.timestamp() <= time.time(), file
     directory = await sandbox.files.get_info("dir")
     same((directory.type, directory.permissions), (FileType.DIR, "drwxr-x--x"))
     same((await sandbox.files.get_info("link")).symlink_target, HOME + "f")
