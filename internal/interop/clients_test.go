@@ -35,8 +35,9 @@ func TestClients(t *testing.T) {
 // certificates: they speak https, and each sandbox has a host name of its own.
 func TestClientsByDomain(t *testing.T) {
 	t.Parallel()
+	needNames(t)
 	cloud := localUp(t)
-	addressed := byDomain(t, cloud)
+	addressed := byDomain(cloud)
 	buildGateway(t, cloud)
 	driveAll(t, addressed)
 }

@@ -8,7 +8,6 @@ import (
 	"log"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
@@ -37,10 +36,7 @@ func mirror(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		pinned.Skip(t, "busybox-static is needed: %v", err)
-	}
+	path := pinned.Program(t, "busybox", "busybox-static")
 	program, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
