@@ -97,10 +97,7 @@ func (r *imageRegistry) push(t *testing.T, reference string, config v1.Config, o
 // Python, nor a C library.
 func busyboxLayer(t *testing.T) []byte {
 	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		pinned.Skip(t, "busybox-static is needed: %v", err)
-	}
+	path := pinned.Program(t, "busybox", "busybox-static")
 	program, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

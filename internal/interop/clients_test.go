@@ -115,7 +115,8 @@ func TestClients(t *testing.T) {
 	}
 	t.Run("domain", func(t *testing.T) {
 		t.Parallel()
-		addressed := byDomain(t, cloud)
+		needNames(t)
+		addressed := byDomain(cloud)
 		for _, run := range clientRuns {
 			if run.byDomain.now() {
 				t.Run(run.name(), func(t *testing.T) {

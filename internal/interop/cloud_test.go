@@ -66,7 +66,11 @@ func atEnd(f func() error) {
 // takes, as [pinned.Skip] does.
 func ready[T any](t *testing.T, once func() (T, error)) T {
 	t.Helper()
-	for _, set := range Sets() { // before anything is built
+	if runtime.GOOS != "linux" {
+		pinned.Skip(t, "the local cloud runs on Linux only")
+	}
+	pinned.Program(t, "busybox", "busybox-static") // what the clouds and clients need, before anything is built
+	for _, set := range Sets() {
 		set.Find(t)
 	}
 	value, err := once()
@@ -133,9 +137,6 @@ func e2bctl(t *testing.T) string {
 }
 
 func build() (string, error) {
-	if runtime.GOOS != "linux" {
-		return "", fmt.Errorf("%w: the local cloud runs on Linux only", errLacking)
-	}
 	dir, err := temporary()
 	if err != nil {
 		return "", err
@@ -222,13 +223,16 @@ func (s *server) down(t *testing.T) {
 	}
 }
 
-// byDomain returns the variables of a cloud without its addresses, and skips the test
-// where names below localhost do not resolve.
-func byDomain(t *testing.T, cloud []string) []string {
+// needNames skips the test where names below localhost do not resolve.
+func needNames(t *testing.T) {
 	t.Helper()
 	if output, err := exec.CommandContext(t.Context(), "getent", "ahosts", "api.localhost").Output(); err != nil {
-		pinned.Skip(t, "names below localhost do not resolve (apt-get install libnss-myhostname): %v %s", err, output)
+		pinned.Skip(t, "names below localhost do not resolve: run make deps, which installs libnss-myhostname as root (%v %s)", err, output)
 	}
+}
+
+// byDomain returns the variables of a cloud without its addresses.
+func byDomain(cloud []string) []string {
 	return slices.DeleteFunc(slices.Clone(cloud), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains([]string{"E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"}, name)

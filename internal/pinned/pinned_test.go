@@ -221,3 +221,17 @@ func TestUnused(t *testing.T) {
 		}
 	}
 }
+
+func TestProgram(t *testing.T) {
+	t.Setenv("CI", "true")
+	e := &ended{TB: t}
+	func() {
+		defer func() { _ = recover() }()
+		Program(e, "no-such-program-of-the-tests", "its-package")
+	}()
+	for _, want := range []string{"no-such-program-of-the-tests", "its-package", "make deps"} {
+		if !strings.Contains(e.failed, want) {
+			t.Errorf("got %q, want %q in it", e.failed, want)
+		}
+	}
+}

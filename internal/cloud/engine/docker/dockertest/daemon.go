@@ -158,7 +158,7 @@ func Own(t testing.TB, dir string) *Daemon {
 func fail(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") != "true" {
-		t.Skipf("Debian's docker.io and busybox-static are needed: %v", err)
+		t.Skipf("Debian's docker.io and busybox-static are needed: run make deps-engines, which installs them (%v)", err)
 	}
 	t.Fatal(err)
 }

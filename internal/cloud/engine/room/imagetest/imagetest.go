@@ -55,10 +55,7 @@ func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (
 // busybox returns the path of a static one.
 func busybox(t testing.TB) string {
 	t.Helper()
-	path, err := exec.LookPath("busybox")
-	if err != nil {
-		pinned.Skip(t, "busybox-static is needed: %v", err)
-	}
+	path := pinned.Program(t, "busybox", "busybox-static")
 	f, err := elf.Open(path)
 	if err != nil {
 		t.Fatal(err)
