@@ -25,22 +25,22 @@ import (
 
 // Every linter is here for a reason.
 var linters = []linter{
-	{"bodyclose", only(bodyclose.Analyzer)},         // a response that is not closed holds its connection
-	{"containedctx", only(containedctx.Analyzer)},   // contexts are arguments, not state
-	{"durationcheck", only(durationcheck.Analyzer)}, // duration * duration
-	{"errcheck", only(errcheckAnalyzer())},
+	{"bodyclose", only(bodyclose.Analyzer)},                             // a response that is not closed holds its connection
+	{"containedctx", only(containedctx.Analyzer)},                       // contexts are arguments, not state
+	{"durationcheck", only(durationcheck.Analyzer)},                     // duration * duration
+	{"errcheck", only(errcheckAnalyzer())},                              // an error that nobody looks at
 	{"errorlint", only(set(errorlint.NewAnalyzer(), "errorf", "true"))}, // errors.Is and As through every wrap
 	{"forbidigo", only(forbidigoAnalyzer())},                            // output and exits belong to main and to writers passed in
-	{"govet", vet},
-	{"ineffassign", only(ineffassign.Analyzer)},
-	{"makezero", only(makezero.NewAnalyzer())}, // append to a slice that has its length already
-	{"misspell", only(misspellAnalyzer)},
-	{"nilerr", only(nilerr.Analyzer)}, // an error found, and nil returned
-	{"noctx", only(noctx.Analyzer)},   // every request can be cancelled
+	{"govet", vet},                                                      // what go vet reports: make vet leaves this system to it
+	{"ineffassign", only(ineffassign.Analyzer)},                         // a value that nothing reads
+	{"makezero", only(makezero.NewAnalyzer())},                          // append to a slice that has its length already
+	{"misspell", only(misspellAnalyzer)},                                // readers stumble over wrong words
+	{"nilerr", only(nilerr.Analyzer)},                                   // an error found, and nil returned
+	{"noctx", only(noctx.Analyzer)},                                     // every request can be cancelled
 	{"sloglint", only(sloglint.New(&sloglint.Options{ContextOnly: "all", NoMixedArguments: true}))}, // handlers find the trace in the context
-	{"staticcheck", staticcheckAnalyzers()},
-	{"unused", only(unusedAnalyzer)},
-	{"usetesting", only(set(usetesting.NewAnalyzer(), "ossetenv", "true"))}, // what testing.T undoes by itself
+	{"staticcheck", staticcheckAnalyzers()},                                                         // mistakes, and what can be said more simply
+	{"unused", only(unusedAnalyzer)},                                                                // no dead code
+	{"usetesting", only(set(usetesting.NewAnalyzer(), "ossetenv", "true"))},                         // what testing.T undoes by itself
 }
 
 func only(a *analysis.Analyzer) []*analysis.Analyzer { return []*analysis.Analyzer{a} }

@@ -39,8 +39,8 @@ import (
 	"golang.org/x/tools/go/analysis/passes/waitgroup"
 )
 
-// vet is what go vet runs, but for what only Go before 1.22 needs, and the inlining
-// of what //go:fix marks.
+// vet is what go vet runs, and what inlines calls of functions marked with //go:fix.
+// Its loopclosure is not among it: that mistake needs Go before 1.22.
 var vet = []*analysis.Analyzer{
 	appends.Analyzer,
 	asmdecl.Analyzer,
