@@ -165,14 +165,16 @@ cover: deps ## measure what the tests of each package cover; summary in .tmp/cov
 	@cat .tmp/cover.txt
 
 .PHONY: soak
-soak: setup ## run what takes too long for every test: all with -race, kill the store at each of its writes, and servers at any moment, and all engines
+soak: deps ## run what takes too long for every test: all with -race, kills at each write of the store and of servers at any moment, all clients, and all engines
 	@$(TESTRUN) -p $(PARALLEL) -allrace
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKilledWhile' ./internal/e2e
+	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKernelRequests$$' ./internal/cloud/engine/room
+	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestClients$$' ./internal/interop
 	$(MAKE) check-engines
 
 .PHONY: fuzz
-fuzz: setup ## run every fuzz target for FUZZTIME (10s)
+fuzz: deps ## run every fuzz target for FUZZTIME (10s)
 	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
 	git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u | while read -r directory; do \
 		targets=$$(go test -vet=off -list '^Fuzz' "./$$directory"); \

@@ -75,13 +75,13 @@ func TestSoon(t *testing.T) {
 		runs := 0
 		Soon(t, "work that a busy machine delays once", time.Second, func() {
 			if runs++; runs == 1 {
-				time.Sleep(time.Hour)
+				time.Sleep(time.Hour) //nolint:forbidigo // its time is fake
 			}
 		})
 		if runs != 2 {
 			t.Errorf("Soon ran it %d times, want 2", runs)
 		}
-		waits := func() { time.Sleep(time.Second) }
+		waits := func() { time.Sleep(time.Second) } //nolint:forbidigo // its time is fake
 		if got := failure(t, func(t testing.TB) { Soon(t, "work that waits", time.Second, waits) }); got == "" {
 			t.Error("work that always waits did not fail")
 		}
