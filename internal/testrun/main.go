@@ -66,6 +66,11 @@ func run(ctx context.Context, arguments []string) error {
 		return err
 	}
 	o.patterns = flags.Args()
+	for _, dir := range []*string{&o.dir, &o.keep} { // the tests run elsewhere
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return err
+		}
+	}
 	switch command {
 	case "times":
 		return printTimes(os.Stdout, filepath.Join(o.dir, timesFile))

@@ -29,7 +29,9 @@ var signs = []struct {
 		"this user can have no more processes and threads; end some, or raise ulimit -u and the pids.max of its control group",
 		[]string{"resource temporarily unavailable", "failed to create new os thread"},
 	},
-	{"no more files can be opened; raise ulimit -n", []string{"too many open files"}},
+	// Too many references are open files on their way between processes of this user,
+	// more than this process may have open.
+	{"no more files can be opened; raise ulimit -n", []string{"too many open files", "too many references"}},
 	{"there is not enough memory", []string{"cannot allocate memory"}},
 }
 

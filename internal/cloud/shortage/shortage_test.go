@@ -21,6 +21,7 @@ func TestOf(t *testing.T) {
 		{os.NewSyscallError("pipe2", syscall.EMFILE), "no more files can be opened"},
 		{os.NewSyscallError("open", syscall.ENFILE), "no more files can be opened"},
 		{errors.New("OSError: [Errno 24] Too many open files: '/x'"), "no more files can be opened"},
+		{os.NewSyscallError("sendmsg", syscall.ETOOMANYREFS), "no more files can be opened"},
 		{os.NewSyscallError("fork", syscall.ENOMEM), "there is not enough memory"},
 		{os.NewSyscallError("unshare", syscall.EPERM), ""},
 		{os.NewSyscallError("unshare", syscall.ENOSPC), ""}, // of namespaces there are none left: the machine allows no more
