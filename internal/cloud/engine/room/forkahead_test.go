@@ -98,6 +98,13 @@ func awaitKernels(t *testing.T, s *Sandbox, want string) {
 	})
 }
 
+// waiting reports whether a kernel that was forked ahead waits in the sandbox.
+func (s *Sandbox) waiting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forked != nil
+}
+
 // TestForkAhead: every warm sandbox has a kernel, which is the first that it gets, even if
 // it was made before there was a zygote.
 func TestForkAhead(t *testing.T) {
@@ -105,12 +112,12 @@ func TestForkAhead(t *testing.T) {
 	r := forkingRoom(t, 2)
 	for _, id := range []string{"one", "two"} {
 		s := newSandbox(t, r.Room, engine.SandboxOptions{ID: id})
-		if s.forked == nil {
+		if !s.waiting() {
 			t.Fatalf("sandbox %s has no kernel", id)
 		}
 		awaitKernels(t, s, "1")
 		getKernel(t, s)
-		if s.forked != nil {
+		if s.waiting() {
 			t.Errorf("sandbox %s did not get the kernel that was forked ahead", id)
 		}
 		awaitKernels(t, s, "0") // nothing talked to it
