@@ -152,7 +152,7 @@ func build() (string, error) {
 
 // temporary makes a directory that is there until all tests have ended.
 func temporary() (string, error) {
-	dir, err := os.MkdirTemp("", "interop") //nolint:usetesting // it outlives the test that asks for it first
+	dir, err := os.MkdirTemp("", "interop")
 	if err != nil {
 		return "", err
 	}
