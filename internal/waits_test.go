@@ -225,7 +225,7 @@ func length(e ast.Expr) time.Duration {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
 		if e.Op == token.MUL {
-			return length(e.X) * length(e.Y)
+			return time.Duration(int64(length(e.X)) * int64(length(e.Y)))
 		}
 	case *ast.BasicLit:
 		n, _ := strconv.ParseInt(e.Value, 0, 64)

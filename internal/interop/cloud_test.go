@@ -197,7 +197,7 @@ func start(program, record, state string, flags ...string) (*server, error) {
 	}
 	var printed struct{ Env []string }
 	if err := json.Unmarshal(line, &printed); err != nil || len(printed.Env) < 3 {
-		return nil, errors.Join(fmt.Errorf("local up printed %s: %v, want a record with its environment", line, err), s.end())
+		return nil, errors.Join(fmt.Errorf("local up printed %s, want a record with its environment", line), err, s.end())
 	}
 	s.env = printed.Env
 	return s, nil

@@ -5,6 +5,7 @@ package pipetest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"testing"
@@ -16,8 +17,13 @@ func Serve(t testing.TB, handler http.Handler) *http.Transport {
 	t.Helper()
 	listener := &pipes{make(chan net.Conn), make(chan struct{})}
 	server := &http.Server{Handler: handler}
-	done := make(chan error)
-	go func() { done <- server.Serve(listener) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			t.Errorf("the server on pipes ended: %v", err)
+		}
+	}()
 	transport := &http.Transport{DialContext: listener.dial}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()

@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
+	"sync/atomic"
 )
 
 // spinCommand is the argument with which this program is only a busy process.
@@ -16,17 +16,12 @@ const spinCommand = "spin"
 // spin keeps a processor busy until its input ends, as it does with whoever holds the
 // other end.
 func spin(input io.Reader) {
-	ended := make(chan struct{})
+	var ended atomic.Bool
 	go func() {
-		defer close(ended)
+		defer ended.Store(true)
 		io.Copy(io.Discard, input) //nolint:errcheck // any end is one
 	}()
-	for {
-		select {
-		case <-ended:
-			return
-		default:
-		}
+	for !ended.Load() {
 	}
 }
 
@@ -44,7 +39,6 @@ func startLoad(ctx context.Context, self []string, processes int) (stop func(), 
 	for range processes {
 		command := exec.CommandContext(ctx, self[0], self[1:]...)
 		command.Env = append(os.Environ(), "GOMAXPROCS=1")
-		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if _, err := command.StdinPipe(); err != nil {
 			stop()
 			return nil, err

@@ -62,10 +62,11 @@ func python(arg ...string) (*exec.Cmd, error) {
 }
 
 func awaitReady(r *bufio.Reader) error {
-	if line, err := r.ReadString('\n'); err != nil || line != "ready\n" {
-		return fmt.Errorf("got %q, %v, want a kernel that is ready", line, err)
+	line, err := r.ReadString('\n')
+	if err == nil && line != "ready\n" {
+		err = fmt.Errorf("got %q, want a kernel that is ready", line)
 	}
-	return nil
+	return err
 }
 
 // order sends an order and returns the answer, the number of the process that it was about.
