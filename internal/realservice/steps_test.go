@@ -70,7 +70,7 @@ func TestStepTimeout(t *testing.T) {
 	if _, raised := errors.AsType[*sandbox.ExecutionError](err); !raised {
 		t.Fatalf("got %v, want raised", err)
 	}
-	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 3 * time.Second}})
+	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 5 * time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}
