@@ -39,6 +39,10 @@ func TestSeeds(t *testing.T) {
 		if strings.HasPrefix(line, "# ") {
 			continue
 		}
+		// What go vet found in another checkout it prints with that one's path.
+		if _, below, elsewhere := strings.Cut(line, filepath.Join("testdata", "seeds")+"/"); elsewhere {
+			line = below
+		}
 		match := reported.FindStringSubmatch(strings.TrimPrefix(line, "./"))
 		if match == nil {
 			t.Errorf("go vet printed %q, want a finding", line)
