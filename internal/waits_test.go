@@ -18,14 +18,23 @@ import (
 // waitExceptions are the functions that may do what TestWaits finds, each with the
 // reason why no busy machine makes its test fail.
 var waitExceptions = map[string]string{
-	"cli create":                            "the fake service answers late, for a client that has given up by then or will do so",
-	"internal/e2e TestExpiredSandbox":       "the handle's clock has to reach the end of the lifetime, and may be later",
-	"internal/httpwait TestDo":              "its handlers are called in bubbles",
-	"internal/httpwait drip":                "it is called in bubbles",
-	"internal/kernelconn TestStopEscalates": "what would be wrong has that time to happen",
-	"internal/realservice runCut":           "a pause that is too short is repeated, longer",
-	"sandbox RoundTrip":                     "the farm of the pool's tests is in bubbles",
-	"sandbox TestInterruptThatIsLate":       "what would be wrong has that time to happen",
+	"cli create": "the fake service answers late, for a client that has given up by then or will do so",
+	"internal/cloud/control TestFollowedLogs":         "its entries come in groups, however late",
+	"internal/cloud/control TestLogs":                 "its entries have times of their own, however late",
+	"internal/cloud/engine/gvisor TestMemoryCutOff":   "it looks until something is written, and tries again",
+	"internal/cloud/engine/room TestFreezeAndClose":   "it ends a sandbox at different moments of its freeze",
+	"internal/cloud/engine/room TestWarmPoolRoomEnds": "it ends a room at different moments",
+	"internal/cloud/engine/room serveUntilKilled":     "it waits without end for a test that has an end of its own",
+	"internal/cloud/engine/room usedSoon":             "what is frozen uses no time, however long it is looked at",
+	"internal/cloud/lifecycle TestEarlierPause":       "it waits in bubbles",
+	"internal/cloud/setupdir TestUnused":              "the bound is a day",
+	"internal/e2e TestExpiredSandbox":                 "the handle's clock has to reach the end of the lifetime, and may be later",
+	"internal/httpwait TestDo":                        "its handlers are called in bubbles",
+	"internal/httpwait drip":                          "it is called in bubbles",
+	"internal/kernelconn TestStopEscalates":           "what would be wrong has that time to happen",
+	"internal/realservice runCut":                     "a pause that is too short is repeated, longer",
+	"sandbox RoundTrip":                               "the farm of the pool's tests is in bubbles",
+	"sandbox TestInterruptThatIsLate":                 "what would be wrong has that time to happen",
 }
 
 // TestWaits checks that tests wait with package patience, and that none fails because a
@@ -39,7 +48,7 @@ func TestWaits(t *testing.T) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != ".." && strings.HasPrefix(entry.Name(), "."):
+		case entry.IsDir() && path != ".." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata"):
 			return fs.SkipDir
 		case !strings.HasSuffix(path, "_test.go"):
 			return nil
