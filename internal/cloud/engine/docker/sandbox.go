@@ -330,10 +330,11 @@ func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
 	status := make(chan int64, 1)
 	wait := e.client.ContainerWait(ctx, name, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
 	go func() {
+		// One of the two comes in any case, also when ctx ends. The client's own goroutine
+		// would stay for ever if nobody took what it sends.
 		select {
 		case end := <-wait.Result:
 			status <- end.StatusCode
-		case <-ctx.Done():
 		case err := <-wait.Error:
 			e.options.Logger.DebugContext(ctx, "how a container ends cannot be found out", "container", name, "error", err)
 		}
@@ -457,8 +458,7 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 	if s.frozen {
 		return nil
 	}
-	_, err := s.engine.client.ContainerPause(ctx, s.name, client.ContainerPauseOptions{})
-	if err != nil {
+	if err := s.engine.pause(ctx, s.name); err != nil {
 		// It may be paused all the same, if ctx ended.
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
@@ -468,6 +468,22 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 	}
 	s.frozen = true
 	return nil
+}
+
+// pauses is how often the daemon is asked to pause a container that it could not freeze.
+const pauses = 5
+
+// pause pauses a container. On a busy machine runc gives up when processes do not stop
+// fast enough, lets them all run again, and says that it is "unable to freeze" them: then
+// it is asked again.
+func (e *Engine) pause(ctx context.Context, name string) (err error) {
+	for range pauses {
+		_, err = e.client.ContainerPause(ctx, name, client.ContainerPauseOptions{})
+		if err == nil || !strings.Contains(err.Error(), "unable to freeze") {
+			break
+		}
+	}
+	return err
 }
 
 // Thaw lets the processes of a frozen sandbox run again.
