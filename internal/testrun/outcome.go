@@ -126,6 +126,7 @@ func (o *outcome) add(e event) (failed *test) {
 	case "skip":
 		o.skips = append(o.skips, skip{e.Test, cmp.Or(o.said[e.Test], "it does not say why")})
 	}
+	t.seconds = max(t.seconds, e.Elapsed) // a test that waits for parallel ones below it counts less than they
 	if e.Test != t.name {
 		return nil
 	}
@@ -133,7 +134,6 @@ func (o *outcome) add(e event) (failed *test) {
 	case "pause", "cont":
 		t.paused = e.Action == "pause"
 	case "pass", "skip", "fail":
-		t.seconds = max(t.seconds, e.Elapsed)
 		if t.result != "fail" {
 			t.result = e.Action
 		}
@@ -208,7 +208,7 @@ func (s *starter) run(ctx context.Context, j job, failed func(*test)) *outcome {
 	command := s.command(ctx, j)
 	command.Args = append(command.Args, "-test.v=test2json")
 
-	converter := exec.CommandContext(context.WithoutCancel(ctx), s.test2json) // it ends with its input
+	converter := exec.CommandContext(context.WithoutCancel(ctx), s.test2json, "-t") // it ends with its input
 	inGroup(converter)
 	input, err := converter.StdinPipe()
 	if err != nil {

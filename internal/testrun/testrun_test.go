@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -440,7 +441,7 @@ func TestTimes(t *testing.T) {
 	if err := printTimes(io.Discard, filepath.Join(dir, timesFile)); err == nil || !strings.Contains(err.Error(), "there was no run") {
 		t.Errorf("got %v, want that there was no run", err)
 	}
-	st, j := faults(t, "^TestPasses$")
+	st, j := faults(t, "^Test(Passes|TakesTime)$")
 	if _, err := execute(t, &suite{starter: st, options: options{dir: dir, patterns: []string{"./here"}}}, j); err != nil {
 		t.Fatal(err)
 	}
@@ -449,6 +450,13 @@ func TestTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, out.String(), "the run of [./here] that ended on ", "  internal/testrun/testdata/faults\n", "  internal/testrun/testdata/faults.TestPasses\n")
+	// The slowest is the first, and what is below it counts.
+	_, tests, _ := strings.Cut(out.String(), "wall s  tests\n")
+	var seconds float64
+	var name string
+	if _, err := fmt.Sscan(tests, &seconds, &name); err != nil || seconds == 0 || !strings.HasSuffix(name, ".TestTakesTime") {
+		t.Errorf("got %v s of %s and %v, want TestTakesTime first:\n%s", seconds, name, err, tests)
+	}
 }
 
 // TestSpin is the load of make stress, which ends with whoever started it.

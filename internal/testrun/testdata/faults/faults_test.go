@@ -147,4 +147,12 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// TestTakesTime waits for a parallel one below it, which takes a twentieth of a second.
+func TestTakesTime(t *testing.T) {
+	t.Run("below", func(t *testing.T) {
+		t.Parallel()
+		<-time.After(50 * time.Millisecond)
+	})
+}
+
 func TestSkipsSilently(t *testing.T) { t.SkipNow() }
