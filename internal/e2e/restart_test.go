@@ -122,8 +122,7 @@ func TestRestart(t *testing.T) {
 			if status, _ := after.ask(t, "GET", "/sandboxes/"+sb.ID(), ""); status != http.StatusNotFound {
 				t.Errorf("after its kill got %d, want %d", status, http.StatusNotFound)
 			}
-			awaitRemoved(t, state)
-			after.stop(t)
+			stopWithNothingKept(t, after, state)
 		})
 	}
 }
@@ -138,11 +137,16 @@ func keptDirectories(t *testing.T, state string) (found []string) {
 	return found
 }
 
-// awaitRemoved waits until no files are kept. A server that is stopped while it removes
-// some leaves the rest to the next one.
-func awaitRemoved(t *testing.T, state string) {
+// stopWithNothingKept stops a server whose sandboxes have been killed, and fails the test
+// when files of theirs are left. It waits for their removal first: a server that is
+// stopped while it removes some leaves the rest to the next one.
+func stopWithNothingKept(t *testing.T, s *server, state string) {
 	t.Helper()
 	patience.Until(t, "no files of killed sandboxes are kept", func() bool { return len(keptDirectories(t, state)) == 0 })
+	s.stop(t)
+	if kept := keptDirectories(t, state); len(kept) > 0 {
+		t.Fatalf("directories are left: %v", kept)
+	}
 }
 
 // TestKilledWhilePausing kills the server at any moment of a pause. A pause that was
@@ -192,8 +196,7 @@ func TestKilledWhilePausing(t *testing.T) {
 		case info["reason"] != "server_gone":
 			t.Errorf("got %d %v, want the reason server_gone", status, info)
 		}
-		awaitRemoved(t, state)
-		after.stop(t)
+		stopWithNothingKept(t, after, state)
 	}
 }
 
@@ -256,8 +259,7 @@ func TestKilledWhileChanging(t *testing.T) {
 			case name != "kill":
 				t.Errorf("killed during a %s: got %d %v, want the sandbox", name, status, info)
 			}
-			awaitRemoved(t, state)
-			after.stop(t)
+			stopWithNothingKept(t, after, state)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func whenBegun(ctx context.Context, ks *Kernels, do func()) error {
 	return err
 }
 
-// giveUp runs code and gives it up when it has begun. It returns when it did.
+// giveUp runs code, cancels it once it has begun, and returns the time of the cancel.
 func giveUp(t *testing.T, ks *Kernels) (at time.Time) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

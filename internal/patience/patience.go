@@ -47,13 +47,13 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	timer := time.NewTimer(Limit)
 	defer timer.Stop()
+	var value T
 	select {
-	case value := <-c:
-		return value
+	case value = <-c:
 	case <-timer.C:
 		t.Fatalf("waited %v in vain for %s", Limit, what)
-		panic("unreachable")
 	}
+	return value
 }
 
 // Soon runs f until one run takes less than bound, five times at most, and fails

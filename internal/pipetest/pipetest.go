@@ -1,4 +1,4 @@
-// Package pipetest gives tests a real HTTP server whose connections are pipes within
+// Package pipetest has a real HTTP server for tests, whose connections are pipes within
 // the process, so that server and client live in a bubble of testing/synctest: what
 // they wait for takes no time there, and what they measure is exact.
 package pipetest

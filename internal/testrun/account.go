@@ -29,7 +29,7 @@ type account struct {
 	lock   *os.File
 }
 
-// prepareAccount gives the account what a run needs. Only root can.
+// prepareAccount copies what a run needs to where the account can read it. Only root can.
 func prepareAccount(ctx context.Context, w io.Writer, root, bin string, binaries []string) (*account, error) {
 	a := &account{root: root, script: filepath.Join(root, ".ci/ordinary-user"), bin: bin}
 	var err error

@@ -45,7 +45,8 @@ var linters = []linter{
 
 func only(a *analysis.Analyzer) []*analysis.Analyzer { return []*analysis.Analyzer{a} }
 
-// set gives an analyzer's flag a value; what is wrong with it is wrong in this program.
+// set sets a flag of an analyzer. It panics where there is no such flag or value: then this
+// program is wrong.
 func set(a *analysis.Analyzer, flag, value string) *analysis.Analyzer {
 	if err := a.Flags.Set(flag, value); err != nil {
 		panic(a.Name + ": " + err.Error())

@@ -473,9 +473,9 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 // pauses is how often the daemon is asked to pause a container that it could not freeze.
 const pauses = 5
 
-// pause pauses a container. On a busy machine runc gives up when processes do not stop
-// fast enough, lets them all run again, and says that it is "unable to freeze" them: then
-// it is asked again.
+// pause has the daemon pause a container. On a busy machine runc may find that processes
+// do not stop fast enough: it lets them all run again and says that it is "unable to
+// freeze" them. Then the daemon is asked again.
 func (e *Engine) pause(ctx context.Context, name string) (err error) {
 	for range pauses {
 		_, err = e.client.ContainerPause(ctx, name, client.ContainerPauseOptions{})
