@@ -98,7 +98,10 @@ class _Encoder:
         """Returns bytes, or the name of the blob that they become."""
         view = memoryview(data)
         self.take(view.nbytes)
-        if not view.contiguous:
+        # Of single bytes, whatever the elements are: another value may be decoded from it.
+        try:
+            view = view.cast("B")
+        except TypeError:  # not one block in the order of C, or of a format that only its owner knows
             view = memoryview(view.tobytes())
         if self.blobs is None or view.nbytes < BLOB_FROM:
             return _base64(view)
@@ -649,7 +652,8 @@ def _decode_dict(d):
 
 
 def _decode_list(d):
-    block = array.array("d", _data(d["float64"]))
+    block = array.array("d")
+    block.frombytes(_data(d["float64"]))
     if sys.byteorder == "big":
         block.byteswap()
     return block.tolist()
