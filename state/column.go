@@ -29,10 +29,14 @@ type Column struct {
 	Ordered    bool
 	// Range is the index of a table that has no other, in place of Data.
 	Range *Range
+	// Freq is the pandas name of the step of an index of times, such as "D" or "15min". It is
+	// empty for other columns, and must be emptied when the times no longer follow it.
+	Freq string
 }
 
 type columnPayload struct {
 	Name       any            `py:"name"`
+	Freq       string         `py:"freq,omitempty"`
 	Dtype      string         `py:"dtype"`
 	Data       Array          `py:"data,omitempty"`
 	Mask       []byte         `py:"mask,omitempty"`
@@ -45,7 +49,7 @@ func (c Column) payload() (columnPayload, error) {
 	if _, err := c.check(DefaultMaxElements); err != nil {
 		return columnPayload{}, fmt.Errorf("column %.40v: %w", c.Name, err)
 	}
-	p := columnPayload{Name: c.Name, Dtype: c.Dtype, Data: c.Data, Ordered: c.Ordered, Range: c.Range}
+	p := columnPayload{Name: c.Name, Freq: c.Freq, Dtype: c.Dtype, Data: c.Data, Ordered: c.Ordered, Range: c.Range}
 	if c.Mask != nil {
 		p.Mask = raw(c.Mask)
 	}
@@ -60,7 +64,7 @@ func (c Column) payload() (columnPayload, error) {
 }
 
 func (p columnPayload) column() Column {
-	c := Column{Name: p.Name, Dtype: p.Dtype, Data: p.Data, Ordered: p.Ordered, Range: p.Range}
+	c := Column{Name: p.Name, Freq: p.Freq, Dtype: p.Dtype, Data: p.Data, Ordered: p.Ordered, Range: p.Range}
 	if p.Mask != nil {
 		c.Mask = make([]bool, len(p.Mask))
 		for i, missing := range p.Mask {

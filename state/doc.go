@@ -60,7 +60,7 @@
 //   - An array that is not one block of memory arrives as one, with the same
 //     elements.
 //   - For a DataFrame, the columns' own index comes back as one of the labels, and
-//     neither an index's freq nor attrs are kept.
+//     attrs are not kept; nor is an index's freq whose name does not tell it in full.
 //   - Shared references are copied.
 //
 // Channels, functions, unsafe pointers, cycles, times before year 1, nesting

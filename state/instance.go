@@ -17,8 +17,9 @@ type Instance struct {
 	// Kind is one of these:
 	//
 	//   - KindSubclass: Value is a bool, int, float, str, bytes, list, tuple,
-	//     set, frozenset or dict; attributes beyond it are not kept. OrderedDict and
-	//     Counter are of this kind.
+	//     set, frozenset or dict, or an Instance for a subclass of defaultdict; attributes
+	//     beyond it are not kept. OrderedDict and Counter are of this kind. Value is what
+	//     the base stores, whatever the class overrides.
 	//   - KindDefaultDict: Type is the factory, "" for none; Value is a dict.
 	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
 	//   - KindEnum: Value is the member's value.

@@ -33,6 +33,7 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 REPR_LENGTH = 200
 
 _START = '{"v":1,"value":'
+OPAQUE = b'{"v":1,"value":{"$":"opaque",'
 _INF = float("inf")
 _SCALARS = frozenset((str, bool, type(None)))
 
@@ -47,26 +48,45 @@ def encode(value, max_bytes=None, blobs=None):
     If blobs, a dict, is given, large leaves are put there under their hash, as views
     of the value's own memory where that is possible."""
     mine = None if blobs is None else {}
+    document = _whole(value, max_bytes, mine)
+    if mine and not document.startswith(OPAQUE):
+        blobs.update(mine)
+    return document
+
+
+def digest(value, max_bytes=None):
+    """Returns the hash of the document that encode makes of a value and keeps beside blobs. No
+    large leaf is kept while the next one is read."""
+    return hashlib.sha256(_whole(value, max_bytes, _Unkept())).hexdigest()
+
+
+class _Unkept(dict):
+    """Takes the blobs of a document of which only the hash is wanted."""
+
+    def __setitem__(self, name, view):
+        pass
+
+
+def _whole(value, max_bytes, blobs):
     try:
-        document = _encode(value, max_bytes, mine)
+        return _encode(value, max_bytes, blobs)
     except (Unsupported, RecursionError) as e:
         reason = str(e) if isinstance(e, Unsupported) else "it is nested too deep"
         return _document(_opaque(value, reason), careful=True)
     except Exception as e:  # of an object that is not what it looks like; other values are not affected
         reason = "looking into it failed: %s" % type(e).__name__ if type(value) in _EXACT else ""
         return _document(_opaque(value, reason), careful=True)
-    if mine:
-        blobs.update(mine)
-    return document
 
 
 def _encode(value, max_bytes, blobs):
-    tree = _Encoder(False, max_bytes, blobs).tree(value)
+    encoder = _Encoder(False, max_bytes, blobs)
+    tree = encoder.tree(value)
     try:
         document = _document(tree)
     except UnicodeEncodeError:  # a lone surrogate somewhere: rare enough to start again
-        document = _document(_Encoder(True, max_bytes, blobs).tree(value))
-    size = len(document) + sum(data.nbytes for data in (blobs or {}).values())
+        encoder = _Encoder(True, max_bytes, blobs)
+        document = _document(encoder.tree(value))
+    size = len(document) + sum(encoder.beside.values())
     if max_bytes is not None and size > max_bytes:
         raise Unsupported("its document has %d bytes, more than %d" % (size, max_bytes))
     return document
@@ -87,6 +107,8 @@ class _Encoder:
         self.max_nodes = MAX_NODES if max_bytes is None else min(MAX_NODES, max_bytes)
         self.above = set()
         self.blobs = blobs
+        # The size of each blob, by its hash.
+        self.beside = {}
         # How much large leaves may still add: checked before they are hashed.
         self.left = float("inf") if max_bytes is None else max_bytes
 
@@ -107,11 +129,16 @@ class _Encoder:
             return _base64(view)
         name = hashlib.sha256(view).hexdigest()
         self.blobs[name] = view
+        self.beside[name] = view.nbytes
         return {"$": "blob", "sha256": name, "size": view.nbytes}
 
     def take(self, size):
+        self.fits(size)
         self.left -= size
-        if self.left < 0:
+
+    def fits(self, size):
+        """Refuses what has more bytes than may be sent, before any of it is copied."""
+        if size > self.left:
             raise Unsupported("it has more bytes than may be sent")
 
     def raw(self, data):
@@ -168,6 +195,7 @@ class _Encoder:
 
     def bytearray(self, v):
         # A view of it would prevent it from growing.
+        self.fits(len(v))
         return {"$": "bytearray", "base64": self.leaf(bytes(v))}
 
     def list(self, v):
@@ -299,7 +327,7 @@ class _Encoder:
         factory = v.default_factory
         if factory is not None and (type(factory) is not type or _class(_name(factory)) is not factory):
             return _opaque(v, "its factory is not a class that can be found by its name")
-        return self.instance("defaultdict", "" if factory is None else _name(factory), v, dict(v))
+        return self.instance("defaultdict", "" if factory is None else _name(factory), v, dict(dict.items(v)))
 
     def subclass(self, v):
         """Returns the form of a value whose class extends one of Python's; None for others."""
@@ -307,6 +335,8 @@ class _Encoder:
         if isinstance(v, enum.Enum):
             return self.instance("enum", "%s.%s" % (_name(t), v._name_ or ""), v, v._value_)
         if dataclasses.is_dataclass(v) and not isinstance(v, type):
+            if isinstance(v, _STORED):
+                return _opaque(v, "its class is a dataclass and extends one of Python's own: neither alone has all of it")
             fields = {}
             for f in dataclasses.fields(v):
                 if f.name not in getattr(v, "__dict__", ()) and not hasattr(v, f.name):
@@ -315,6 +345,12 @@ class _Encoder:
             return self.instance("dataclass", _name(t), v, fields)
         if isinstance(v, tuple) and isinstance(getattr(t, "_fields", None), tuple) and len(t._fields) == tuple.__len__(v):
             return self.instance("namedtuple", _name(t), v, dict(zip(t._fields, tuple.__iter__(v))))
+        if isinstance(v, collections.defaultdict):
+            base = collections.defaultdict(v.default_factory, dict.items(v))
+            tree = self.tree(base)
+            if tree["$"] == "opaque":
+                return _opaque(v, tree["reason"])
+            return self.instance("subclass", _name(t), v, base)
         for base, plain in _PLAIN.items():
             if isinstance(v, base):
                 return self.instance("subclass", _name(t), v, plain(v))
@@ -329,7 +365,7 @@ class _Encoder:
                 t = getattr(module, name, None)
                 if isinstance(t, type) and isinstance(v, t):
                     return method(self, v)
-        if isinstance(v, pathlib.PurePath):
+        if type(v) in _PATHS:
             return self.path(v)
         # Subclasses of datetime's classes hold more than their base, so they stay opaque.
         out = self.subclass(v)
@@ -353,6 +389,8 @@ class _Encoder:
         return t.str
 
     def generic(self, v):
+        if type(v) is not v.dtype.type:
+            return _opaque(v, "it is of a subclass of one of numpy's types")
         text = self.dtype(v.dtype)
         if text is None or text == "|O":
             return _opaque(v, "its dtype %s has no Go form" % v.dtype)
@@ -367,6 +405,7 @@ class _Encoder:
             return _opaque(v, "its dtype %s has no Go form" % v.dtype)
         if text == "|O":
             return self.payload("ndarray", v, lambda tree: {"dtype": text, "shape": list(v.shape), "objects": tree(v.ravel().tolist())})
+        self.fits(v.nbytes)
         out = {"dtype": text, "shape": list(v.shape)}
         if v.flags.f_contiguous and not v.flags.c_contiguous:
             out["fortran"] = True
@@ -384,6 +423,9 @@ class _Encoder:
         if isinstance(v, pandas.MultiIndex):
             raise Unsupported("it has an index of several levels")
         out = {"name": tree(v.name)}
+        freq = self.freq(v)
+        if freq is not None:
+            out["freq"] = freq
         if isinstance(v, pandas.RangeIndex):
             out.update(dtype="range", range={"$": "range", "value": [v.start, v.stop, v.step]})
             return out
@@ -412,6 +454,16 @@ class _Encoder:
             raise Unsupported("it has a column of the dtype %s" % t)
         return out
 
+    def freq(self, v):
+        """Returns the name of the step of an index of times; None for an index or Series without
+        one, or with one that its name does not tell in full."""
+        pandas = sys.modules["pandas"]
+        step = v.freq if isinstance(v, (pandas.DatetimeIndex, pandas.TimedeltaIndex)) else None
+        try:
+            return step.freqstr if step is not None and pandas.tseries.frequencies.to_offset(step.freqstr) == step else None
+        except ValueError:
+            return None
+
     def dataframe(self, v):
         pandas = sys.modules["pandas"]
         if type(v) is not pandas.DataFrame:
@@ -419,14 +471,19 @@ class _Encoder:
         if isinstance(v.columns, pandas.MultiIndex):
             raise Unsupported("its columns have several levels")
         columns = range(v.shape[1])
+        self.fits(len(v) * sum(getattr(t, "itemsize", 0) for t in v.dtypes if t != object))
         return self.payload("dataframe", v, lambda tree: {
             "columns": [self.column(tree, v.iloc[:, i]) for i in columns], "index": self.column(tree, v.index), "label": tree(v.columns.name),
         })
 
     def series(self, v):
+        if type(v) is not sys.modules["pandas"].Series:
+            return _opaque(v, "it is of a subclass of Series")
         return self.payload("series", v, lambda tree: {"values": self.column(tree, v), "index": self.column(tree, v.index)})
 
     def index(self, v):
+        if type(v) is not getattr(sys.modules["pandas"], type(v).__name__, None):
+            return _opaque(v, "it is of a subclass of Index")
         return self.payload("index", v, lambda tree: self.column(tree, v))
 
     def timestamp(self, v):
@@ -486,18 +543,25 @@ _EXACT = {
     uuid.UUID: _Encoder.uuid,
 }
 
-# The value that an object of a subclass has in its base class, whatever it overrides.
+# What an object of a subclass stores in its base class, whatever it overrides: from this
+# another kernel makes an object that behaves as it does. A class comes before its base.
 _PLAIN = {
+    # It stores its order beside the dict underneath.
+    collections.OrderedDict: lambda v: dict(collections.OrderedDict.items(v)),
     int: int.__index__,
     float: float.__pos__,
     str: str.__str__,
-    bytes: lambda v: bytes(memoryview(v)),
+    bytes: lambda v: bytes.__getitem__(v, slice(None)),
     list: lambda v: list(list.__iter__(v)),
     tuple: lambda v: tuple(tuple.__iter__(v)),
     set: lambda v: set(set.__iter__(v)),
     frozenset: lambda v: frozenset(frozenset.__iter__(v)),
     dict: lambda v: dict(dict.items(v)),
 }
+
+# Classes whose objects store more than attributes.
+_STORED = (*_PLAIN, bytearray, collections.deque)
+_PATHS = frozenset((pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath))
 
 # Classes of libraries that the code has imported, and only of those.
 _FOREIGN = (
@@ -738,16 +802,22 @@ def _decode_dataclass(v):
 def _decode_subclass(v):
     t, value = _known_class(v["type"]), v["value"]
     base = type(value)
-    if base not in _PLAIN or not issubclass(t, base):
+    if base is not collections.defaultdict and base not in _PLAIN or not issubclass(t, base):
         raise TypeError("the class %s is not a subclass of %s here" % (v["type"], base.__name__))
-    if base in (list, set, dict):
-        out = base.__new__(t)
-        {list: list.extend, set: set.update, dict: dict.update}[base](out, value)
-        if isinstance(out, collections.OrderedDict):
-            for k in value:
-                out[k] = value[k]
-        return out
-    return base.__new__(t, value)
+    out = base.__new__(t) if isinstance(value, (list, set, dict)) else base.__new__(t, value)
+    # As the base does it: what the class overrides may look at attributes that are not there.
+    if isinstance(out, collections.OrderedDict):
+        for k in value:
+            collections.OrderedDict.__setitem__(out, k, value[k])
+    elif isinstance(out, dict):
+        dict.update(out, value)
+    elif isinstance(out, list):
+        list.extend(out, value)
+    elif isinstance(out, set):
+        set.update(out, value)
+    if base is collections.defaultdict:
+        out.default_factory = value.default_factory
+    return out
 
 
 def _dtype(text):
@@ -806,7 +876,10 @@ def _decode_index(v):
     values = _decode_column(v)
     if isinstance(values, pandas.RangeIndex):
         return values.rename(v["name"])
-    return pandas.Index(values, name=v["name"], dtype=values.dtype)
+    out = pandas.Index(values, name=v["name"], dtype=values.dtype)
+    if "freq" in v:
+        out.freq = v["freq"]
+    return out
 
 
 def _decode_frame(v):

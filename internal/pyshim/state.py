@@ -5,9 +5,9 @@ namespace. The host calls these functions in user expressions.
 """
 
 import hashlib
-import itertools
 import json
 import os
+import pickle
 import secrets
 import stat
 import sys
@@ -19,12 +19,8 @@ codec = sys.modules["_e2bctl_codec"]
 MIME = "application/vnd.e2bctl.value+json"
 # Anything larger is sent through a file.
 INLINE = 64 << 10
-# Up to this total size, 64 MiB and what documents add, values that the host
-# knows are compared by their full hash; beyond it by a fingerprint of this number
-# of samples.
-HASHED = 65 << 20
-SAMPLE = 1024
-# Below this size a value is kept, so that it can be recognised by its identity.
+# Below this size a value is kept, so that it can be recognised by its identity; from
+# it on, no copy is made of a value to find out that it did not change.
 KEPT = 64 << 10
 
 _ATOMS = frozenset((type(None), bool, int, float, str, bytes))
@@ -45,51 +41,54 @@ class Reply:
 
 
 class _Known:
-    """What the host has of a variable: a hash; and, to notice a change without the
-    full hash, the value if it is small and cannot change in place, or the
-    fingerprint if it is large."""
+    """What the host has of a variable: a hash; and, to find out sooner than from a
+    document that nothing changed, the value if it is small and cannot change in place, or
+    the mark of a large one."""
 
     __slots__ = ("hash", "size", "mark", "value")
 
-    def __init__(self, hash, size, value):
+    def __init__(self, hash, size, value, mark=None):
         self.hash = hash
         self.size = size
-        self.mark = _fingerprint(value) if size >= KEPT else None
+        self.mark = mark
         self.value = value if type(value) in _ATOMS and sys.getsizeof(value) < KEPT else _Known
 
-    def unchanged(self, value):
-        return self.value is value
 
-
-def _fingerprint(value):
-    """Returns something that differs if a value is replaced, has another length, or was
-    written to where a sample is taken."""
-    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
-    mark = (id(value), type(value))
+def _mark(value):
+    """Returns a hash of all that a value of Python's own types contains, which takes a
+    small part of the time and memory of its document; None for other types, and for what
+    cannot be read through. Values with equal marks have equal documents."""
+    if type(value) not in _READ_THROUGH:
+        return None
+    mark = _Mark()
     try:
-        if numpy is not None and type(value) is numpy.ndarray:
-            flat = value.reshape(-1) if value.flags.c_contiguous else value.T.reshape(-1) if value.flags.f_contiguous else value.flat
-            sample = numpy.array(flat[:: max(1, value.size // SAMPLE)])
-            return mark + (value.shape, value.dtype.str, hash(sample.tobytes()))
-        if pandas is not None and type(value) is pandas.DataFrame:
-            return mark + (value.shape, tuple(value.columns), tuple(map(_fingerprint_column, value.items())))
-        if isinstance(value, (bytes, str)):
-            return mark  # it cannot change
-        if isinstance(value, bytearray):
-            return mark + (len(value), hash(bytes(value[:: max(1, len(value) // SAMPLE)])))
-        if isinstance(value, (list, tuple)):
-            return mark + (len(value), tuple(map(id, value[:: max(1, len(value) // SAMPLE)])))
-        if isinstance(value, (dict, set, frozenset)):
-            items = value.values() if isinstance(value, dict) else value
-            return mark + (len(value), tuple(map(id, itertools.islice(items, 0, None, max(1, len(value) // SAMPLE)))))
-    except Exception:  # its class is not what it looks like
-        pass
-    return None
+        reader = _Reader(mark, protocol=5)
+        reader.fast = True  # by content, not by identity
+        reader.dump(value)
+    except Exception:  # it contains itself, is nested too deep, or changes meanwhile
+        return None
+    return mark.hash.digest()
 
 
-def _fingerprint_column(column):
-    name, values = column
-    return name, _fingerprint(values.to_numpy())[2:]
+_READ_THROUGH = frozenset((str, bytes, bytearray, list, tuple, dict, set, frozenset))
+
+
+class _Mark:
+    """The file that a pickle is written to: only its hash is kept."""
+
+    def __init__(self):
+        self.hash = hashlib.sha256()
+        self.write = self.hash.update
+
+
+class _Reader(pickle.Pickler):
+    """Reads through the containers of Python with all that they contain: keys, order, types
+    and values. An object of any other type counts by its document."""
+
+    def reducer_override(self, value):
+        if value is bytes:  # the first half of the answer below
+            return NotImplemented
+        return bytes, (codec.digest(value).encode(),)
 
 
 _directory = tempfile.mkdtemp(prefix="e2bctl-")  # 0700
@@ -209,25 +208,26 @@ def last(max_bytes):
 
 
 def _differences(max_bytes):
-    """Returns the variables that differ from what the host knows."""
-    budget = HASHED
+    """Returns the variables that differ from what the host knows. All of a value is
+    compared, whatever its size."""
     for name, value in list(_namespace().items()):
         old = _known.get(name)
         if old is None and (name.startswith("_") or issubclass(type(value), _SKIPPED) or _hidden(name, value)):
             continue
-        if old is not None and old.unchanged(value):
-            continue
+        mark = None
         if old is not None:
-            if old.size <= budget:
-                budget -= old.size
-            elif old.mark is not None and old.mark == _fingerprint(value):
+            if old.value is value:
                 continue
+            if old.size >= KEPT:
+                mark = _mark(value)  # before its document: the code's threads may go on
+                if mark is not None and mark == old.mark or mark is None and old.hash == codec.digest(value, max_bytes):
+                    continue
         blobs = {}
         document = codec.encode(value, max_bytes, blobs)
-        if old is None and document.startswith(_OPAQUE) and document.endswith(_PLAIN):
+        if old is None and document.startswith(codec.OPAQUE) and document.endswith(_PLAIN):
             continue  # of a type without a Go form: it was there all along, or is the code's own
         size = len(document) + sum(data.nbytes for data in blobs.values())
-        new = _Known(hashlib.sha256(document).hexdigest(), size, value)
+        new = _Known(hashlib.sha256(document).hexdigest(), size, value, mark)
         if old is not None and old.hash == new.hash:
             _known[name] = new
             continue
@@ -274,7 +274,6 @@ def changes(max_bytes):
     return _send({"token": _pending[0], "deleted": deleted}, parts, blobs)
 
 
-_OPAQUE = b'{"v":1,"value":{"$":"opaque",'
 _PLAIN = b',"reason":""}}'
 
 

@@ -173,9 +173,23 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 
 // Pull brings what code changed into st: variables that differ from what was
 // last sent or pulled, new ones (except those whose name starts
-// with an underscore), and removals. Up to 64 MiB of values in all are compared in
-// full; in larger values, a write in place is noticed only if it falls on a sampled
-// part. What code changed takes precedence over a Set since.
+// with an underscore), and removals. What code changed takes precedence over a Set since.
+//
+// Pull compares all of each variable, whatever its size: types, lengths, keys and their
+// order, values however deep, and the index, names and dtypes of tables. The kernel reads
+// its variables for that, which takes about a second for each GB of arrays, tables and
+// bytes, and for each 100 MB of lists and dicts. The first comparison after a list or
+// dict was sent or pulled takes as long as pulling it. Nothing large is sent unless it changed.
+//
+// Pull does not see what has no part in the Go form:
+//   - Attributes of an instance of a subclass beyond its base and fields, and the attrs of a table.
+//   - Whether two names, or two parts, are one object. A change through one name
+//     is brought for each variable that shows it.
+//   - The order of a set, and the order in memory of an array that is not one block.
+//   - A memoryview that became equal bytes, or bytes that became an equal memoryview.
+//   - Of a value without a Go form inside another, and of a value that is too large:
+//     anything but its class and the first 200 characters of its repr, or its length.
+//
 // A variable of st that became something without a Go form is opaque in st;
 // new variables without one, or with the name of a builtin, are left out. If Pull
 // fails before it has received everything, st is unchanged.
