@@ -65,3 +65,59 @@ func TestLargeChanges(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatPullDoesNotSee has a case for each thing that Run.Pull says it does not see, and
+// beside it the nearest thing that it sees.
+func TestWhatPullDoesNotSee(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	var rs runs
+	st := state.New()
+	r := h.begin(t, &rs, Params{})
+	mustExec(t, r, "import array\nclass L(list): pass\nclass O:\n    def __init__(self): self.n = 0\n    def __repr__(self): return 'x' * 200 + str(self.n)")
+	for _, test := range []struct {
+		name, make, unseen, seen string
+		libraries                bool
+	}{
+		{"an attribute of an instance of a subclass", "x = L([1])", "x.note = 1", "x[0] = 2", false},
+		{"the attrs of a table", "x = pandas.DataFrame({'a': [1]})", "x.attrs['note'] = 1", "x.loc[0, 'a'] = 2", true},
+		{"two parts that are one object", "x = [[1]]; x.append(x[0])", "x[1] = [1]", "x[1][0] = 2", false},
+		{"the order of a set", "x = {8, 0}", "x = {0, 8}", "x = {0, 9}", false},
+		{"the order of an array in memory", "x = numpy.arange(12).reshape(3, 4)[:, ::2]", "x = numpy.ascontiguousarray(x)", "x[0, 0] = 9", true},
+		{"a memoryview of equal bytes", "x = b'ab'", "x = memoryview(b'ab')", "x = bytearray(b'ab')", false},
+		{"the end of a long repr", "x = [O()]", "x[0].n = 1", "x[0] = array.array('b')", false},
+		{"the content of a value that is too large", "x = [bytes(257 << 20), 0]", "x[1] = 1", "x.append(1)", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.libraries {
+				needLibraries(t, r)
+			}
+			mustExec(t, r, test.make)
+			if err := r.Pull(t.Context(), st); err != nil {
+				t.Fatal(err)
+			}
+			mustExec(t, r, test.unseen)
+			if names := changedNames(t, r); len(names) != 0 {
+				t.Errorf("after %s: %v changed, want no names", test.unseen, names)
+			}
+			mustExec(t, r, test.seen)
+			if diff := cmp.Diff([]string{"x"}, changedNames(t, r)); diff != "" {
+				t.Errorf("after %s (-want +got):\n%s", test.seen, diff)
+			}
+		})
+	}
+	t.Run("two names of one object", func(t *testing.T) {
+		mustExec(t, r, "x = [1]; y = x")
+		if err := r.Pull(t.Context(), st); err != nil {
+			t.Fatal(err)
+		}
+		mustExec(t, r, "y = [1]")
+		if names := changedNames(t, r); len(names) != 0 {
+			t.Errorf("after y became an equal list: %v changed, want no names", names)
+		}
+		mustExec(t, r, "y = x; x.append(2)")
+		if diff := cmp.Diff([]string{"x", "y"}, changedNames(t, r)); diff != "" {
+			t.Errorf("after a change through one name (-want +got):\n%s", diff)
+		}
+	})
+}
