@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -313,10 +314,17 @@ func (s Scalar) form() (Kind, any, error) {
 
 func scalarOf(p scalarPayload) (Scalar, error) {
 	t, err := parseDtype(p.Dtype)
-	if err == nil && (t.kind == 'O' || len(p.Data) != t.size) {
+	if err == nil && (t.kind == 'O' || len(p.Data) != t.size && !t.terminator(p.Data)) {
 		err = fmt.Errorf("a scalar of the dtype %.40q with %d bytes", p.Dtype, len(p.Data))
 	}
 	return Scalar(p), err
+}
+
+// terminator reports whether data is the zero character that numpy's tobytes
+// returns for an empty text, although the dtype says that it has no bytes.
+func (t dtype) terminator(data []byte) bool {
+	width := map[byte]int{'U': 4, 'S': 1}[t.kind]
+	return t.size == 0 && width > 0 && bytes.Equal(data, make([]byte, width))
 }
 
 // Value returns the Go form, as [Array.At] does.

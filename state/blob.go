@@ -71,24 +71,58 @@ func (e *encoder) leaf(data []byte) {
 	e.text(`}`)
 }
 
-// inline returns a document with its blobs in it. The text that starts a blob
-// cannot occur in a string, whose quotes are escaped, nor in a user's dict,
-// which is written as pairs when it has the key "$".
+// inline returns a document with its blobs in it.
 func inline(doc []byte, blobs Blobs) []byte {
 	if len(blobs) == 0 {
 		return doc
 	}
 	out := make([]byte, 0, len(doc)+base64.StdEncoding.EncodedLen(blobs.size())+4*len(blobs))
-	for {
-		before, rest, found := bytes.Cut(doc, []byte(blobStart))
+	for before, hash := range split(doc) {
 		out = append(out, before...)
-		if !found {
-			return out
+		if hash != nil {
+			out = appendBase64(out, blobs[*hash])
 		}
-		var hash Hash
-		_, _ = hex.Decode(hash[:], rest[:2*len(hash)]) // checked when the value was made
-		out = appendBase64(out, blobs[hash])
-		_, doc, _ = bytes.Cut(rest, []byte(`}`))
+	}
+	return out
+}
+
+// named returns those of the blobs that a checked document names.
+func named(doc []byte, blobs Blobs) Blobs {
+	if len(blobs) == 0 {
+		return nil
+	}
+	var found Blobs
+	for _, hash := range split(doc) {
+		if hash == nil {
+			continue
+		}
+		if found == nil {
+			found = Blobs{}
+		}
+		found[*hash] = blobs[*hash]
+	}
+	return found
+}
+
+// split cuts a checked document at the blobs that it names: each piece comes with
+// the hash of the blob that follows it, the last piece with nil. The text that
+// starts a blob cannot occur in a string, whose quotes are escaped, nor in a user's
+// dict, which is written as pairs when it has the key "$".
+func split(doc []byte) iter.Seq2[[]byte, *Hash] {
+	return func(yield func([]byte, *Hash) bool) {
+		for {
+			before, rest, found := bytes.Cut(doc, []byte(blobStart))
+			if !found {
+				yield(doc, nil)
+				return
+			}
+			var hash Hash
+			_, _ = hex.Decode(hash[:], rest[:2*len(hash)]) // checked with the document
+			if !yield(before, &hash) {
+				return
+			}
+			_, doc, _ = bytes.Cut(rest, []byte(`}`))
+		}
 	}
 }
 
@@ -116,10 +150,6 @@ func (s *scanner) blob() ([]byte, error) {
 	if int64(len(data)) != size || len(data) < blobFrom {
 		return nil, s.fail("a blob of %d bytes, where the document says %d", len(data), size)
 	}
-	if s.used == nil {
-		s.used = Blobs{}
-	}
-	s.used[hash] = data
 	if !s.check {
 		data = bytes.Clone(data)
 	}

@@ -3,7 +3,6 @@ package state
 import (
 	"encoding"
 	"fmt"
-	"maps"
 	"reflect"
 )
 
@@ -197,25 +196,24 @@ func (d *decoder) custom(start int, n node, pointer reflect.Value) (bool, error)
 
 // value reads to the end of a value and returns it as a document of its own.
 func (d *decoder) value(start int, n node) (Value, error) {
-	deepest, opaque, depth, used := d.deepest, d.opaque, d.depth, d.used
-	d.used = nil
-	if n.kind != KindOpaque {
-		d.opaque = false
+	deepest, opaque, depth := d.deepest, d.opaque, d.depth
+	d.opaque = n.kind == KindOpaque
+	d.deepest = d.depth
+	switch {
+	case n.floats() != nil:
+		d.deepest++
+	case n.container():
+		depth-- // it has been entered
 	}
-	d.deepest = 0
 	if err := d.discard(n); err != nil {
 		return Value{}, err
 	}
 	body := d.data[start:d.pos]
 	doc := make([]byte, 0, len(documentStart)+len(body)+len(documentEnd))
 	doc = append(append(append(doc, documentStart...), body...), documentEnd...)
-	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: max(1, d.deepest-depth+1), blobs: d.used, json: d.json}
+	v := Value{doc: doc, kind: n.kind, opaque: d.opaque, depth: d.deepest - depth, blobs: named(body, d.blobs), json: d.json}
 	v.other, _ = n.rare.(Opaque)
 	d.deepest, d.opaque = max(deepest, d.deepest), opaque || d.opaque
-	if used != nil {
-		maps.Copy(used, d.used)
-		d.used = used
-	}
 	return v, nil
 }
 

@@ -72,7 +72,24 @@ func marshal(v any, detached bool) (encoder, error) {
 	if !e.room(0) {
 		return encoder{}, errLarge()
 	}
+	if err := e.countable(); err != nil {
+		return encoder{}, err
+	}
 	return e, nil
+}
+
+// countable refuses a value with more parts than [DefaultMaxNodes], which no decoder
+// takes by default. Only a large document can have them, so only that is read.
+func (e *encoder) countable() error {
+	const (
+		leastNode  = 2 // bytes of the smallest part of a list, with its comma
+		leastFloat = 8 // bytes of a float in a blob
+	)
+	if len(e.buf)/leastNode+e.beside/leastFloat <= DefaultMaxNodes {
+		return nil
+	}
+	_, err := ParseDetached(e.buf, e.blobs, Bounds{})
+	return err
 }
 
 // sizeHint estimates the size, so that large leaves are not copied as the
@@ -163,8 +180,7 @@ func (e *encoder) value(v reflect.Value) error {
 		return e.timedelta(TimedeltaOf(time.Duration(v.Int())))
 	case bigIntType:
 		n := v.Interface().(big.Int)
-		e.bigInt(&n)
-		return nil
+		return e.bigInt(&n)
 	case bigRatType:
 		n := v.Interface().(big.Rat)
 		return e.rat(&n)
@@ -201,7 +217,7 @@ func (e *encoder) value(v reflect.Value) error {
 		if u := v.Uint(); u <= math.MaxInt64 {
 			e.buf = strconv.AppendUint(e.buf, u, 10)
 		} else {
-			e.bigInt(new(big.Int).SetUint64(u))
+			return e.bigInt(new(big.Int).SetUint64(u))
 		}
 	case reflect.Float32, reflect.Float64:
 		e.float(v.Float())
@@ -230,8 +246,7 @@ func (e *encoder) reference(v reflect.Value) error {
 		return nil
 	}
 	if v.Type() == bigIntPtr {
-		e.bigInt(v.Interface().(*big.Int))
-		return nil
+		return e.bigInt(v.Interface().(*big.Int))
 	}
 	if v.Type() == bigRatPtr {
 		return e.rat(v.Interface().(*big.Rat))

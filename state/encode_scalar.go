@@ -23,14 +23,18 @@ func (e *encoder) float(f float64) {
 	}
 }
 
-func (e *encoder) bigInt(n *big.Int) {
+func (e *encoder) bigInt(n *big.Int) error {
 	if n.IsInt64() {
 		e.buf = strconv.AppendInt(e.buf, n.Int64(), 10)
-		return
+		return nil
+	}
+	if n.BitLen() > 4*DefaultMaxIntDigits {
+		return &LimitError{Limit: "MaxIntDigits", Max: DefaultMaxIntDigits}
 	}
 	e.text(`{"$":"int","hex":"`)
 	e.buf = n.Append(e.buf, 16)
 	e.text(`"}`)
+	return nil
 }
 
 func (e *encoder) string(s string) error {

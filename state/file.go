@@ -54,7 +54,9 @@ func (e *FormatError) Unwrap() error { return e.Err }
 // WriteTo saves what the state holds now, in the form that [Load] reads: a new
 // sandbox continues with it where an old one stopped. Large content that
 // several values share is written once. A value that exists only in its sandbox
-// ([Opaque]) is saved as such.
+// ([Opaque]) is saved as such. A file of more than [DefaultMaxBytes], or with values
+// that were parsed within larger [Bounds] than the default ones, needs such Bounds in
+// Load.
 func (s *State) WriteTo(w io.Writer) (int64, error) {
 	f := &fileWriter{w: bufio.NewWriter(w), sum: sha256.New()}
 	f.write([]byte(fileMagic), []byte{fileVersion})

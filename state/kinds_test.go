@@ -93,7 +93,7 @@ func TestLibraryKinds(t *testing.T) {
 		{"np.array([[1, 'a'], [None, [2]]], dtype=object)", state.Array{Dtype: "|O", Shape: []int{2, 2}, Objects: []any{int64(1), "a", nil, []any{int64(2)}}}},
 	}
 	for _, expression := range []string{
-		"np.float16(1.5)", "np.uint64(2**64-1)", "np.bool_(1)", "np.complex128(1j)", "np.str_('é')", "np.datetime64('2026-01-01')", "np.timedelta64('NaT')", "np.zeros(1, dtype=[('a', '<i4')])[0]",
+		"np.float16(1.5)", "np.uint64(2**64-1)", "np.bool_(1)", "np.complex128(1j)", "np.str_('é')", "np.array(['a', ''])[1]", "np.bytes_(b'')", "np.array(['a', ''])[1:]", "np.void(b'')", "np.datetime64('2026-01-01')", "np.timedelta64('NaT')", "np.zeros(1, dtype=[('a', '<i4')])[0]",
 		"np.zeros((0, 3))", "np.arange(6).reshape(2, 3)", "np.asfortranarray(np.arange(6).reshape(2, 3))", "np.arange(6)[::2]", "np.arange(12).reshape(2, 3, 2).T", "np.array([1.5], dtype='f2')", "np.array([True])",
 		"np.array(['a', 'bc'])", "np.array([b'a'])", "np.array([1j])", "np.array(['2026'], dtype='M8[D]')", "np.array(['2026'], dtype='M8[25s]')", "np.zeros(2, dtype=[('a', '<i4'), ('b', '>f8', (2,)), ('c', [('d', 'S3')])])", "np.arange(100000.)", "np.arange(20000).reshape(2, -1).T",
 		"pd.DataFrame({'a': [1, 2], 'b': ['x', None], 'c': pd.array([1, None], dtype='Int64'), 'd': pd.Categorical(['u', None], ordered=True), 'e': pd.date_range('2026', periods=2, tz='Europe/Berlin'), 'f': pd.Series([1, 'mixed'], dtype=object), 'g': [True, False]}, index=['r', 's'])",

@@ -37,6 +37,16 @@ func (n node) floats() []float64 {
 	return floats
 }
 
+// container reports whether only the opening of the value has been read, and its
+// items are next.
+func (n node) container() bool {
+	switch n.kind {
+	case KindList, KindTuple, KindSet, KindFrozenSet, KindDict:
+		return n.floats() == nil
+	}
+	return false
+}
+
 // big returns an int beyond 64 bits, and nil for any other value.
 func (n node) big() *big.Int {
 	i, _ := n.rare.(*big.Int)
@@ -54,11 +64,10 @@ type scanner struct {
 	deepest int
 	opaque  bool
 	zones   zones
-	// blobs are those that the document may name, used those that it did name.
-	// Their bytes are copied when they become part of a value, unless it is only
-	// checked.
-	blobs, used Blobs
-	check       bool
+	// blobs are those that the document may name. Their bytes are copied when they
+	// become part of a value, unless it is only checked.
+	blobs Blobs
+	check bool
 }
 
 func (s *scanner) fail(format string, args ...any) error {

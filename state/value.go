@@ -79,7 +79,7 @@ func ParseDetached(doc []byte, blobs Blobs, limits Bounds) (Value, error) {
 	if err := d.finish(); err != nil {
 		return Value{}, err
 	}
-	v.depth, v.opaque, v.blobs = d.deepest, d.opaque, d.used
+	v.depth, v.opaque, v.blobs = d.deepest, d.opaque, named(doc, blobs)
 	if len(doc)+v.blobs.size() > d.limits.MaxBytes {
 		return Value{}, &LimitError{Limit: "MaxBytes", Max: d.limits.MaxBytes}
 	}
@@ -133,7 +133,9 @@ func (v Value) Decode(into any) error {
 // limits are those within which the value is: it was checked when it was made.
 func (v Value) limits() Bounds {
 	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
-	return Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: size + 64, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
+	// A slice of slices counts its sides, which an array without bytes may have, too.
+	nodes := max(size+64, DefaultMaxNodes)
+	return Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: nodes, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
 }
 
 func (v Value) body() []byte {
