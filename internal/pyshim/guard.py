@@ -65,6 +65,19 @@ _PROTOCOL = frozenset("__%s__" % name for name in (
     "pos post_init pow qualname radd rand rdivmod repr reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow "
     "rrshift rshift rsub rtruediv rxor set_name setitem sizeof slots str sub suppress_context truediv trunc version xor"
 ).split())
+# The fields of Python's grammar that hold names, by what the name is: one of a scope, or
+# one of an attribute. alias.name is both after from. A field that is in no list is
+# checked as both, so a form that a new Python brings is never unchecked.
+_SCOPE = frozenset((
+    "AsyncFunctionDef.name", "ClassDef.name", "ExceptHandler.name", "FunctionDef.name", "Global.names", "MatchAs.name",
+    "MatchMapping.rest", "MatchStar.name", "Name.id", "Nonlocal.names", "ParamSpec.name", "TypeVar.name",
+    "TypeVarTuple.name", "alias.asname", "alias.name", "arg.arg", "keyword.arg",
+))
+_ATTRIBUTE = frozenset(("Attribute.attr", "MatchClass.kwd_attrs"))
+# Fields with other text. The policy checks the name of a module.
+_TEXT = frozenset(("Constant.kind", "Constant.value", "ImportFrom.module", "Interpolation.str"))
+# What rewritten code calls.
+_HELPERS = ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_turns__")
 _HINTS = {
     "__class__": "Use type(x) or isinstance(x, T)",
     "__dict__": "Name the attributes that you need",
@@ -207,7 +220,7 @@ class _Guard:
                 space[name] = self.real[id(value)][1]
         self.builtins["__e2bctl_operation__"] = itertools.repeat(True).__next__
         if sys.version_info < (3, 10):  # there a function looks up its builtins when it is called
-            for name in ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_turns__"):
+            for name in _HELPERS:
                 setattr(builtins, name, self.builtins[name])
 
     def repair(self):
@@ -376,14 +389,15 @@ class _Guard:
     def _fill(self, standin, module, path):
         space = standin.__dict__
         for name, value in list(vars(module).items()):
-            dunder = name.startswith("__") and name.endswith("__")
-            if not isinstance(value, types.ModuleType) and (not dunder or name in _PROTOCOL):
+            if not isinstance(value, types.ModuleType) and not _leads(name):
                 space[name] = value
         if isinstance(space.get("__all__"), (list, tuple)):
             space["__all__"] = [name for name in space["__all__"] if self._open(module, path, name)]
         space.update(self.overrides.get(module.__name__, {}))
 
     def _open(self, module, path, name):
+        if _leads(name):
+            return False
         value = getattr(module, name, None)
         return not isinstance(value, types.ModuleType) or self._admitted(value, "%s.%s" % (path, name)) is not None
 
@@ -393,15 +407,19 @@ class _Guard:
         if self._unguarded():
             return getattr(module, name)
         child = "%s.%s" % (path, name)
-        if not (self.policy.allows(path) or self.policy.allows(child) or self.policy.leads(child)):
-            if name.startswith("__"):
-                raise AttributeError(name)  # what displays and copies look for
+        allowed = self.policy.allows(path)
+        if _leads(name) or name.startswith("__") and not allowed:
+            raise AttributeError(name)  # displays and copies look for such names
+        if not (allowed or self.policy.allows(child) or self.policy.leads(child)):
             raise self._forbidden(module.__name__)
+        value, failed = None, None
         try:
             with _Loading():
                 value = getattr(module, name)
-        except AttributeError as error:  # it holds the module itself
-            raise AttributeError(*error.args) from None
+        except AttributeError as error:
+            failed = error.args
+        if failed is not None:  # not the error itself, nor one in whose context it is: it holds the module
+            raise AttributeError(*failed)
         if isinstance(value, types.ModuleType):
             value = standin.__dict__[name] = self.module(value, child)
         return value
@@ -411,7 +429,7 @@ class _Guard:
     def check_attribute(self, name, line=None):
         if name in _FRAMES:
             raise self.violation("frame", name, "Forbidden access to attribute: %s" % name, "Work with values only", line)
-        if name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in _PROTOCOL:
+        if _leads(name):
             hint = _HINTS.get(name, "Use operators, built-in functions and public methods")
             raise self.violation("dunder", name, "Forbidden access to dunder attribute: %s" % name, hint, line)
 
@@ -483,6 +501,11 @@ class _Guard:
             sys.setrecursionlimit(limit)
 
 
+def _leads(name):
+    """Reports whether a double-underscore attribute leads further than to a value."""
+    return name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in _PROTOCOL
+
+
 class _Refusal:
     """What follows the last iteration of a budget, each time that code asks: code
     that caught the exception gets no further."""
@@ -514,6 +537,36 @@ class _Check(ast.NodeTransformer):
         self.guard = guard
         self.modules = guard.names()
         self.tries = 0
+        self.line = 0
+
+    def visit(self, node):
+        self._names(node)
+        return getattr(self, "visit_" + type(node).__name__, self.generic_visit)(node)
+
+    def _names(self, node):
+        """Checks each name that a node holds itself, whatever the node is."""
+        self.line = getattr(node, "lineno", self.line)
+        for field, value in ast.iter_fields(node):
+            names = [name for name in (value if isinstance(value, list) else (value,)) if isinstance(name, str)]
+            path = "%s.%s" % (type(node).__name__, field)
+            if not names or path in _TEXT:
+                continue
+            for name in names:
+                if path not in _ATTRIBUTE:
+                    self._named(name)
+                if path not in _SCOPE:
+                    self.guard.check_attribute(name, self.line)
+
+    def _named(self, name):
+        """Checks a name of a scope, whether it is bound or looked up."""
+        if name == "get_ipython":
+            raise self.guard.violation("shell", name, "invalid syntax: commands of the shell and magics are not Python",
+                                       "write Python", self.line)
+        if name == "__import__":
+            raise self.guard.violation("function", name, "Forbidden function evaluation: %s" % name, "use import statements",
+                                       self.line)
+        if name in _NAMES or name.startswith("__e2bctl_"):
+            raise self.guard.violation("dunder", name, "Forbidden name: %s" % name, "choose another name", self.line)
 
     def visit_Module(self, node):
         body = []
@@ -545,21 +598,21 @@ class _Check(ast.NodeTransformer):
     visit_TryStar = visit_Try
 
     def visit_Import(self, node):
-        for alias in node.names:
-            self._bound(alias.asname or alias.name, node.lineno)
-            if not self.tries:
+        self.generic_visit(node)
+        if not self.tries:
+            for alias in node.names:
                 self.guard.check_import(alias.name, (), node.lineno)
         return node
 
     def visit_ImportFrom(self, node):
+        self.generic_visit(node)
         for alias in node.names:
-            self._bound(alias.asname or alias.name, node.lineno)
+            self.guard.check_attribute(alias.name, node.lineno)
         if not self.tries and not node.level:
             self.guard.check_import(node.module, tuple(alias.name for alias in node.names), node.lineno)
         return node
 
     def visit_Attribute(self, node):
-        self.guard.check_attribute(node.attr, node.lineno)
         self.generic_visit(node)
         private = node.attr.startswith("_") and not node.attr.startswith("__")
         own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -569,10 +622,6 @@ class _Check(ast.NodeTransformer):
         return node
 
     def visit_Name(self, node):
-        if node.id == "get_ipython":
-            raise self.guard.violation("shell", node.id, "invalid syntax: commands of the shell and magics are not Python",
-                                       "write Python", node.lineno)
-        self._bound(node.id, node.lineno)
         if node.id in self.modules and isinstance(node.ctx, ast.Load):
             return ast.copy_location(_call("__e2bctl_module__", node), node)
         return node
@@ -586,57 +635,35 @@ class _Check(ast.NodeTransformer):
         value = _call("__e2bctl_module__", ast.Name(node.target.id, ast.Load()))
         return [ast.copy_location(ast.Assign([target], value), node), node]
 
-    def visit_Global(self, node):
-        for name in node.names:
-            self._bound(name, node.lineno)
-        return node
-
-    visit_Nonlocal = visit_Global
-
-    def visit_ClassDef(self, node):
-        self._bound(node.name, node.lineno)
-        return self.generic_visit(node)
-
-    def visit_ExceptHandler(self, node):
-        self._bound(node.name, node.lineno)
-        return self.generic_visit(node)
+    # Python accepts only names and attributes in patterns, so what they name is checked
+    # and stays as it is.
 
     def visit_MatchValue(self, node):
         self._pattern(node.value)
-        return self.generic_visit(node)
+        return node
 
     def visit_MatchClass(self, node):
         self._pattern(node.cls)
-        for name in node.kwd_attrs:
-            self.guard.check_attribute(name, node.lineno)
-        return self.generic_visit(node)
-
-    def visit_MatchAs(self, node):
-        self._bound(node.name, node.lineno)
-        return self.generic_visit(node)
-
-    visit_MatchStar = visit_MatchAs
+        for field in ("patterns", "kwd_patterns"):
+            setattr(node, field, self._statements(getattr(node, field)))
+        return node
 
     def visit_MatchMapping(self, node):
         for key in node.keys:
             self._pattern(key)
-        self._bound(node.rest, node.lineno)
-        return self.generic_visit(node)
+        node.patterns = self._statements(node.patterns)
+        return node
 
     def _pattern(self, node):
-        """Refuses a pattern with a name that would have to be rewritten: Python
-        accepts only names and attributes there."""
         for child in ast.walk(node):
+            self._names(child)
             if isinstance(child, ast.Name) and child.id in self.modules:
                 raise self.guard.violation("syntax", child.id, "a pattern with %s, which was imported before, cannot be checked" % child.id,
-                                           "import %s at the beginning of this code" % child.id, node.lineno)
+                                           "import %s at the beginning of this code" % child.id, self.line)
 
     def visit_FunctionDef(self, node):
-        self._bound(node.name, node.lineno)
         self.generic_visit(node)
-        first = node.body[0]
-        documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        return self._counted(node, int(documented))
+        return self._counted(node, _documented(node))
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
@@ -668,18 +695,12 @@ class _Check(ast.NodeTransformer):
         test = ast.If(node.test, [ast.Pass()], [*node.orelse, ast.Break()])
         turns = _call("__e2bctl_turns__", ast.Constant(node.lineno))
         loop = ast.For(ast.Tuple([], ast.Store()), turns, [test, *node.body], [])
-        return self._counted(ast.copy_location(loop, node))
+        return self._counted(ast.copy_location(loop, node), 1)  # when the test held, as without the counter
 
     def _counted(self, node, at=0):
         if self.guard.operations:
             node.body.insert(at, ast.Expr(_call("__e2bctl_operation__")))
         return node
-
-    def _bound(self, name, line):
-        if name == "__import__":
-            raise self.guard.violation("function", name, "Forbidden function evaluation: %s" % name, "use import statements", line)
-        if name in _NAMES or (name or "").startswith("__e2bctl_"):
-            raise self.guard.violation("dunder", name, "Forbidden name: %s" % name, "choose another name", line)
 
 
 def _leaves(node):
@@ -691,6 +712,12 @@ def _leaves(node):
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
     return any(map(_leaves, ast.iter_child_nodes(node)))
+
+
+def _documented(node):
+    """Returns 1 if a definition begins with its documentation, else 0."""
+    first = node.body[0]
+    return int(isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant))
 
 
 def _call(name, *arguments):

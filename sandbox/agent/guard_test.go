@@ -138,6 +138,8 @@ func TestGuardImports(t *testing.T) {
 		{nil, "class __builtins__: pass", "dunder __builtins__"},
 		{nil, "try:\n    1/0\nexcept Exception as __builtins__: pass", "dunder __builtins__"},
 		{nil, "from math import nothing", "ImportError"},
+		{nil, "from collections import __builtins__ as b", "dunder __builtins__"},
+		{nil, "try:\n    from collections import __dict__ as d\nexcept Exception:\n    pass", "dunder __dict__"},
 	})
 }
 
@@ -320,6 +322,8 @@ func TestGuardBudgets(t *testing.T) {
 			"sum(i for i in range(1001))":                                                                    "operations operations",
 			"for i in range(1001): pass":                                                                     "operations operations",
 			"sum(range(10**6))":                                                                              "",
+			"n = 0\nfor _ in range(9):\n    n = 0\n    while n < 100: n += 1\nfor i in range(91): pass":      "", // a thousand
+			"n = 0\nfor _ in range(9):\n    n = 0\n    while n < 100: n += 1\nfor i in range(92): pass":      "operations operations",
 			"def h():\n    for i in range(400): pass\nh(); h()":                                              "",
 			"def k():\n    for i in range(400): pass\nk(); k(); k()":                                         "operations operations", // not a limit for each call
 			"try:\n    for i in range(1001): pass\nexcept Exception:\n    pass\nlist(map(lambda i: i, [1]))": "operations operations", // after it was caught, not even one more
@@ -481,6 +485,29 @@ def before():
 				if step.Error != nil {
 					t.Log(step.Error.Traceback)
 				}
+			}
+		}
+	})
+}
+
+// TestGuardPrivatePatterns checks that a pattern may name what has an underscore, though it
+// cannot be rewritten.
+func TestGuardPrivatePatterns(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		const class = "class C:\n    _A = 1\n    class _P:\n        _x = 1\n    class D:\n        _B = 'b'\nok = False\n"
+		for code, want := range map[string]string{
+			"match 1:\n    case C._A: ok = True\nassert ok":                                       "",
+			"match [0, 1]:\n    case [0, (2 | C._A) as x]: ok = True\nassert ok and x == 1":       "",
+			"match C._P():\n    case C._P(): ok = True\nassert ok":                                "",
+			"match C._P():\n    case C._P(_x=C._A): ok = True\nassert ok":                         "",
+			"match {'b': 1}:\n    case {C.D._B: C._A, **rest}: ok = True\nassert ok and not rest": "",
+			"match [C._P(), 1]:\n    case [C._P(), *_]: ok = True\nassert ok":                     "",
+			"match 1:\n    case 1 if C._A: ok = C._A\nassert ok":                                  "",
+			"match 1:\n    case C.__dict__: pass":                                                 "dunder __dict__",
+			"match 1:\n    case {C.gi_frame: 1}: pass":                                            "frame gi_frame",
+		} {
+			if got := verdict(guarded(t, h, Guard{}, class+code)); got != want && got != "SyntaxError" {
+				t.Errorf("%q: %q, want %q", code, got, want)
 			}
 		}
 	})
