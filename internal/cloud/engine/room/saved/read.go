@@ -30,7 +30,8 @@ type Options struct {
 	Place func(name string) (Place, error)
 	// Links is an empty directory on the same file system, and is empty afterwards.
 	Links *os.File
-	// Owned: files belong to this process's user, whoever they belonged to.
+	// Owned: files belong to this process's user, whoever they belonged to. A set-user-ID or
+	// set-group-ID bit would give others that user's rights, so these bits are left out.
 	Owned bool
 }
 
@@ -266,7 +267,7 @@ func (l *loader) finish(fd int, r *record) error {
 			return fmt.Errorf("set attribute %.300q: %w", a.name, err)
 		}
 	}
-	if err := unix.Fchmod(fd, r.mode); err != nil {
+	if err := unix.Fchmod(fd, l.mode(r)); err != nil {
 		return os.NewSyscallError("fchmod", err)
 	}
 	times := r.times()
@@ -298,7 +299,7 @@ func (l *loader) finishAt(dir int, r *record) error {
 		}
 	}
 	if r.kind != symlink { // which has no mode
-		if err := unix.Fchmodat(dir, r.name, r.mode, 0); err != nil {
+		if err := unix.Fchmodat(dir, r.name, l.mode(r), 0); err != nil {
 			return os.NewSyscallError("fchmodat", err)
 		}
 	}
@@ -306,6 +307,14 @@ func (l *loader) finishAt(dir int, r *record) error {
 		return os.NewSyscallError("utimensat", err)
 	}
 	return nil
+}
+
+// mode returns the mode that a file gets.
+func (l *loader) mode(r *record) uint32 {
+	if l.o.Owned {
+		return r.mode &^ (unix.S_ISUID | unix.S_ISGID)
+	}
+	return r.mode
 }
 
 func (r *record) times() []unix.Timespec {

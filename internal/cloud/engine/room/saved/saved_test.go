@@ -90,6 +90,31 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestSetIDs: files that belong to this process's user now give nobody that user's rights.
+func TestSetIDs(t *testing.T) {
+	t.Parallel()
+	from := sample(t)
+	for name, mode := range map[string]uint32{"file": 0o6755, "sub": 0o2750, "fifo": 0o4600} {
+		if err := unix.Chmod(filepath.Join(from, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var data bytes.Buffer
+	if err := write(t, &data, from); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := read(t, data.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]uint32{"file": 0o755, "sub": 0o750, "fifo": 0o600} {
+		var stat unix.Stat_t
+		if err := unix.Lstat(filepath.Join(dir, name), &stat); err != nil || stat.Mode&0o7777 != want {
+			t.Errorf("%s has the mode %o, want %o; %v", name, stat.Mode&0o7777, want, err)
+		}
+	}
+}
+
 // TestFullDisk: an error of the disk says where it happened, and the directory can be
 // read again afterwards.
 func TestFullDisk(t *testing.T) {

@@ -205,7 +205,27 @@ var words = map[string]word{
 		func(a [6]uint64) bool { return int32(a[0]) == 1 && int32(a[1]) == 0 }, // IOPRIO_WHO_PROCESS
 		map[int][]uint64{0: {1, 2, 3}, 1: {0}},
 	},
+	"no-set-id-1": {
+		func(a [6]uint64) bool { return uint16(a[1])&0o6000 == 0 },
+		map[int][]uint64{1: {0o644, 0o4755, 0o2755, 0o6000}},
+	},
+	"no-set-id-2": {
+		func(a [6]uint64) bool { return uint16(a[2])&0o6000 == 0 },
+		map[int][]uint64{2: {0o644, 0o4755, 0o2755, 0o6000}},
+	},
+	"no-set-id-open": {
+		func(a [6]uint64) bool { return !makes(a[1]) || uint16(a[2])&0o6000 == 0 },
+		map[int][]uint64{1: {unix.O_CREAT | unix.O_WRONLY, unix.O_TMPFILE, unix.O_DIRECTORY}, 2: {0o644, 0o4755, 0o2755}},
+	},
+	"no-set-id-openat": {
+		func(a [6]uint64) bool { return !makes(a[2]) || uint16(a[3])&0o6000 == 0 },
+		map[int][]uint64{2: {unix.O_CREAT | unix.O_WRONLY, unix.O_TMPFILE, unix.O_DIRECTORY}, 3: {0o644, 0o4755, 0o2755}},
+	},
 }
+
+// makes reports whether a file is made with these flags: O_CREAT, or the bit of
+// O_TMPFILE that is not O_DIRECTORY.
+func makes(flags uint64) bool { return flags&0o100 != 0 || flags&0o20000000 != 0 }
 
 // around returns values near to others: one less, one more, every single bit turned
 // over, the high half set; and in any case none and all bits.

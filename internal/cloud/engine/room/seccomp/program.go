@@ -79,7 +79,7 @@ func search(decisions []decision) filter {
 	if len(decisions) == 1 {
 		return decisions[0].code
 	}
-	middle := len(decisions) / 2
+	middle := half(decisions)
 	low, high := search(decisions[:middle]), search(decisions[middle:])
 	var f filter
 	if len(low) <= longestJump {
@@ -89,6 +89,29 @@ func search(decisions []decision) filter {
 		f.step(unix.BPF_JMP|unix.BPF_JA, uint32(len(low)))
 	}
 	return slices.Concat(f, low, high)
+}
+
+// half returns the index, from 1 on, that divides decisions into two parts of about the
+// same weight.
+func half(decisions []decision) int {
+	total := 0
+	for _, d := range decisions {
+		total += d.weight()
+	}
+	middle, before := 1, decisions[0].weight()
+	for ; middle < len(decisions)-1 && 2*before+decisions[middle].weight() <= total; middle++ {
+		before += decisions[middle].weight()
+	}
+	return middle
+}
+
+// weight is larger for a decision that takes instructions of its own: fewer comparisons
+// then lead to it.
+func (d decision) weight() int {
+	if len(d.code) == 1 {
+		return 1
+	}
+	return 2
 }
 
 // filter is a seccomp program under construction.

@@ -314,6 +314,8 @@ func (m machine) trace(t testing.TB, d *data) (steps int, looked bool) {
 			at += int(f.K)
 		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
 			at += skip[loaded == f.K]
+		case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
+			at += skip[loaded&f.K != 0]
 		case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
 			at += skip[loaded >= f.K]
 		case unix.BPF_RET | unix.BPF_K:

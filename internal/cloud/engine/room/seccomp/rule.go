@@ -74,7 +74,11 @@ func (a all) compile() filter {
 	}
 	c, rest := a[0], a[1:].compile()
 	f.load(c.half)
-	if c.mask != 0 {
+	switch {
+	case c.mask != 0 && c.value == 0 && !c.not: // none of the bits
+		f.jump(unix.BPF_JSET, c.mask, len(rest), 0)
+		return slices.Concat(f, rest)
+	case c.mask != 0:
 		f.step(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, c.mask)
 	}
 	if c.not {

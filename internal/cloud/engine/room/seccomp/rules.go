@@ -81,6 +81,22 @@ const ioprioProcess = 1
 // socketType masks the type of a socket in an argument that also contains flags.
 const socketType = 0xf
 
+// setIDs are the bits of a mode that give whoever runs the file its owner's rights.
+const setIDs = unix.S_ISUID | unix.S_ISGID
+
+// makesFile are the flags with which open makes a file and uses its mode. O_TMPFILE also
+// contains O_DIRECTORY, which says nothing about that.
+const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+
+// withoutSetID allows a call if one of the conditions says that it sets no such bit.
+func withoutSetID(any ...condition) rule {
+	r := rule{refusal: unix.EPERM}
+	for _, c := range any {
+		r.allowed = append(r.allowed, all{c})
+	}
+	return r
+}
+
 // Rules of calls that a sandbox without namespaces of its own, and often without an
 // id of its own, makes in place.
 var (
@@ -99,6 +115,15 @@ var (
 	connectedPair = allowIf(unix.ESOCKTNOSUPPORT,
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM)},
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_SEQPACKET)})
+	// A program with a set-user-ID or set-group-ID bit gives whoever runs it this user's
+	// or group's rights, and other accounts of the machine could run it outside of every
+	// sandbox. So no call may set these bits, on whatever file. Those that open a file set
+	// a mode only if they make the file.
+	modeAt1      = withoutSetID(masked(1, setIDs, 0))
+	modeAt2      = withoutSetID(masked(2, setIDs, 0))
+	modeOfOpen   = withoutSetID(masked(1, makesFile, 0), masked(2, setIDs, 0))
+	modeOfOpenAt = withoutSetID(masked(2, makesFile, 0), masked(3, setIDs, 0))
+	modeInMemory = refuse(unix.ENOSYS) // openat2 has its mode where a filter cannot see it
 	// Landlock does not check these calls, with which access control lists of the
 	// server's files could be changed.
 	noAttributes = refuse(unix.EOPNOTSUPP)
@@ -118,6 +143,19 @@ var inPlace = map[string]rule{
 
 	"socket":     noSocket,
 	"socketpair": connectedPair,
+
+	"chmod":     modeAt1,
+	"creat":     modeAt1,
+	"fchmod":    modeAt1,
+	"fchmodat":  modeAt2,
+	"fchmodat2": modeAt2,
+	"mkdir":     modeAt1,
+	"mkdirat":   modeAt2,
+	"mknod":     modeAt1,
+	"mknodat":   modeAt2,
+	"open":      modeOfOpen,
+	"openat":    modeOfOpenAt,
+	"openat2":   modeInMemory,
 
 	"file_setattr":  noAttributes,
 	"fremovexattr":  noAttributes,
