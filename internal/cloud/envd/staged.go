@@ -22,8 +22,17 @@ type stagedFile struct {
 	name string // "" for a file without a name
 }
 
-// stage makes a staged file in dir. The caller closes it.
-func stage(dir string) (*stagedFile, error) {
+// stage makes a staged file in the first of dirs in which it can. The caller closes it.
+func stage(dirs ...string) (f *stagedFile, err error) {
+	for _, dir := range dirs {
+		if f, err = stageIn(dir); err == nil {
+			break
+		}
+	}
+	return f, err
+}
+
+func stageIn(dir string) (*stagedFile, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o666)
 	if err == nil {
 		return &stagedFile{File: os.NewFile(uintptr(fd), dir)}, nil
@@ -66,16 +75,19 @@ func (s *stagedFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// stagingFor returns the directory in which to stage a new file of dir: the scratch
-// directory where files of it can be linked into dir, because watchers of dir would see
-// what happens to a file without a name in it.
-func (s *Server) stagingFor(dir string) string {
-	if there, err := mountOf(dir); err == nil {
-		if here, err := mountOf(s.scratch); err == nil && here == there {
-			return s.scratch
-		}
+// stagingFor returns the directories in which to stage a new file of dir: first the
+// scratch directory, if files of it can be linked into dir, because watchers of dir would
+// see what happens to a file without a name in it. Programs may remove the scratch
+// directory, or close it.
+func (s *Server) stagingFor(dir string) []string {
+	there, err := mountOf(dir)
+	if err != nil {
+		return []string{dir}
 	}
-	return dir
+	if here, err := mountOf(s.scratch); err != nil || here != there {
+		return []string{dir}
+	}
+	return []string{s.scratch, dir}
 }
 
 // mountOf returns the number of the mount that path is on.

@@ -37,9 +37,10 @@ func (c *received) writeTo(w io.Writer) error {
 	return c.rest.copyTo(w)
 }
 
-// stage makes rest a staged file in dir that holds all of c, in place of the one it was.
-func (c *received) stage(dir string) error {
-	f, err := stage(dir)
+// stage makes rest a staged file in one of dirs that holds all of c, in place of the one
+// it was.
+func (c *received) stage(dirs ...string) error {
+	f, err := stage(dirs...)
 	if err != nil {
 		return err
 	}
@@ -87,7 +88,7 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 		return copyBody(w, body, head)
 	}
 
-	staging := s.scratch
+	staging := []string{s.scratch, parent(path)}
 	f, info, err := openExisting(path) // if it cannot be written, there is no need to receive the rest
 	switch {
 	case isMissing(err):
@@ -102,7 +103,7 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 	c := &received{head: head[:n], size: int64(n)}
 	defer func() { err = errors.Join(err, c.close()) }()
 	if !whole {
-		if c.rest, err = stage(staging); err != nil {
+		if c.rest, err = stage(staging...); err != nil {
 			return nil, err
 		}
 		if err := write(c.rest); err != nil {
@@ -142,7 +143,7 @@ func (s *Server) settle(path string, c *received, user *User, metadata map[strin
 func (s *Server) create(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	dir := parent(path)
 	if c.rest == nil {
-		if err := c.stage(s.stagingFor(dir)); err != nil {
+		if err := c.stage(s.stagingFor(dir)...); err != nil {
 			return nil, openError(path, err)
 		}
 	}

@@ -199,6 +199,20 @@ func TestStagedElsewhere(t *testing.T) {
 	}
 }
 
+// TestNoScratch uploads where a program has removed the scratch directory.
+func TestNoScratch(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Scratch = "/nonexistent" })
+	for _, text := range []string{"new", strings.Repeat("x", block+1), strings.Repeat("y", block+1)} {
+		if res, answer := d.do(t, "POST", "/files?path=file", text, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
+			t.Fatalf("%d bytes: %d %s, want 200", len(text), res.StatusCode, answer)
+		}
+		if got := content(t, d.home+"/file"); got != text {
+			t.Errorf("the file has %d bytes, want %d", len(got), len(text))
+		}
+	}
+}
+
 // TestLastUploadRemains completes an upload while an older one of the same new file is
 // in progress: the one that is complete last remains, and one that is cut off does not
 // count.
