@@ -159,8 +159,9 @@ func (f *Files) get(ctx context.Context, path, user, encoding string) (*http.Res
 // Write writes a file. It creates the file and its directories if they are
 // missing, and replaces what the file holds.
 //
-// If a write fails halfway, because ctx ended or the connection broke, the old
-// file stays in place on the local cloud. The service's daemon writes as the data
+// If a write fails halfway, because ctx ended or the connection broke, the local
+// cloud keeps the old file, or none; so does a snapshot or fork that is made
+// during the write. The service's daemon writes as the data
 // arrives: there the part that arrived replaces what the file held. To replace a
 // file atomically there, write to another name and then use [Files.Rename].
 func (f *Files) Write(ctx context.Context, path string, data []byte, p *FileParams) error {

@@ -34,6 +34,15 @@ func TestSurroundings(t *testing.T) {
 			for _, user := range []string{"root", "user"} {
 				surroundings(t, sb, user)
 			}
+			for _, size := range []int{0, 10, 1 << 20, 2 << 20} { // a new file, and one that is replaced
+				want := strings.Repeat("x", size)
+				if err := sb.Files.Write(t.Context(), "dir/file", []byte(want), nil); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := sb.Files.Read(t.Context(), "dir/file", nil); err != nil || string(got) != want {
+					t.Errorf("read %d bytes, %v, want the %d that were written", len(got), err, size)
+				}
+			}
 			const locale = "import locale, os; [os.environ.get(n) for n in ('LANG', 'LC_CTYPE')] + [locale.getpreferredencoding(False)]"
 			if got, want := evaluate(t, sb, locale), "['C.UTF-8', None, 'UTF-8']"; got != want {
 				t.Errorf("the kernel's locale: got %s, want %s", got, want)

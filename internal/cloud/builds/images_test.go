@@ -2,6 +2,7 @@ package builds
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,6 +134,11 @@ func TestStages(t *testing.T) {
 		t.Errorf("got %q, want what two stages begin with once", w.ran)
 	}
 	w.ran, spec.Force = nil, false
+	spec.Stages[0].Steps[0].Force = true // goes for what copies from the stage, in stages and in the template
+	if _, log := s.built(t, "job", spec); strings.Count(log, "CACHED") != 2 || !slices.Equal(w.ran, want) {
+		t.Errorf("got %q, want %q and only what the forced step leads to:\n%s", w.ran, want, log)
+	}
+	w.ran, spec.Stages[0].Steps[0].Force = nil, false
 	images.all["go"] = image.Image{Digest: "sha256:9"}
 	if _, log := s.built(t, "job", spec); strings.Count(log, "CACHED") != 2 || len(w.ran) != 4 {
 		t.Errorf("got %q, want everything that depends on the changed image:\n%s", w.ran, log)

@@ -49,6 +49,7 @@ type run struct {
 type finished struct {
 	content templates.Content
 	key     string // of what its steps led to
+	forced  bool   // made anew although the cache had it, and so is what copies from it
 }
 
 // sandbox is a sandbox that has run nothing yet, or only the current step.
@@ -83,7 +84,7 @@ func (r *run) all(ctx context.Context) error {
 			return err
 		}
 		r.closeSandbox()
-		r.stages[stage.Name] = finished{r.take(), r.key}
+		r.stages[stage.Name] = finished{r.take(), r.key, r.force}
 	}
 	if err := r.chain(ctx, "", r.spec, r.spec.Steps); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 	} else {
 		r.key = key(r.key, kind, step.Args, "from", r.stages[step.FromStage].key)
 	}
-	r.force = r.force || step.Force
+	r.force = r.force || step.Force || r.stages[step.FromStage].forced
 	line := fmt.Sprintf("%s %s %s%s [%s]", called, clip.Text(kind, maxRepeated), step.from(), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
 	if cached, ok := r.cached(); ok {
 		r.job.log.add(slog.LevelInfo, r.step, "CACHED "+line)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,16 +59,23 @@ func (s *Server) composeFiles(req *composeRequest) (string, error) {
 	if err != nil {
 		return "", &uploadError{http.StatusBadRequest, err}
 	}
+	old, err := os.Stat(destination)
+	switch {
+	case err == nil && old.IsDir():
+		return "", refuse(http.StatusBadRequest, "destination is a directory: %s", destination)
+	case err != nil && !isMissing(err):
+		return "", err
+	}
 	sources := make([]string, len(req.SourcePaths))
 	for i, path := range req.SourcePaths {
 		if sources[i], err = s.paths.resolve(path, user); err != nil {
 			return "", &uploadError{http.StatusBadRequest, err}
 		}
-		if filepath.Clean(sources[i]) == filepath.Clean(destination) {
-			return "", refuse(http.StatusBadRequest, "source path equals destination: %s", sources[i])
-		}
 		info, err := os.Stat(sources[i])
 		switch {
+		// Compared are the files, because one has many paths: sources are removed in the end.
+		case err == nil && os.SameFile(info, old):
+			return "", refuse(http.StatusBadRequest, "source path equals destination: %s", sources[i])
 		case isMissing(err):
 			return "", refuse(http.StatusNotFound, "source file not found: %s", sources[i])
 		case err != nil:
@@ -84,9 +90,8 @@ func (s *Server) composeFiles(req *composeRequest) (string, error) {
 	if err := concatenate(destination, sources, user); err != nil {
 		return "", err
 	}
-	slices.Sort(sources)
-	for _, path := range slices.Compact(sources) {
-		if err := os.Remove(path); err != nil {
+	for _, path := range sources {
+		if err := os.Remove(path); err != nil && !isMissing(err) { // one source may be named twice
 			return "", fmt.Errorf("error removing a source: %w", err)
 		}
 	}
@@ -101,11 +106,12 @@ func concatenate(destination string, sources []string, user *User) (err error) {
 		return err
 	}
 	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-			return
+		if err = errors.Join(err, f.Close()); err == nil {
+			err = os.Rename(f.Name(), destination)
 		}
-		err = os.Rename(f.Name(), destination)
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
 	}()
 	if err := f.Chmod(0o644); err != nil {
 		return err

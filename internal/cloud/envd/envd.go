@@ -70,7 +70,7 @@ type Server struct {
 	anyOwner  bool   // see Options
 	processes *processes
 	watchers  *watchers
-	commits   *commits
+	turns     turns
 	metrics   *metrics
 	terminal  func(context.Context) (controller, tty *os.File, err error)
 	refusal   error // of every process; nil: none
@@ -104,7 +104,6 @@ func New(o Options) (*Server, error) {
 		anyOwner:  o.AnyOwner,
 		processes: newProcesses(o.Memory, logger),
 		watchers:  newWatchers(),
-		commits:   newCommits(),
 		metrics:   newMetrics(&o),
 		terminal:  open,
 		refusal:   refusal,

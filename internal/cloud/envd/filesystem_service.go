@@ -102,7 +102,7 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	if err := makeDirs(filepath.Dir(destination), s.server.userOf(ctx)); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error ensuring directories: %w", err))
 	}
-	if err := os.Rename(source, destination); err != nil {
+	if err := rename(source, destination); err != nil {
 		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("error renaming: %w", err))
 	}
 	entry, err := s.entry(destination)
@@ -110,6 +110,38 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 		return nil, err
 	}
 	return connect.NewResponse(&filesystem.MoveResponse{Entry: entry}), nil
+}
+
+// rename renames source to destination. Of two names of one file, the system's call
+// leaves both without an error; then the source is removed, as mv does.
+func rename(source, destination string) error {
+	from, err := os.Lstat(source)
+	if err != nil {
+		return err
+	}
+	to, err := os.Lstat(destination)
+	if err != nil || from.IsDir() || !os.SameFile(from, to) {
+		return os.Rename(source, destination)
+	}
+	one, err := sameEntry(source, destination)
+	if err != nil || one {
+		return err
+	}
+	return os.Remove(source)
+}
+
+// sameEntry reports whether two paths are one entry of one directory, which several
+// paths may lead to.
+func sameEntry(a, b string) (bool, error) {
+	if filepath.Base(a) != filepath.Base(b) {
+		return false, nil
+	}
+	here, err := os.Stat(parent(a))
+	if err != nil {
+		return false, err
+	}
+	there, err := os.Stat(parent(b))
+	return os.SameFile(here, there), err
 }
 
 // Remove removes a tree. Removing a path that does not exist succeeds.

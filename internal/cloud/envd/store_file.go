@@ -25,7 +25,7 @@ var blocks = sync.Pool{New: func() any { return new([block]byte) }}
 // received is a body that has arrived completely.
 type received struct {
 	head []byte
-	rest *os.File // including head; nil when head is all
+	rest *stagedFile // including head; nil when head is all
 	size int64
 }
 
@@ -34,26 +34,43 @@ func (c *received) writeTo(w io.Writer) error {
 		_, err := w.Write(c.head)
 		return err
 	}
-	if _, err := c.rest.Seek(0, io.SeekStart); err != nil {
+	return c.rest.copyTo(w)
+}
+
+// stage makes rest a staged file in one of dirs that holds all of c, in place of the one
+// it was.
+func (c *received) stage(dirs ...string) error {
+	f, err := stage(dirs...)
+	if err != nil {
 		return err
 	}
-	_, err := io.Copy(w, c.rest)
+	if err := c.writeTo(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	err = c.close()
+	c.rest = f
 	return err
+}
+
+func (c *received) close() error {
+	if c.rest == nil {
+		return nil
+	}
+	return c.rest.Close()
 }
 
 // storeFile writes body to path and gives the file to user. It returns the metadata
 // that the filesystem accepted.
 //
-// An upload that is cut off keeps an existing file as it was, and leaves no new one. A
-// new file is written in place and removed if the body fails. An existing file is
-// overwritten in place, so that hard links, permissions, open descriptors and watches
-// keep referring to it, but only once the whole body has arrived: in memory if it fits
-// into a block, otherwise in a nameless file in the scratch directory, because watches
-// would see one in the file's own directory. Of several uploads to one file, the last
-// to be complete remains, as a whole.
+// Nothing of an upload is at path before the whole body has arrived: in memory if it
+// fits into a block, otherwise in a staged file. So an upload that is cut off keeps an
+// existing file as it was and leaves no new one, here and in what a snapshot or a fork
+// has of the sandbox. A new file then gets its name. An existing file is overwritten in
+// place, so that hard links, permissions, open descriptors and watches keep referring to
+// it. Of several uploads to one file, the last to be complete remains, as a whole.
 //
 // A pipe or a device receives the body as it arrives, and keeps its owner.
-func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (map[string]string, error) {
+func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (kept map[string]string, err error) {
 	if err := makeDirs(filepath.Dir(path), user); err != nil {
 		return nil, fmt.Errorf("error ensuring directories: %w", err)
 	}
@@ -71,24 +88,24 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 		return copyBody(w, body, head)
 	}
 
-	kept, err := s.create(path, user, metadata, func(f *os.File) error { return write(f) })
-	if !errors.Is(err, errTaken) {
-		return kept, err
-	}
+	staging := []string{s.scratch, parent(path)}
 	f, info, err := openExisting(path) // if it cannot be written, there is no need to receive the rest
-	if err != nil {
+	switch {
+	case isMissing(err):
+		staging = s.stagingFor(parent(linkTarget(path)))
+	case err != nil:
 		return nil, err
-	}
-	if !info.Mode().IsRegular() {
+	case !info.Mode().IsRegular():
 		return nil, errors.Join(write(patient{f, pipePatience}), f.Close())
+	default:
+		f.Close()
 	}
-	f.Close()
 	c := &received{head: head[:n], size: int64(n)}
+	defer func() { err = errors.Join(err, c.close()) }()
 	if !whole {
-		if c.rest, err = nameless(s.scratch); err != nil {
+		if c.rest, err = stage(staging...); err != nil {
 			return nil, err
 		}
-		defer c.rest.Close()
 		if err := write(c.rest); err != nil {
 			return nil, err
 		}
@@ -96,66 +113,63 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 			return nil, err
 		}
 	}
-	return s.overwrite(path, c, user, metadata)
+	return s.settle(path, c, user, metadata)
 }
 
-// errTaken is returned by create if there is already something at path.
-var errTaken = errors.New("there is a file already")
-
-// create makes a new file with the content that write writes.
-func (s *Server) create(path string, user *User, metadata map[string]string, write func(*os.File) error) (map[string]string, error) {
-	f, node, err := s.commits.create(path)
-	if errors.Is(err, fs.ErrExist) {
-		return nil, errTaken
-	}
-	if err != nil {
-		return nil, openError(path, err)
-	}
-	kept, err := adopt(f, user, metadata)
-	if err == nil {
-		err = write(f)
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return nil, errors.Join(err, s.commits.discard(path, node))
-	}
-	s.commits.finish(node)
-	return kept, nil
-}
-
-// overwrite makes c the content of the file at path.
-func (s *Server) overwrite(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
-	const tries = 16 // each one lost to a faster upload
+// settle makes c the content of the file at path, which is made if it is missing.
+func (s *Server) settle(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+	const tries = 16 // each one lost to another upload, or to who removes the file
 	for range tries {
 		f, info, err := openExisting(path)
-		if err != nil {
+		switch {
+		case isMissing(err):
+			kept, err := s.create(linkTarget(path), c, user, metadata)
+			if errors.Is(err, fs.ErrExist) {
+				continue
+			}
+			return kept, err
+		case err != nil:
 			return nil, err
-		}
-		if !info.Mode().IsRegular() {
+		case !info.Mode().IsRegular():
 			return nil, errors.Join(c.writeTo(patient{f, pipePatience}), f.Close())
 		}
-		superseded, err := s.commits.supersede(path, inodeOf(info))
-		if err == nil && !superseded {
-			kept, err := s.replace(f, c, user, metadata)
-			return kept, errors.Join(err, f.Close())
-		}
-		f.Close()
-		if err != nil {
-			return nil, err
-		}
-		kept, err := s.create(path, user, metadata, func(f *os.File) error { return c.writeTo(f) })
-		if !errors.Is(err, errTaken) {
-			return kept, err
-		}
+		kept, err := s.replace(f, c, user, metadata)
+		return kept, errors.Join(err, f.Close())
 	}
 	return nil, refuse(http.StatusConflict, "too many uploads to %s at once", path)
 }
 
+// create gives c the name path. Its error is [fs.ErrExist] if there is something already.
+func (s *Server) create(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
+	dir := parent(path)
+	if c.rest == nil {
+		if err := c.stage(s.stagingFor(dir)...); err != nil {
+			return nil, openError(path, err)
+		}
+	}
+	kept, err := adopt(c.rest.File, user, metadata)
+	if err == nil {
+		err = c.rest.link(path)
+	}
+	if errors.Is(err, unix.EXDEV) {
+		if err := c.stage(dir); err != nil {
+			return nil, openError(path, err)
+		}
+		if kept, err = adopt(c.rest.File, user, metadata); err == nil {
+			err = c.rest.link(path)
+		}
+	}
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	return kept, announce(path)
+}
+
 // openExisting opens what is at path, which may be a pipe or a device.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
-	// O_CREATE is for a link whose target is missing, O_NONBLOCK for a pipe that
-	// nobody reads, O_NOCTTY for a terminal, which must not become this process's
-	// controlling one.
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|unix.O_NONBLOCK|unix.O_NOCTTY, 0o666)
+	// O_NONBLOCK is for a pipe that nobody reads, O_NOCTTY for a terminal, which must
+	// not become this process's controlling one.
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ENXIO) {
 		return nil, nil, noReader(path)
 	}
@@ -176,7 +190,7 @@ func (s *Server) replace(f *os.File, c *received, user *User, metadata map[strin
 	if err != nil {
 		return nil, err
 	}
-	turn := s.commits.turn(inodeOf(info))
+	turn := s.turns.of(info)
 	turn.Lock()
 	defer turn.Unlock()
 	if info, err = f.Stat(); err != nil { // the previous writer may have changed the size
@@ -187,10 +201,8 @@ func (s *Server) replace(f *os.File, c *received, user *User, metadata map[strin
 		return nil, err
 	}
 	// While the old content is still there, make sure that the new content fits.
-	if c.size > info.Size() {
-		if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, c.size); errors.Is(err, unix.ENOSPC) {
-			return nil, err
-		}
+	if err := reserve(f, info.Size(), c.size); err != nil {
+		return nil, err
 	}
 	err = c.writeTo(f)
 	if err == nil && c.size < info.Size() {
@@ -207,24 +219,21 @@ func adopt(f *os.File, user *User, metadata map[string]string) (map[string]strin
 	return writeMetadata(f, metadata)
 }
 
-// nameless opens a file in dir that has no name and disappears when its descriptor is
-// closed.
-func nameless(dir string) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), dir), nil
+// reserve makes room for size bytes in f, which has the length old and may have holes.
+// If there is no room, f is as it was. Where the filesystem cannot reserve room, nothing
+// happens.
+func reserve(f *os.File, old, size int64) error {
+	if size == 0 {
+		return nil
 	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
-		return nil, fmt.Errorf("error opening a temporary file in %s: %w", dir, err)
+	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) && size <= old { // gVisor knows no flags
+		err = unix.Fallocate(int(f.Fd()), 0, 0, size)
 	}
-	f, err := os.CreateTemp(dir, "upload-")
-	if err != nil {
-		return nil, err
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return err
 	}
-	if err := os.Remove(f.Name()); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return nil
 }
 
 // copyBody writes the rest of body, in whole blocks.

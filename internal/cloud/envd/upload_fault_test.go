@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,9 +58,165 @@ func (u slowUpload) answer(t *testing.T) int {
 	return res.StatusCode
 }
 
-// TestSupersededUpload completes an upload while an older one of the same new file
-// is in progress: however the older one ends, the complete one stays.
-func TestSupersededUpload(t *testing.T) {
+// TestUploadInProgress looks at a directory, as a snapshot does, while an upload of a new
+// file is in progress: nothing of it is there, whether the file's name is free or that
+// of a link that leads nowhere. Cut off, the upload leaves nothing; completed, the file.
+func TestUploadInProgress(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"file", "link"} {
+		for _, cut := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, cut %v", path, cut), func(t *testing.T) {
+				t.Parallel()
+				d := serve(t, withScratch(t))
+				if err := os.Symlink("file", d.home+"/link"); err != nil {
+					t.Fatal(err)
+				}
+				u := d.beginUpload(t, path, 3*block)
+				u.send(t, strings.Repeat("x", 2*block))
+				patience.Until(t, "two blocks of the upload", func() bool { return staged(t, d) >= 2*block })
+				if list := names(t, d.home); !slices.Equal(list, []string{"link"}) {
+					t.Errorf("while it goes on: %v, want only the link", list)
+				}
+				if cut {
+					if err := u.CloseWrite(); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					u.send(t, strings.Repeat("x", block))
+				}
+				u.answer(t)
+				want := []string{"file", "link"}
+				if cut {
+					want = want[1:]
+				} else if got := content(t, d.home+"/file"); got != strings.Repeat("x", 3*block) {
+					t.Errorf("the file has %d bytes, want %d", len(got), 3*block)
+				}
+				if list := names(t, d.home); !slices.Equal(list, want) {
+					t.Errorf("at last: %v, want %v", list, want)
+				}
+			})
+		}
+	}
+}
+
+// withScratch serves with a scratch directory that no other test uses.
+func withScratch(t *testing.T) func(*Options) {
+	dir := t.TempDir()
+	return func(o *Options) { o.Scratch = dir }
+}
+
+// staged returns the size of the files without a name that this process has open in the
+// scratch directory of d.
+func staged(t *testing.T, d *daemon) (size int64) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range list {
+		path := "/proc/self/fd/" + fd.Name()
+		if to, err := os.Readlink(path); err != nil || !strings.HasPrefix(to, d.server.scratch+"/") {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil {
+			size += info.Size()
+		}
+	}
+	return size
+}
+
+func names(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// TestStagedElsewhere uploads new files where files of the scratch directory cannot be
+// linked, and where none can be without a name.
+func TestStagedElsewhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("this test needs a filesystem of its own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := serve(t)
+	text := strings.Repeat("x", block+1)
+	for _, text := range []string{"", "small", text} {
+		path := fmt.Sprintf("%s/%d", dir, len(text))
+		if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(path), text, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
+			t.Fatalf("%d bytes: %d %s, want 200", len(text), res.StatusCode, answer)
+		}
+		if got := content(t, path); got != text {
+			t.Errorf("the file has %d bytes, want %d", len(got), len(text))
+		}
+	}
+	if list := names(t, dir); len(list) != 3 {
+		t.Errorf("left %v, want 3 files", list)
+	}
+
+	// A file that turns out to be out of reach is staged anew beside its name.
+	c := &received{head: []byte("moved"), size: 5}
+	if err := c.stage(d.server.scratch); err != nil {
+		t.Fatal(err)
+	}
+	user, err := d.server.users.lookup("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.server.create(dir+"/moved", c, user, nil)
+	if err = errors.Join(err, c.close()); err != nil {
+		t.Error(err)
+	}
+	if got := content(t, dir+"/moved"); got != "moved" {
+		t.Errorf("the file holds %q, want %q", got, "moved")
+	}
+
+	named := &stagedFile{}
+	f, err := os.Create(dir + "/.upload-x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named.File, named.name = f, f.Name()
+	if err := named.link(dir + "/moved"); !errors.Is(err, os.ErrExist) {
+		t.Errorf("linked over a file: %v, want os.ErrExist", err)
+	}
+	if err := errors.Join(named.link(dir+"/linked"), named.Close()); err != nil {
+		t.Error(err)
+	}
+	if list := names(t, dir); len(list) != 5 || slices.Contains(list, ".upload-x") {
+		t.Errorf("left %v, want 5 files", list)
+	}
+}
+
+// TestNoScratch uploads where a program has removed the scratch directory.
+func TestNoScratch(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Scratch = "/nonexistent" })
+	for _, text := range []string{"new", strings.Repeat("x", block+1), strings.Repeat("y", block+1)} {
+		if res, answer := d.do(t, "POST", "/files?path=file", text, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
+			t.Fatalf("%d bytes: %d %s, want 200", len(text), res.StatusCode, answer)
+		}
+		if got := content(t, d.home+"/file"); got != text {
+			t.Errorf("the file has %d bytes, want %d", len(got), len(text))
+		}
+	}
+}
+
+// TestLastUploadRemains completes an upload while an older one of the same new file is
+// in progress: the one that is complete last remains, and one that is cut off does not
+// count.
+func TestLastUploadRemains(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		name, path string
@@ -68,21 +225,19 @@ func TestSupersededUpload(t *testing.T) {
 		{"older one cut", "file", true},
 		{"older one completed", "file", false},
 		{"older one cut, through a link", "link", true},
+		{"older one completed, through a link", "link", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := serve(t)
+			d := serve(t, withScratch(t))
 			if err := os.Symlink("file", d.home+"/link"); err != nil {
 				t.Fatal(err)
 			}
 			older := d.beginUpload(t, "file", 3*block)
 			older.send(t, strings.Repeat("o", 2*block))
-			patience.Until(t, "the older upload's file", func() bool {
-				_, err := os.Stat(d.home + "/file")
-				return err == nil
-			})
-			newer := strings.Repeat("n", block+100)
-			if res, answer := d.do(t, "POST", "/files?path="+test.path, newer, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
+			patience.Until(t, "two blocks of the older upload", func() bool { return staged(t, d) >= 2*block })
+			want := strings.Repeat("n", block+100)
+			if res, answer := d.do(t, "POST", "/files?path="+test.path, want, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
 				t.Fatalf("the newer upload: %d %s, want 200", res.StatusCode, answer)
 			}
 			if test.cut {
@@ -91,13 +246,14 @@ func TestSupersededUpload(t *testing.T) {
 				}
 			} else {
 				older.send(t, strings.Repeat("o", block))
+				want = strings.Repeat("o", 3*block)
 			}
 			older.answer(t)
-			if got := content(t, d.home+"/file"); got != newer {
-				t.Errorf("the file holds %d bytes, %d of them the older upload's, want %d of the newer one's", len(got), strings.Count(got, "o"), len(newer))
+			if got := content(t, d.home+"/file"); got != want {
+				t.Errorf("the file holds %d bytes, %d of them the older upload's, want %d and %d", len(got), strings.Count(got, "o"), len(want), strings.Count(want, "o"))
 			}
-			if list, err := os.ReadDir(d.home); err != nil || len(list) != 2 {
-				t.Errorf("left %v, %v, want 2 files and no error", list, err)
+			if list := names(t, d.home); !slices.Equal(list, []string{"file", "link"}) {
+				t.Errorf("left %v, want 2 files", list)
 			}
 		})
 	}
@@ -162,5 +318,35 @@ func TestNoRoom(t *testing.T) {
 	// An upload that fits is accepted.
 	if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/fits"), strings.Repeat("x", 3<<20), "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
 		t.Errorf("got %d %s, want 200", res.StatusCode, answer)
+	}
+}
+
+// TestNoRoomInHoles overwrites a sparse file with content for which the disk has no room:
+// the old content stays.
+func TestNoRoomInHoles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("this test needs a small filesystem of its own: mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	d := serve(t)
+	path := dir + "/holes"
+	for _, old := range []int64{8 << 20, 6 << 20, 5 << 20} { // longer than the upload, as long, and shorter
+		put(t, path, "old")
+		if err := os.Truncate(path, old); err != nil {
+			t.Fatal(err)
+		}
+		if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(path), strings.Repeat("x", 6<<20), "Content-Type", "application/octet-stream"); res.StatusCode != http.StatusInsufficientStorage {
+			t.Errorf("into %d bytes: %d %s, want 507", old, res.StatusCode, answer)
+		}
+		got := content(t, path)
+		if int64(len(got)) != old || !strings.HasPrefix(got, "old\x00") {
+			t.Errorf("the file has %d bytes and begins with %q, want %d and %q", len(got), got[:4], old, "old\x00")
+		}
 	}
 }

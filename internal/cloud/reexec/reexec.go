@@ -64,7 +64,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	options := envd.Options{
-		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), AnyOwner: config.Contained && os.Geteuid() == 0, DefaultWorkdir: workdir, Token: config.AccessToken,
+		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), AnyOwner: config.Contained && os.Geteuid() == 0, DefaultWorkdir: workdir, Scratch: g.Temp, Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
 	}
