@@ -104,19 +104,19 @@ func mountOf(path string) (uint64, error) {
 
 // announce makes watchers of a file that was linked to path see it as one that was
 // created there and written to: its attributes change, then its content, then it is
-// closed. A file that another upload has put there meanwhile keeps its content.
-func announce(path string) error {
+// closed. A file that another upload has put there meanwhile keeps its content. Where
+// nothing can be announced, because the file is gone or another user's whose times this
+// process may not change, watchers see its creation alone.
+func announce(path string) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil // renamed, removed or replaced already, which watchers saw
+		return
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }() // nothing was written
 	now, omit := unix.Timespec{Nsec: unix.UTIME_NOW}, unix.Timespec{Nsec: unix.UTIME_OMIT}
 	self := "/proc/self/fd/" + strconv.Itoa(fd)
-	if err := unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{now, now}, 0); err != nil {
-		return err
-	}
-	return unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{omit, now}, 0)
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{now, now}, 0)
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{omit, now}, 0)
 }
 
 // linkTarget returns the path at which a file is made that is created through path: the

@@ -162,7 +162,8 @@ func (s *Server) create(path string, c *received, user *User, metadata map[strin
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	return kept, announce(path)
+	announce(path)
+	return kept, nil
 }
 
 // openExisting opens what is at path, which may be a pipe or a device.
