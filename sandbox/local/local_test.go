@@ -87,8 +87,10 @@ func TestSandbox(t *testing.T) {
 	}
 
 	// A server inside, reached by its own host name.
-	handle := `python3 -m http.server 3000 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 0`
-	run(t, sb, handle)
+	run(t, sb, `python3 -m http.server 3000 --bind 127.0.0.1 >/dev/null 2>&1 &`)
+	if err := sb.WaitPort(t.Context(), 3000); err != nil {
+		t.Fatal(err)
+	}
 	if status := get(t, cloud, "3000-"+sb.ID()+".localhost", "/data.bin"); status != http.StatusOK {
 		t.Errorf("port 3000: %d", status)
 	}

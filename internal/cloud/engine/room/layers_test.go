@@ -94,9 +94,9 @@ func TestLayers(t *testing.T) {
 	t.Parallel()
 	r, tree := newLayeredRoom(t)
 	first := newSandbox(t, r, engine.SandboxOptions{ID: "first"})
-	t.Log(python(t, first, "root", menagerieScript, tree))
+	t.Log(python(t, first, "root", menagerieScript, tree, "setid"))
 	if r.ranged() {
-		t.Log(python(t, first, "user", menagerieScript, "-"))
+		t.Log(python(t, first, "user", menagerieScript, "-", "setid"))
 	}
 	want := describe(t, first, tree)
 	if len(want) < 60 {

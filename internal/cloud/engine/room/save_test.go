@@ -88,9 +88,13 @@ func TestSave(t *testing.T) {
 		if r.level == engine.Full {
 			tree = r.trees[len(r.trees)-1]
 		}
-		t.Log(python(t, s, "root", menagerieScript, tree))
+		setid := "-" // in place, where all files may belong to one user of the machine
+		if r.level == engine.Full {
+			setid = "setid"
+		}
+		t.Log(python(t, s, "root", menagerieScript, tree, setid))
 		if r.ranged() {
-			t.Log(python(t, s, "user", menagerieScript, "-"))
+			t.Log(python(t, s, "user", menagerieScript, "-", setid))
 		}
 		before := python(t, s, "root", describeScript, tree)
 		if n := strings.Count(before, "\n"); n < 60 {

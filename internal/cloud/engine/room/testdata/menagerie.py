@@ -1,4 +1,5 @@
-# Makes files of every kind in the home, and changes the tree that is named.
+# Makes files of every kind in the home, and changes the tree that is named. The second
+# argument says whether set-user-ID and set-group-ID bits are possible: "setid" or "-".
 import ctypes, os, random, socket, struct, subprocess, sys
 
 def attempt(f, *args):  # not every sandbox has the right
@@ -12,7 +13,8 @@ os.mkdir(home)
 os.chdir(home)
 os.umask(0)
 random.seed(1)
-for name, mode in (("plain", 0o644), ("closed", 0), ("setuid", 0o6755), ("sticky", 0o1644)):
+setid = 0o6000 if sys.argv[2] == "setid" else 0
+for name, mode in (("plain", 0o644), ("closed", 0), ("setuid", setid | 0o755), ("sticky", 0o1644)):
     with open(name, "w") as f: f.write(name * 100)
     os.chmod(name, mode)
 with open("random", "wb") as f: f.write(random.randbytes(3 << 20))
@@ -47,7 +49,8 @@ attempt(os.mkdir, "locked")
 with open("locked/in", "w") as f: f.write("in")
 os.chmod("locked/in", 0)
 os.chmod("locked", 0)
-os.mkdir("shared", 0o2775)
+os.mkdir("shared")
+os.chmod("shared", setid & 0o2000 | 0o775)
 os.mkdir("drop", 0o1777)
 deep = home
 for i in range(60):
