@@ -34,7 +34,8 @@ _PROCESS = frozenset((
     "subprocess.Popen", "pty.spawn", "ctypes.cdata", "ctypes.dlopen",
 ))
 _NETWORK = frozenset((
-    "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendmsg", "socket.sendto",
+    "socket.bind", "socket.connect", "socket.getaddrinfo", "socket.gethostbyaddr", "socket.gethostbyname",
+    "socket.getnameinfo", "socket.sendmsg", "socket.sendto",
 ))
 # Names by which a cell would get other builtins, or change the meaning of these.
 _NAMES = frozenset(("__builtin__", "__builtins__", "__build_class__", "__import__", "__loader__", "__spec__"))
@@ -77,7 +78,7 @@ _ATTRIBUTE = frozenset(("Attribute.attr", "MatchClass.kwd_attrs"))
 # Fields with other text. The policy checks the name of a module.
 _TEXT = frozenset(("Constant.kind", "Constant.value", "ImportFrom.module", "Interpolation.str"))
 # What rewritten code calls.
-_HELPERS = ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_turns__")
+_HELPERS = ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_owner__", "__e2bctl_turns__")
 _HINTS = {
     "__class__": "Use type(x) or isinstance(x, T)",
     "__dict__": "Name the attributes that you need",
@@ -112,11 +113,12 @@ class _Policy:
         self.allow, self.deny, self.named = frozenset(allow), frozenset(deny), frozenset(named)
 
     def allows(self, name):
-        if self._matches(self.deny, name):
+        top = name.partition(".")[0]
+        if self._matches(self.deny, name) or top.startswith("_e2bctl_"):
             return False
-        if self._matches(self.allow, name):
+        if self._matches(self.allow, name) or name == "__future__":  # a directive to the compiler
             return True
-        return "*" in self.allow and name.partition(".")[0] not in self.named
+        return "*" in self.allow and top not in self.named
 
     def leads(self, name):
         """Reports whether something below a module is allowed."""
@@ -140,26 +142,26 @@ class _Policy:
         return ", ".join(names[:LISTED]) + (", ..." if len(names) > LISTED else "")
 
 
-class _Modules(dict):
-    """Stands in for sys.modules."""
+def _modules(guard):
+    """Returns what stands in for sys.modules. The guard is in no attribute of it."""
 
-    def __init__(self, guard):
-        self._guard = guard
+    class Modules(dict):
+        def __getitem__(self, name):
+            return guard.module(sys.modules[name], name)
 
-    def __getitem__(self, name):
-        return self._guard.module(sys.modules[name], name)
+        def get(self, name, default=None):
+            return self[name] if name in sys.modules else default
 
-    def get(self, name, default=None):
-        return self[name] if name in sys.modules else default
+        def __contains__(self, name):
+            return name in sys.modules
 
-    def __contains__(self, name):
-        return name in sys.modules
+        def __iter__(self):
+            return iter(list(sys.modules))
 
-    def __iter__(self):
-        return iter(list(sys.modules))
+        def __len__(self):
+            return len(sys.modules)
 
-    def __len__(self):
-        return len(sys.modules)
+    return Modules()
 
 
 class _Guard:
@@ -189,12 +191,13 @@ class _Guard:
             "input": lambda prompt="": builtins.input(prompt),
             "__e2bctl_attribute__": self.getattr,
             "__e2bctl_module__": self.named,
+            "__e2bctl_operation__": itertools.repeat(True).__next__,
+            "__e2bctl_owner__": self.owner,
             "__e2bctl_turns__": self.loop,
         })
         self.overrides = {
-            "builtins": self.builtins,
-            "importlib": {"import_module": self.import_module, "__import__": self.import_, "reload": self.reload},
-            "sys": {"modules": _Modules(self)},
+            "importlib": {"import_module": self.import_module, "reload": self.reload},
+            "sys": {"modules": _modules(self)},
         }
 
     # On and off.
@@ -294,8 +297,8 @@ class _Guard:
         frame = sys._getframe(1)
         if _armed is not self or self._was_before(frame) or _from_host(frame) or _from_library(frame, fromlist):
             return builtins.__import__(name, globals, locals, fromlist, level)
-        if level or type(name) is not str:
-            return builtins.__import__(name, globals, locals, fromlist, level)  # this fails: cells are in no package
+        if level:  # whatever the code says in __package__ or __name__
+            raise ImportError("attempted relative import with no known parent package")
         items = tuple(fromlist or ())
         self.check_import(name, items)
         with _Loading():
@@ -316,11 +319,15 @@ class _Guard:
     def import_module(self, name, package=None):
         if self._unguarded():
             return importlib.import_module(name, package)
+        if not isinstance(name, str):
+            raise TypeError("the name of a module must be a string, not %s" % type(name).__name__)
+        name = str.__str__(name)
         self.import_(name)
         return self.module(sys.modules[name], name)
 
     def reload(self, module):
-        return importlib.reload(self.real.get(id(module), (None, module))[1])
+        module = importlib.reload(self.real.get(id(module), (None, module))[1])
+        return self.module(module, module.__name__)
 
     def module(self, module, path):
         """Returns the stand-in for a module that code reached."""
@@ -380,7 +387,7 @@ class _Guard:
 
     def _whole(self, module, path):
         """Reports whether a stand-in holds everything that code may name without getattr."""
-        space = vars(module)
+        space = self._space(module)
         return self.policy.allows(path) and not (
             "__path__" in space or "__getattr__" in space
             or any(isinstance(value, types.ModuleType) and not name.startswith("_") for name, value in list(space.items()))
@@ -388,12 +395,16 @@ class _Guard:
 
     def _fill(self, standin, module, path):
         space = standin.__dict__
-        for name, value in list(vars(module).items()):
+        for name, value in list(self._space(module).items()):
             if not isinstance(value, types.ModuleType) and not _leads(name):
                 space[name] = value
         if isinstance(space.get("__all__"), (list, tuple)):
             space["__all__"] = [name for name in space["__all__"] if self._open(module, path, name)]
         space.update(self.overrides.get(module.__name__, {}))
+
+    def _space(self, module):
+        """Returns what a module holds for code: of builtins what code has without it."""
+        return self.builtins if module is builtins else vars(module)
 
     def _open(self, module, path, name):
         if _leads(name):
@@ -410,6 +421,8 @@ class _Guard:
         allowed = self.policy.allows(path)
         if _leads(name) or name.startswith("__") and not allowed:
             raise AttributeError(name)  # displays and copies look for such names
+        if module is builtins and name not in self.builtins:
+            raise AttributeError("module 'builtins' has no attribute %r" % name)
         if not (allowed or self.policy.allows(child) or self.policy.leads(child)):
             raise self._forbidden(module.__name__)
         value, failed = None, None
@@ -443,6 +456,13 @@ class _Guard:
             return self._attribute(target, name)
         value = getattr(target, name, *arguments[2:])
         return self.module(value, value.__name__) if isinstance(value, types.ModuleType) else value
+
+    def owner(self, target, name):
+        """Returns an object one of whose attributes is about to be changed in place."""
+        value = self.getattr(target, name)
+        if isinstance(value, types.ModuleType) and not self._unguarded():
+            raise self._forbidden(value.__name__)
+        return target
 
     def _named(self, function):
         def named(*arguments):
@@ -614,9 +634,7 @@ class _Check(ast.NodeTransformer):
 
     def visit_Attribute(self, node):
         self.generic_visit(node)
-        private = node.attr.startswith("_") and not node.attr.startswith("__")
-        own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-        if private and not own and isinstance(node.ctx, ast.Load):
+        if isinstance(node.ctx, ast.Load) and _private(node):
             # Objects keep modules in these attributes. They are rare, so this costs nothing.
             return ast.copy_location(_call("__e2bctl_attribute__", node.value, ast.Constant(node.attr)), node)
         return node
@@ -628,9 +646,11 @@ class _Check(ast.NodeTransformer):
 
     def visit_AugAssign(self, node):
         self.generic_visit(node)
+        # It passes the value of its target to the other operand.
+        if isinstance(node.target, ast.Attribute) and _private(node.target):
+            node.target.value = _call("__e2bctl_owner__", node.target.value, ast.Constant(node.target.attr))
         if not isinstance(node.target, ast.Name) or node.target.id not in self.modules:
             return node
-        # It passes the value of the name to the other operand.
         target = ast.Name(node.target.id, ast.Store())
         value = _call("__e2bctl_module__", ast.Name(node.target.id, ast.Load()))
         return [ast.copy_location(ast.Assign([target], value), node), node]
@@ -660,6 +680,12 @@ class _Check(ast.NodeTransformer):
             if isinstance(child, ast.Name) and child.id in self.modules:
                 raise self.guard.violation("syntax", child.id, "a pattern with %s, which was imported before, cannot be checked" % child.id,
                                            "import %s at the beginning of this code" % child.id, self.line)
+
+    def visit_ClassDef(self, node):
+        self.generic_visit(node)
+        # A metaclass can give a class a namespace that answers to any name, but not to these.
+        node.body.insert(_documented(node), ast.Global(list(_HELPERS)))
+        return node
 
     def visit_FunctionDef(self, node):
         self.generic_visit(node)
@@ -712,6 +738,12 @@ def _leaves(node):
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         return False
     return any(map(_leaves, ast.iter_child_nodes(node)))
+
+
+def _private(node):
+    """Reports whether an attribute may hold a module that its object keeps to itself."""
+    own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+    return node.attr.startswith("_") and not node.attr.startswith("__") and not own
 
 
 def _documented(node):

@@ -121,14 +121,16 @@ func GuardModules() []string {
 // DangerousModules returns the modules that "*" in Guard.Allow does not allow.
 func DangerousModules() []string {
 	return []string{
-		"_ctypes", "_io", "_pickle", "_posixsubprocess", "_socket", "builtins", "code", "ctypes", "gc", "importlib", "inspect", "io",
-		"multiprocessing", "nt", "os", "pathlib", "pickle", "posix", "pty", "runpy", "shutil", "socket", "subprocess", "sys",
+		"IPython", "__main__", "_ctypes", "_frozen_importlib", "_frozen_importlib_external", "_imp", "_io", "_pickle",
+		"_posixsubprocess", "_sitebuiltins", "_socket", "builtins", "code", "ctypes", "gc", "imp", "importlib", "inspect", "io",
+		"ipykernel", "multiprocessing", "nt", "os", "pathlib", "pickle", "pkgutil", "posix", "pty", "pydoc", "runpy", "shutil",
+		"site", "socket", "subprocess", "sys", "zipimport",
 	}
 }
 
 // DangerousFunctions returns the functions that a guard refuses to call.
 func DangerousFunctions() []string {
-	return []string{"breakpoint", "compile", "eval", "exec", "globals", "locals", "open", "vars"}
+	return []string{"breakpoint", "compile", "eval", "exec", "globals", "help", "locals", "open", "vars"}
 }
 
 // Rule names one kind of thing that a guard refuses.

@@ -217,6 +217,32 @@ func TestGuardSideways(t *testing.T) {
 	})
 }
 
+// TestGuardStandIns checks that what stands in for a module, for sys.modules and for the
+// functions of builtins leads to nothing else, and that rewritten code asks the guard alone.
+func TestGuardStandIns(t *testing.T) {
+	checkGuard(t, []guardCase{
+		{nil, "__package__ = 'os'\nfrom . import system", "ImportError"},
+		{nil, "__name__ = 'os'\nfrom .path import join", "ImportError"},
+		{[]string{"builtins"}, "import builtins\nbuiltins.license", "AttributeError"},
+		{[]string{"builtins"}, "import builtins\ngetattr(builtins, 'license')", "AttributeError"},
+		{[]string{"builtins"}, "import builtins\nassert builtins.len([1]) == 1", ""},
+		{[]string{"sys"}, "import sys\nsys.modules._guard", "AttributeError"},
+		{[]string{"sys"}, "import sys\nassert 'sys' in sys.modules and 'sys' in list(sys.modules)", ""},
+		{[]string{"importlib"}, "import importlib, statistics\nimportlib.reload(statistics).sys", "module sys"},
+		{[]string{"importlib"}, "import importlib\nclass S:\n    def startswith(self, x): return False\n    def __iter__(self): return iter('math')\n    def __hash__(self): return hash('os')\n    def __eq__(self, o): return True\nimportlib.import_module(S()).getcwd()", "TypeError"},
+		{[]string{"importlib"}, "import importlib\nclass S(str): pass\nimportlib.import_module(S('os'))", "import os"},
+		{[]string{"*"}, "import _e2bctl_guard\n_e2bctl_guard.disarm()", "import _e2bctl_guard"},
+		{[]string{"*"}, "import __main__", "import __main__"},
+		{[]string{"*"}, "import zipimport", "import zipimport"},
+		{[]string{"warnings"}, "import warnings\ngot = []\nclass C:\n    def __radd__(self, other): got.append(other)\nw = warnings.catch_warnings()\nw._module += C()\ngot[0].sys", "module warnings"},
+		{[]string{"warnings"}, "import warnings\nclass C:\n    def __init__(self): self._n = 1\nc = C()\nc._n += 1\nassert c._n == 2", ""},
+		{nil, "got = []\nclass D(dict):\n    def __getitem__(self, key):\n        if key.startswith('__e2bctl'): return got.append\n        return dict.__getitem__(self, key)\n" +
+			"class M(type):\n    @classmethod\n    def __prepare__(self, *a): return D()\nclass C(metaclass=M):\n    'documented'\n    import math as m\n    while not got: x = m; break\n    m._y = 1\n    try: m._x\n    except AttributeError: pass\nassert not got", ""},
+		{nil, "from __future__ import annotations\ndef f(x: nothing): return x\nassert f(1) == 1", ""},
+		{nil, "help('zz')", "function help"},
+	})
+}
+
 // TestGuardSidewaysToTheDangerous checks that the functions of builtins are refused under
 // that name, too, and that dangerous modules that are loaded cannot be reached through
 // sys.modules.
