@@ -28,6 +28,9 @@ func main() {
 		spin(os.Stdin)
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == reapCommand {
+		os.Exit(reap(os.Stderr, os.Args[2:], graceOfOrphans))
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {

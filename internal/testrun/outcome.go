@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -170,6 +171,7 @@ func (o *outcome) running() (names []string) {
 
 // starter starts the binaries of tests.
 type starter struct {
+	self      string // this program, which runs each binary; see reap
 	test2json string
 	goroot    string
 	limit     time.Duration // of one job
@@ -195,7 +197,12 @@ func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 		// As go test does it: tests find the same Go, and what comes with it.
 		command.Env = append(os.Environ(), "PWD="+j.pkg.dir, "GOROOT="+s.goroot, "PATH="+s.goroot+"/bin:"+os.Getenv("PATH"))
 	}
-	inGroup(command)
+	// This program runs it, and what becomes of its processes is not left to it.
+	command.Args = append([]string{s.self, reapCommand, command.Path}, command.Args[1:]...)
+	command.Path = s.self
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = graceOfCancelled + graceOfOrphans + time.Minute
 	return command
 }
 

@@ -68,7 +68,7 @@ func (r *report) skips(outcomes []*outcome) {
 			tests[s.reason] = append(tests[s.reason], s.test)
 		}
 		for _, reason := range reasons {
-			r.printf("skipped %s: %s: %s\n", o.job, strings.Join(tests[reason], " "), reason)
+			r.printf("skipped %s: %s: %s\n", o.job, strings.Join(slices.Sorted(slices.Values(tests[reason])), " "), reason)
 		}
 	}
 }

@@ -136,8 +136,12 @@ func newStarter(ctx context.Context, o options) (*starter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go env GOROOT: %w", err)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
 	return &starter{
-		test2json: strings.TrimSpace(string(test2json)), goroot: strings.TrimSpace(string(goroot)),
+		self: self, test2json: strings.TrimSpace(string(test2json)), goroot: strings.TrimSpace(string(goroot)),
 		limit: o.limit, flags: o.flags(),
 	}, nil
 }

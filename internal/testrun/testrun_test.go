@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 		spin(os.Stdin)
 		return
 	}
+	if len(os.Args) > 2 && os.Args[1] == reapCommand {
+		os.Exit(reap(os.Stderr, os.Args[2:], 50*time.Millisecond)) //nolint:forbidigo // this is the main function
+	}
 	code := m.Run()
 	if fixture.dir != "" {
 		code = max(code, removed(fixture.dir))
@@ -381,6 +384,44 @@ func TestInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	patience.Until(t, "the process that the test started is gone", func() bool { return gone(pid) })
+}
+
+// TestOrphans are processes that a binary leaves in groups of their own, at its limit and
+// at its end.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name  string
+		limit time.Duration
+		said  string
+	}{
+		{"TestHangsWithHelper", 2 * time.Second, "test timed out"},
+		{"TestLeavesHelper", time.Minute, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			st, j := faults(t, "^"+test.name+"$")
+			st.limit = test.limit
+			var out strings.Builder
+			command := st.command(t.Context(), j)
+			command.Stdout, command.Stderr = &out, &out
+			if err := command.Run(); (err == nil) != (test.said == "") {
+				t.Errorf("got %v, want an error: %v", err, test.said != "")
+			}
+			wantText(t, out.String(), test.said, "left processes, which are ended: faults")
+			text, err := os.ReadFile(filepath.Join(strings.TrimPrefix(st.flags[0], "-dir="), "pid"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !gone(pid) {
+				t.Errorf("the helper %d runs still", pid)
+			}
+		})
+	}
 }
 
 // gone reports whether a process has ended, waited for or not.

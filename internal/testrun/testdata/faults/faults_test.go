@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,8 +110,20 @@ func TestFailsAndExits(t *testing.T) {
 }
 
 // TestHangs leaves a process that only the end of its group ends.
-func TestHangs(t *testing.T) {
+func TestHangs(t *testing.T) { startHelper(t, nil).Wait() }
+
+// TestHangsWithHelper leaves a process in a group of its own.
+func TestHangsWithHelper(t *testing.T) {
+	startHelper(t, &syscall.SysProcAttr{Setsid: true})
+	select {}
+}
+
+func TestLeavesHelper(t *testing.T) { startHelper(t, &syscall.SysProcAttr{Setsid: true}) }
+
+// startHelper starts a process that sleeps, and writes its number to a file.
+func startHelper(t *testing.T, how *syscall.SysProcAttr) *exec.Cmd {
 	command := exec.Command(os.Args[0], "-sleep")
+	command.SysProcAttr = how
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +134,7 @@ func TestHangs(t *testing.T) {
 	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
-	command.Wait()
+	return command
 }
 
 func TestTakesLong(*testing.T) { <-time.After(time.Hour) }

@@ -1,0 +1,118 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+)
+
+// reapCommand is the argument with which this program runs the command that follows, and
+// then ends every process that the command left.
+const reapCommand = "reap"
+
+// graceOfOrphans is how long processes may outlive the test binary that started them. A
+// local cloud whose process died cleans up in that time.
+const graceOfOrphans = 20 * time.Second
+
+// reap runs a command, and ends what is left of it, however it ended: a binary that hangs
+// in a test, crashes or runs into its limit has no clean-ups, and its helpers do not all
+// watch their parent. It says on w what it ended, and returns the command's exit status,
+// or 128 and the number of the signal that ended the command.
+func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
+	runtime.LockOSThread() // the command is killed when the thread that started it ends
+	if err := orphan.BecomeReaper(); err != nil {
+		fmt.Fprintln(w, "testrun:", err)
+		return 2
+	}
+	signals, changes := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	signal.Notify(changes, syscall.SIGCHLD)
+	defer signal.Stop(changes)
+	command := exec.Command(arguments[0], arguments[1:]...) //nolint:noctx // signals end it
+	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		fmt.Fprintln(w, "testrun:", err)
+		return 2
+	}
+	name, group := filepath.Base(arguments[0]), -command.Process.Pid
+	var killed, patienceEnded <-chan time.Time
+	for {
+		ended, left := waitForChildren(command.Process.Pid)
+		if ended != nil {
+			status = exitStatus(w, name, *ended)
+			patienceEnded = time.After(grace)
+		}
+		if !left {
+			return status
+		}
+		select {
+		case <-changes:
+		case <-signals:
+			syscall.Kill(group, syscall.SIGINT) //nolint:errcheck // it may be gone
+			killed = time.After(graceOfCancelled)
+		case <-killed:
+			syscall.Kill(group, syscall.SIGKILL) //nolint:errcheck // it may be gone
+		case <-patienceEnded:
+			if err := endOrphans(w, name); err != nil {
+				fmt.Fprintln(w, "testrun:", err)
+			}
+			return status
+		}
+	}
+}
+
+// waitForChildren takes note of all children that have ended. It returns how the command
+// ended if it is one of them, and whether any child is left.
+func waitForChildren(command int) (ended *syscall.WaitStatus, left bool) {
+	for {
+		var how syscall.WaitStatus
+		switch pid, err := syscall.Wait4(-1, &how, syscall.WNOHANG, nil); {
+		case err == syscall.EINTR: //nolint:errorlint // the call returns it as it is
+		case err != nil:
+			return ended, false
+		case pid == 0:
+			return ended, true
+		case pid == command:
+			ended = &how
+		}
+	}
+}
+
+func exitStatus(w io.Writer, name string, how syscall.WaitStatus) int {
+	if !how.Signaled() {
+		return how.ExitStatus()
+	}
+	fmt.Fprintf(w, "testrun: %s was ended by signal %d (%v)\n", name, how.Signal(), how.Signal())
+	return 128 + int(how.Signal())
+}
+
+// endOrphans ends the processes that a command left.
+func endOrphans(w io.Writer, command string) error {
+	left := func() ([]int, error) { return orphan.ChildrenOf(os.Getpid()) }
+	pids, err := left()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, pid := range pids {
+		if name, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm"); err == nil {
+			names = append(names, fmt.Sprintf("%s (%d)", strings.TrimSpace(string(name)), pid))
+		}
+	}
+	fmt.Fprintf(w, "testrun: %s left processes, which are ended: %s\n", command, strings.Join(names, ", "))
+	return orphan.End(left)
+}
