@@ -81,7 +81,7 @@ func waitForChildren(command int) (ended *syscall.WaitStatus, left bool) {
 	for {
 		var how syscall.WaitStatus
 		switch pid, err := syscall.Wait4(-1, &how, syscall.WNOHANG, nil); {
-		case err == syscall.EINTR: //nolint:errorlint // the call returns it as it is
+		case err == syscall.EINTR:
 		case err != nil:
 			return ended, false
 		case pid == 0:
