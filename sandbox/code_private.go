@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -30,13 +32,19 @@ func (sb *Sandbox) private(ctx context.Context) error {
 	r.Header.Set(protocol.HeaderSandboxID, sb.ID())
 	r.Header.Set(protocol.HeaderSandboxPort, strconv.Itoa(protocol.PortJupyter))
 	r.Header.Set("User-Agent", sb.client.api.UserAgent())
-	response, err := httpwait.Do(sb.client.http.Do, r, httpwait.Limits{Head: restHead})
+	const what = "find out whether the kernels are private"
+	response, err := portClient{sb, protocol.PortJupyter}.answer(httpwait.Do(sb.client.http.Do, r, httpwait.Limits{Head: restHead}))
 	if err != nil {
-		return sb.failed(ctx, "find out whether the kernels are private", err)
+		return sb.failed(ctx, what, err)
 	}
 	defer response.Body.Close()
-	if code := response.StatusCode; code != http.StatusUnauthorized && code != http.StatusForbidden {
+	switch code := response.StatusCode; {
+	case code == http.StatusUnauthorized, code == http.StatusForbidden:
+		return nil
+	case code >= 200 && code <= 299:
 		return fmt.Errorf("%w (status %d)", ErrPublicKernel, code)
 	}
-	return nil
+	// No kernel answered: nothing is known about who may reach them.
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	return sb.failed(ctx, what, api.ResponseError(r.Method, r.URL.Path, response.StatusCode, response.Header, body))
 }

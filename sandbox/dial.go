@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 // relay connects its input and output with a port, over IPv4 or IPv6, and reports
@@ -104,7 +105,7 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 			err = context.Cause(life)
 		}
 	case <-timeout.C:
-		err = fmt.Errorf("no connection in %v: %w", startTimeout, context.DeadlineExceeded)
+		err = httpwait.NewSlowError("no connection was made", startTimeout)
 	}
 	if err == nil {
 		return c, nil

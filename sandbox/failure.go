@@ -38,6 +38,11 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 		// Close of the handle appears as ErrClosed here.
 		return context.Cause(ctx)
 	}
+	return uncancelled(sb.explained(ctx, err))
+}
+
+// explained returns the error of a call whose context has not ended.
+func (sb *Sandbox) explained(ctx context.Context, err error) error {
 	if gone, ok := errors.AsType[*GoneError](err); ok {
 		return lostIn(sb.epitaph(ctx, gone), err)
 	}

@@ -40,7 +40,7 @@ func making[T any](ctx context.Context, c *Client, life time.Duration, create fu
 	case a := <-answered:
 		cancel()
 		c.pending.Done()
-		return a.made, a.err
+		return a.made, uncancelled(a.err)
 	case <-ctx.Done():
 		go func() {
 			defer c.pending.Done()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
@@ -35,8 +36,9 @@ func (sb *Sandbox) URL(port int) string {
 // The URL of a request names the port as it is named inside or outside:
 // http://localhost:3000/path, or URL(3000)+"/path"; other addresses, to which a
 // redirect may lead, are refused. If the sandbox is gone the error is [ErrGone],
-// if nothing listens on the port [ErrPortClosed]; after Close of the handle,
-// requests fail with [ErrClosed]. It does not need to be closed.
+// if nothing listens on the port [ErrPortClosed], and if the connection breaks
+// before an answer an [*api.Error]; after Close of the handle, requests fail with
+// [ErrClosed]. It does not need to be closed.
 //
 //	client := &http.Client{Transport: sb.Transport(3000)}
 //	response, err := client.Get("http://localhost:3000/health")
@@ -74,7 +76,11 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 	to := portClient{sb, t.port}
 	to.callerHeader(out.Header)
 	answered := sb.asleep.asking()
-	response, err := to.answer(sb.client.http.Transport.RoundTrip(out))
+	response, err := sb.client.http.Transport.RoundTrip(out)
+	if err != nil {
+		err = api.NewError(r.Method, clip.Text(r.URL.Path, 256), err)
+	}
+	response, err = to.answer(response, err)
 	if err != nil {
 		defer end()
 		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, clip.Text(r.URL.Path, 256), t.port), err)
@@ -136,8 +142,9 @@ func (p portClient) callerHeader(h http.Header) {
 
 // DialWebsocket opens a websocket on a port of the sandbox at path, which may
 // have a query. header may be nil. ctx bounds only the dialling; the caller
-// closes the connection. If the handshake is refused, the answer is returned with
-// the error, as by [websocket.Dialer.DialContext].
+// closes the connection. Errors are those of [Sandbox.Transport]. If the handshake
+// is refused, the answer is returned with the error, as by
+// [websocket.Dialer.DialContext].
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -156,7 +163,9 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	answered := sb.asleep.asking()
 	conn, response, err := sb.code.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(sb.baseURL(port), "http")+path, all)
 	if err != nil {
-		if response != nil && response.StatusCode == http.StatusBadGateway {
+		if response == nil {
+			err = api.NewError(http.MethodGet, clip.Text(path, 256), err)
+		} else if response.StatusCode == http.StatusBadGateway {
 			body, _ := io.ReadAll(response.Body) // at most 1 KiB, which gorilla has read already
 			response.Body = io.NopCloser(bytes.NewReader(body))
 			if routed := to.routed(body); routed != nil {

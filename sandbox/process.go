@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundproto"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -148,7 +149,7 @@ func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, o
 	case <-life.Done():
 		err = context.Cause(life)
 	case <-timeout.C:
-		err = fmt.Errorf("the daemon did not answer in %v: %w", startTimeout, context.DeadlineExceeded)
+		err = httpwait.NewSlowError("the daemon did not answer", startTimeout)
 	}
 	if !starts {
 		cancel()

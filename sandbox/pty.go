@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 // PTY opens terminals in a sandbox. It is safe for concurrent use.
@@ -258,7 +259,7 @@ func (t *Terminal) kill() error {
 		return nil // its pid may belong to another process by now
 	default:
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, httpwait.NewSlowError("the daemon did not answer", closeTimeout))
 	defer cancel()
 	err := t.process.act(ctx, "kill", func(ctx context.Context) error {
 		return t.process.signal(ctx, process.Signal_SIGNAL_SIGKILL)

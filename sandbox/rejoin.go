@@ -30,7 +30,7 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 			return end, err
 		}
 		if broken := a.inputFailed(); broken != nil {
-			return nil, fmt.Errorf("%w: what was sent to its input may be missing: %w", err, broken)
+			return nil, fmt.Errorf("%w: what was sent to its input may be missing: %w", ErrCommandLost, broken)
 		}
 		a.setAway(true, false)      // before the question, so that nothing is sent to it meanwhile
 		runs := a.sb.asleep.awake() // likewise: it may be resumed right after

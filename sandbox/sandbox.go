@@ -214,7 +214,7 @@ func (sb *Sandbox) close(kill bool) error {
 		// This comes first: killing the sandbox ends its processes, and with them what
 		// the calls in progress wait for.
 		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, ErrGone) {
-			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), err))
+			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), uncancelled(err)))
 		}
 		sb.code.kernels.Close()
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
 var (
@@ -135,7 +136,7 @@ func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher
 	asUser(request.Header(), p.User)
 	request.Header().Set("Keepalive-Ping-Interval", keepalive)
 	opening := time.AfterFunc(startTimeout, func() {
-		stop(fmt.Errorf("the daemon did not start it in %v: %w", startTimeout, context.DeadlineExceeded))
+		stop(httpwait.NewSlowError("the daemon did not start it", startTimeout))
 	})
 	defer opening.Stop()
 	if err := w.open(ctx, f, request); err != nil {

@@ -36,6 +36,10 @@ type SlowError struct {
 	limit time.Duration
 }
 
+// NewSlowError returns the error that something did not happen within limit. what is
+// a clause in the past tense, such as "it did not answer".
+func NewSlowError(what string, limit time.Duration) *SlowError { return &SlowError{what, limit} }
+
 func (e *SlowError) Error() string {
 	return fmt.Sprintf("the peer is too slow: %s within %v", e.what, e.limit)
 }
