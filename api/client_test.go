@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+	"golang.org/x/text/encoding/unicode"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
@@ -134,8 +135,22 @@ func TestFromEnv(t *testing.T) {
 		"sandbox URL less trusted": {opts: []Option{WithAPIKey("mine")}, file: "E2B_SANDBOX_URL=http://evil.test\n", want: ErrUntrustedAddress},
 		"no key":                   {want: ErrNoAPIKey},
 		"broken file":              {file: "E2B_API_KEY='sup3rs3cret\n%%%", mentions: []string{".env"}, mentionNot: []string{"sup3rs3cret"}},
-		"no file wanted":           {file: file, opts: []Option{WithEnvFile("")}, want: ErrNoAPIKey},
-		"named file missing":       {opts: []Option{WithEnvFile("missing")}, want: os.ErrNotExist},
+		"broken line is named":     {file: "OTHER=1\nLONG=\"a\nb\"\n\nE2B_API_KEY='sup3rs3cret\n", mentions: []string{".env:5", "E2B_API_KEY"}, mentionNot: []string{"sup3rs3cret"}},
+		"name without a value":     {file: "export E2B_API_KEY\n", mentions: []string{".env:1", "E2B_API_KEY"}},
+		"broken line that is not needed": {
+			env: map[string]string{"E2B_API_KEY": "envkey"}, file: "E2B_API_KEY='filekey\n", key: "envkey", domain: "e2b.app", base: "https://api.e2b.app",
+		},
+		"byte-order mark":      {file: "\ufeff" + file, key: "filekey", domain: "file.test", base: "https://api.file.test"},
+		"UTF-16":               {file: "\xff\xfe" + utf16le(file), key: "filekey", domain: "file.test", base: "https://api.file.test"},
+		"line ends of Windows": {file: "\ufeff" + strings.ReplaceAll("just words\n"+file, "\n", "\r\n"), key: "filekey", domain: "file.test", base: "https://api.file.test"},
+		"of another program": {
+			file: "#!/bin/sh\nset -e\n[section]\nmy-name = x\nQUOTE='open\nPEM=\"-----BEGIN\nE2B_API_KEY=inside\n-----END\" # end\n{json}\nHOST=file.test\n" +
+				"export E2B_API_KEY=filekey # mine\nE2B_DOMAIN: ${HOST}\nrm -rf \"$x\"\n",
+			key: "filekey", domain: "file.test", base: "https://api.file.test",
+		},
+		"too large":          {file: file + strings.Repeat("# more\n", 200_000), mentions: []string{".env", "1 MiB"}},
+		"no file wanted":     {file: file, opts: []Option{WithEnvFile("")}, want: ErrNoAPIKey},
+		"named file missing": {opts: []Option{WithEnvFile("missing")}, want: os.ErrNotExist},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
@@ -176,6 +191,14 @@ func TestFromEnv(t *testing.T) {
 			}
 		})
 	}
+}
+
+func utf16le(text string) string {
+	encoded, err := unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM).NewEncoder().String(text)
+	if err != nil {
+		panic(err)
+	}
+	return encoded
 }
 
 func TestEnvFileMayBeAVirtualEnvironment(t *testing.T) {

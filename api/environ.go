@@ -1,15 +1,10 @@
 package api
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net/url"
 	"os"
 	"strings"
-
-	"github.com/joho/godotenv"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
@@ -31,17 +26,19 @@ func (s *settings) fromEnv() error {
 		name string
 		to   *setting
 	}{{EnvAPIKey, &s.key}, {EnvAPIURL, &s.baseURL}, {EnvDomain, &s.domain}, {EnvSandboxURL, &s.sandboxURL}, {EnvVolumeURL, &s.volumeURL}}
-	missing := false
+	var missing []string
 	for _, v := range variables {
 		if value := os.Getenv(v.name); v.to.value == "" && value != "" {
 			*v.to = setting{value: value, from: fromEnvironment}
 		}
-		missing = missing || v.to.value == ""
+		if v.to.value == "" {
+			missing = append(missing, v.name)
+		}
 	}
-	if !missing {
+	if len(missing) == 0 {
 		return nil
 	}
-	file, err := s.readEnvFile()
+	file, err := s.readEnvFile(missing)
 	if err != nil {
 		return err
 	}
@@ -92,32 +89,6 @@ func (s *settings) envFileName() string {
 		return s.envFile
 	}
 	return ".env"
-}
-
-// readEnvFile reads the file without changing the environment. The parser's
-// errors quote the file, which holds secrets, so they are not passed on.
-func (s *settings) readEnvFile() (map[string]string, error) {
-	name := s.envFileName()
-	if name == "" {
-		return nil, nil
-	}
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) && !s.envFileNamed {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("api: read settings: %w", err)
-	}
-	defer f.Close()
-	// A directory with that name is a Python virtual environment.
-	if info, err := f.Stat(); err == nil && info.IsDir() && !s.envFileNamed {
-		return nil, nil
-	}
-	values, err := godotenv.Parse(io.LimitReader(f, 1<<20))
-	if err != nil {
-		return nil, fmt.Errorf("api: read settings: %s has lines that are not of the form KEY=value; correct them, or name another file (WithEnvFile)", name)
-	}
-	return values, nil
 }
 
 // parseURL checks an address. It never prints any part that may be a password.
