@@ -39,6 +39,8 @@ type Network struct {
 	// programs send: by the name of the host ("example.com", or "*.example.com" for all
 	// names below it), then by that of the header. With [SecretRef], programs use a secret
 	// that never enters the sandbox; a host that repeats what it is sent gives it away.
+	// TRACE asks for that: the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE
+	// and OPTIONS to these hosts.
 	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be
 	// given others later only if it was created with some.
 	Headers map[string]map[string]string

@@ -53,6 +53,11 @@ func (n *internet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	n.seen[r.Host+r.URL.Path] = r.Header.Clone()
 	n.mu.Unlock()
+	if strings.HasPrefix(strings.ToUpper(r.Method), "TRAC") { // TRACE, and IIS's TRACK: as httpd answers them
+		w.Header().Set("Content-Type", "message/http")
+		_ = r.Header.Write(w)
+		return
+	}
 	switch r.URL.Path {
 	case "/away":
 		http.Redirect(w, r, "https://other.test/landed", http.StatusFound)
@@ -253,6 +258,19 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 	}
 	if strings.Contains(fmt.Sprint(n.last("other.test/trick"), n.last("api.test/trick")), value) {
 		t.Error("a host that was named by another one's connection saw the secret")
+	}
+
+	// What makes any host repeat a request is not sent there.
+	for _, version := range []string{"--http1.1", "--http2", "--noproxy '*'"} {
+		for _, method := range []string{"TRACE", "trace", "Trace", "TRACK"} {
+			command := fmt.Sprintf("curl -sS -m 30 -w '%%{http_code}' %s -X %s https://api.test/trace", version, method)
+			if got := run(t, sb, command); strings.Contains(got, value) || !strings.HasSuffix(got, "405") || n.last("api.test/trace") != nil {
+				t.Errorf("%s: got %s, want 405 and nothing sent to the host", command, got)
+			}
+		}
+	}
+	if got := run(t, sb, "curl -sS -m 30 -k -X TRACE -H 'A: mine' https://other.test/trace"); !strings.Contains(got, "A: mine") {
+		t.Errorf("TRACE to a host without a rule: got %s, want the request", got)
 	}
 
 	// While a request with the secret is on its way, nothing inside has it.

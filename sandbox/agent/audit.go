@@ -14,7 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -151,7 +150,7 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 // not told and nothing else in this program knows. If the client has no logger, it goes
 // to the program's default one.
 func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
-	said, where := clip.Text(l.run.redact.text(fmt.Sprint(value)), maxPanic), clip.Text(l.run.redact.text(string(stack)), maxPanic)
+	said, where := l.run.redact.short(fmt.Sprint(value), maxPanic), l.run.redact.short(string(stack), maxPanic)
 	logger := l.logger
 	if !logger.Enabled(ctx, slog.LevelError) {
 		logger = slog.Default()

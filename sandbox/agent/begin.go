@@ -42,7 +42,7 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	host := runhost.Of(sb)
 	if len(p.Tools) > 0 {
 		if err := host.CheckPrivate(ctx); err != nil {
-			return nil, err
+			return nil, redact.err(err)
 		}
 	}
 	installation, err := install(ctx, sb.Packages, p)
@@ -51,7 +51,7 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	}
 	id, err := host.ContextID(ctx, p.Context)
 	if err != nil {
-		return nil, err
+		return nil, redact.err(err)
 	}
 	all := host.Attached(func() any { return new(runs) }).(*runs)
 	r, err := all.begin(ctx, sandboxHost{sb, host}, id, *p)

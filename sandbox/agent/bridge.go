@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
-	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -37,6 +36,8 @@ const (
 	shortestMoment = 2 * time.Millisecond
 	longestMoment  = 64 * time.Millisecond
 	finalAnswer    = "final_answer"
+	// maxToolName bounds the name of a tool that code asks for and the run does not have.
+	maxToolName = 64
 	// maxRecords bounds the calls in a step's line of the audit; each call also has
 	// a line of its own.
 	maxRecords = 10_000
@@ -141,7 +142,7 @@ func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (st
 	s.mu.Unlock()
 	reply, err := s.exchange(ctx, []byte(all))
 	if err != nil {
-		return "!" + err.Error(), nil
+		return "!" + s.bridge.run.redact.short(err.Error(), maxToolError), nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,10 +311,9 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 		if err == nil && !s.fits(len(line)) {
 			err = errToolLimit("the results that code has not fetched yet would have more than %d bytes", maxWaiting)
 		}
-		record := toolRecord{Name: clip.Text(name, 64), Milliseconds: milliseconds(time.Since(start)), OK: err == nil, BytesIn: len(document), BytesOut: len(line)}
+		record := toolRecord{Name: b.run.redact.short(name, maxToolName), Milliseconds: milliseconds(time.Since(start)), OK: err == nil, BytesIn: len(document), BytesOut: len(line)}
 		if err != nil {
-			seen := errorSeen(err)
-			seen.Message = b.run.redact.text(seen.Message)
+			seen := errorSeen(b.run.redact, err)
 			record.Error = seen.Message
 			status, line = "error", errorLine(seen)
 		}
@@ -359,7 +359,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	}
 	t := b.tools[name]
 	if t == nil {
-		return "", nil, &ToolError{Type: "NameError", Message: fmt.Sprintf("the run has no tool %.64q", name)}
+		return "", nil, &ToolError{Type: "NameError", Message: fmt.Sprintf("the run has no tool %q", b.run.redact.short(name, maxToolName))}
 	}
 	if most := t.limits.MaxArgumentBytes; most > 0 && len(document) > most {
 		return "", nil, errToolLimit("the arguments of %s have %d bytes, more than %d", name, len(document), most)
@@ -490,7 +490,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 			o.err = context.Cause(ctx)
 		}
 	}
-	traced(o.err)
+	traced(s.bridge.run.redact.err(o.err))
 	return o.value, o.err
 }
 

@@ -306,22 +306,25 @@ type guardReport struct {
 	Imports    []string    `py:"imports"`
 }
 
-// bound shortens what the sandbox made too long, after applying redact to the texts.
-func (g *guardReport) bound(redact func(string) string) {
+// bound redacts the texts, and shortens what the sandbox made too long.
+func (g *guardReport) bound(redact *redactor) {
 	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
+	for i := range g.Imports {
+		g.Imports[i] = redact.short(g.Imports[i], maxGuardText)
+	}
 	g.Violations = g.Violations[:min(len(g.Violations), maxViolations)]
 	for i := range g.Violations {
 		v := &g.Violations[i]
-		v.Rule = Rule(clip.Text(redact(string(v.Rule)), maxGuardText))
+		v.Rule = Rule(redact.short(string(v.Rule), maxGuardText))
 		for _, text := range []*string{&v.Name, &v.Message, &v.Suggestion} {
-			*text = clip.Text(redact(*text), maxGuardText)
+			*text = redact.short(*text, maxGuardText)
 		}
 	}
 }
 
 // report adds to a step what the guard saw. The reply to code that failed does not
 // contain it, so it is requested then. redact is applied to its texts.
-func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact func(string) string) error {
+func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact *redactor) error {
 	doc, err := expressionValue(reply, guardKey)
 	if reply.Status != "ok" {
 		c.mu.Lock()
@@ -343,14 +346,16 @@ func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.Exe
 	if err != nil {
 		return err
 	}
+	refused := -1
+	if step.Error != nil && step.Error.Name == guardName {
+		// The exception has the whole text, which bound may shorten.
+		refused = slices.IndexFunc(report.Violations, func(v Violation) bool { return redact.text(v.String()) == step.Error.Value })
+	}
 	report.bound(redact)
 	step.Imports, step.Violations = report.Imports, report.Violations
-	for i := range step.Violations {
-		v := &step.Violations[i]
-		if step.Error != nil && step.Error.Name == guardName && step.Error.Value == v.String() {
-			step.Refused = v
-			step.Error.Line = v.Line
-		}
+	if 0 <= refused && refused < len(step.Violations) {
+		step.Refused = &step.Violations[refused]
+		step.Error.Line = step.Refused.Line
 	}
 	return nil
 }

@@ -172,7 +172,7 @@ func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Unlock()
 	var report guardReport
 	if r.guard != nil && answered(reply, guardKey, &report) == nil {
-		report.bound(r.redact.text)
+		report.bound(r.redact)
 		r.log.cut(n, report)
 	}
 	return replaced, nil

@@ -9,10 +9,12 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -24,6 +26,11 @@ const (
 	minSecret = 4
 	// maxSecrets bounds the total size of all secrets in bytes.
 	maxSecrets = 64 << 10
+	// minBeginning is the least length of a secret's beginning that is hidden in a text
+	// that may have been cut: shorter ones occur in every text.
+	minBeginning = 8
+	// shortPiece is how much of a text is read at once to fill the room that it may take.
+	shortPiece = 4 << 10
 )
 
 // redactor replaces secrets by [redacted]. It is an automaton that reads each
@@ -61,10 +68,13 @@ func newRedactor(secrets []string) (*redactor, error) {
 	return r, nil
 }
 
-// formsOf returns a value as it is, in JSON, as Python's repr, in URLs and in
-// base64, where it may begin anywhere within the encoded data.
+// formsOf returns a value as it is, in JSON, quoted by Go, as Python's repr, in URLs
+// and in base64, where it may begin anywhere within the encoded data.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
+	for _, quoted := range []string{strconv.Quote(secret), strconv.QuoteToASCII(secret)} {
+		forms = append(forms, quoted[1:len(quoted)-1])
+	}
 	for _, escapeHTML := range []bool{false, true} {
 		var text bytes.Buffer
 		encoder := json.NewEncoder(&text)
@@ -77,6 +87,7 @@ func formsOf(secret string) []string {
 		forms = append(forms, lowerEscapes(form))
 	}
 	forms = append(forms, pythonForms(secret)...)
+	forms = append(forms, jsonForm(secret, func(r rune) bool { return r < ' ' }), jsonForm(secret, func(r rune) bool { return r < ' ' || r > '~' }))
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
 			// Only the characters that do not depend on the bytes before or after.
@@ -125,20 +136,27 @@ func pythonForms(secret string) []string {
 		}
 		forms = append(forms, text.String(), raw.String())
 	}
-	var inJSON strings.Builder
-	for _, unit := range utf16.Encode([]rune(secret)) {
-		switch r := rune(unit); {
-		case r == '\b':
-			inJSON.WriteString(`\b`)
-		case r == '\f':
-			inJSON.WriteString(`\f`)
-		case ascii(r), r == '\n', r == '\r', r == '\t':
-			inJSON.WriteString(escape(r, '"', true))
+	return forms
+}
+
+// jsonForm returns a value as Python and JavaScript write it in JSON, with \u for the
+// characters that numbered names.
+func jsonForm(secret string, numbered func(rune) bool) string {
+	var text strings.Builder
+	for _, r := range secret {
+		named := strings.IndexRune("\"\\\b\f\n\r\t", r)
+		switch {
+		case named >= 0:
+			text.WriteString(`\` + `"\bfnrt`[named:named+1])
+		case numbered(r):
+			for _, unit := range utf16.Encode([]rune{r}) {
+				fmt.Fprintf(&text, `\u%04x`, unit)
+			}
 		default:
-			fmt.Fprintf(&inJSON, `\u%04x`, r)
+			text.WriteRune(r)
 		}
 	}
-	return append(forms, inJSON.String())
+	return text.String()
 }
 
 func lowerEscapes(s string) string {
@@ -210,8 +228,9 @@ type redaction struct {
 	r      *redactor
 	at     int32
 	held   []byte
-	hidden []bool // which bytes of held belong to a secret
-	inside bool   // the last byte released belonged to a secret
+	found  []int32 // for each byte of held: the length of the secret that ends with it; else 0
+	inside bool    // the last byte released belonged to a secret
+	cut    bool    // the text may have been cut: the beginning of a secret is a secret, too
 }
 
 // write adds text to the stream and returns what can be released.
@@ -228,10 +247,11 @@ func (s *redaction) write(text []byte) []byte {
 		}
 		c := text[i]
 		s.at = s.r.step(s.at, c)
-		s.held, s.hidden = append(s.held, c), append(s.hidden, false)
-		for i := len(s.hidden) - int(s.r.match[s.at]); i < len(s.hidden); i++ {
-			s.hidden[i] = true
+		secret := s.r.match[s.at]
+		if depth := s.r.depth[s.at]; s.cut && depth >= minBeginning {
+			secret = depth // which is no less than the length of a match
 		}
+		s.held, s.found = append(s.held, c), append(s.found, secret)
 		if s.at == 0 || len(s.held) > 2*int(s.r.depth[s.at])+4096 {
 			out = s.release(out, len(s.held)-int(s.r.depth[s.at]))
 		}
@@ -245,25 +265,42 @@ func (s *redaction) flush() []byte {
 	return s.release(nil, len(s.held))
 }
 
+// release returns the first n bytes of what is held, with secrets replaced. Each byte is
+// looked at a bounded number of times: write releases at least half of what it holds, or
+// all that can be released at the end of its text.
 func (s *redaction) release(out []byte, n int) []byte {
+	if n == 0 {
+		return out
+	}
+	// Secrets may overlap: from the end, first is where the earliest of those begins that
+	// end at i or later.
+	first := len(s.held)
+	for i := len(s.held) - 1; i >= 0; i-- {
+		first = min(first, i+1-int(s.found[i]))
+		s.found[i] = int32(max(0, i+1-first))
+	}
 	for i, c := range s.held[:n] {
-		if !s.hidden[i] {
+		hidden := s.found[i] > 0
+		if !hidden {
 			out = append(out, c)
 		} else if !s.inside {
 			out = append(out, redacted...)
 		}
-		s.inside = s.hidden[i]
+		s.inside = hidden
 	}
 	s.held = append(s.held[:0], s.held[n:]...)
-	s.hidden = append(s.hidden[:0], s.hidden[n:]...)
+	s.found = append(s.found[:0], s.found[n:]...)
 	return out
 }
 
-func (r *redactor) bytes(text []byte) []byte {
+func (r *redactor) bytes(text []byte) []byte { return r.whole(text, false) }
+
+// whole redacts a text that is all there, or from which something may have been cut.
+func (r *redactor) whole(text []byte, cut bool) []byte {
 	if r == nil {
 		return text
 	}
-	s := redaction{r: r}
+	s := redaction{r: r, cut: cut}
 	return append(s.write(text), s.flush()...)
 }
 
@@ -274,13 +311,34 @@ func (r *redactor) text(text string) string {
 	return string(r.bytes([]byte(text)))
 }
 
+// short redacts a text that is not whole, or must not be, and then shortens it. The order
+// matters: what is left of a secret that was cut cannot be recognised for certain. Since
+// others cut texts too (a %.64q, a kernel), the beginning of a secret is hidden as well. Only
+// as much of a long text is read as fits.
+func (r *redactor) short(text string, limit int) string {
+	if r == nil {
+		return clip.Text(text, limit)
+	}
+	s := redaction{r: r, cut: true}
+	var out []byte
+	for text != "" && len(out) <= limit {
+		n := min(len(text), shortPiece)
+		out = append(out, s.write([]byte(text[:n]))...)
+		text = text[n:]
+	}
+	if text == "" {
+		out = append(out, s.flush()...)
+	}
+	return clip.Text(string(out), limit)
+}
+
 // value redacts within the document of a value. If the result is not a value, because
 // the secret stood in a number or in packed data, the value is replaced as a whole.
 func (r *redactor) value(v state.Value) state.Value {
 	if r == nil {
 		return v
 	}
-	clean := r.bytes(v.Bytes())
+	clean := r.whole(v.Bytes(), v.Opaque()) // of what has no Go form, the kernel sends a piece
 	if string(clean) == string(v.Bytes()) {
 		return v
 	}
@@ -297,13 +355,15 @@ func (r *redactor) value(v state.Value) state.Value {
 	return parsed
 }
 
-// err redacts the text of an error; errors.Is and errors.As still work on it.
+// err redacts the text of an error, of which parts may have been cut; errors.Is and
+// errors.As still work on it.
 func (r *redactor) err(err error) error {
 	if r == nil || err == nil {
 		return err
 	}
-	if text := r.text(err.Error()); text != err.Error() {
-		return &redactedError{text, err}
+	text := err.Error()
+	if clean := string(r.whole([]byte(text), true)); clean != text {
+		return &redactedError{clean, err}
 	}
 	return err
 }

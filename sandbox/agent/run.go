@@ -67,11 +67,18 @@ type Params struct {
 	// produce (writers, output, results, exceptions, values, the final answer), in
 	// results and errors of tools before code sees them, in the audit and in the
 	// texts of errors. They are recognised as they are, as in JSON, in Python's repr,
-	// in URLs and in base64, in one piece or cut across writes. They cannot be
-	// recognised in any other form: reversed, split, compressed, encrypted, in base64
-	// with line breaks, in hex, in a picture. A value whose packed data contains one
-	// is replaced as a whole. Get and Pull return variables as they are. Values
-	// shorter than 4 bytes are refused.
+	// quoted by Go, in URLs and in base64, in one piece or cut across writes. They cannot
+	// be recognised in any other form: reversed, split, compressed, encrypted, in base64
+	// with line breaks, in hex, in a picture.
+	//
+	// Texts of errors, panics, violations and names of tools are redacted before they are
+	// shortened. Because others may have shortened them before, the first 8 bytes or more
+	// of a value are replaced there as well, also where they stand for something else:
+	// with the value "https://user:key@host", every "https://" in an error. The same holds
+	// for values without a Go form, of which a kernel sends the beginning of their repr.
+	//
+	// A value whose packed data contains one is replaced as a whole. Get and Pull return
+	// variables as they are. Values shorter than 4 bytes are refused.
 	Redact []string
 	// Prompt is the task, recorded in the audit.
 	Prompt string
@@ -166,7 +173,7 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	defer end()
 	value, err := r.context.get(ctx, r.host, name)
 	if err != nil {
-		return state.Value{}, r.failed(ctx, fmt.Errorf("agent: get %.64q: %w", name, err))
+		return state.Value{}, r.redact.err(r.failed(ctx, fmt.Errorf("agent: get %.64q: %w", name, err)))
 	}
 	return value, nil
 }
@@ -200,7 +207,7 @@ func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	}
 	defer end()
 	if err := r.context.pull(ctx, r.host, st); err != nil {
-		return r.failed(ctx, fmt.Errorf("agent: pull state: %w", err))
+		return r.redact.err(r.failed(ctx, fmt.Errorf("agent: pull state: %w", err)))
 	}
 	return nil
 }

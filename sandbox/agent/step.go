@@ -220,14 +220,14 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		return records, r.failed(ctx, err)
 	}
 	if reply.Status != "ok" && step.Error == nil && !step.Final {
-		c.Failed(reply.Name, r.redact.text(reply.Value), r.redact.text(strings.Join(reply.Traceback, "\n")))
+		c.Failed(r.redact.text(reply.Name), r.redact.text(reply.Value), r.redact.text(strings.Join(reply.Traceback, "\n")))
 		step.Error = c.Finished().(*sandbox.Execution).Error
 	}
 	if late {
 		step.overrun(r.params.Limits.StepTimeout, interrupted)
 	}
 	if r.params.Guard != nil {
-		if err := r.context.report(ctx, r.host, reply, step, r.redact.text); err != nil {
+		if err := r.context.report(ctx, r.host, reply, step, r.redact); err != nil {
 			return records, r.failed(ctx, fmt.Errorf("agent: guard of step %d: %w", step.N, err))
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
-	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -284,12 +283,15 @@ func errToolLimit(format string, arguments ...any) error {
 }
 
 // errorSeen returns what code in the sandbox sees of an error.
-func errorSeen(err error) ToolError {
+func errorSeen(redact *redactor, err error) ToolError {
+	seen := ToolError{Message: redact.short(err.Error(), maxToolError)}
 	if _, ok := errors.AsType[*argumentError](err); ok {
-		return ToolError{Type: "TypeError", Message: clip.Text(err.Error(), maxToolError)}
+		seen.Type = "TypeError"
+		return seen
 	}
 	if e, ok := errors.AsType[*ToolError](err); ok && e.Type != "" {
-		return ToolError{Type: e.Type, Message: clip.Text(err.Error(), maxToolError), Retryable: e.Retryable}
+		seen.Type, seen.Retryable = redact.short(e.Type, maxToolError), e.Retryable
+		return seen
 	}
 	name := typeOfError(err)
 	switch {
@@ -300,7 +302,8 @@ func errorSeen(err error) ToolError {
 	case errors.Is(err, context.Canceled):
 		name = "CancelledError"
 	}
-	return ToolError{Type: name, Message: clip.Text(err.Error(), maxToolError), Retryable: errors.Is(err, api.ErrRetryable)}
+	seen.Type, seen.Retryable = name, errors.Is(err, api.ErrRetryable)
+	return seen
 }
 
 // typeOfError returns the name of an error's Go type, below whatever fmt.Errorf

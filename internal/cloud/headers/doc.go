@@ -12,5 +12,6 @@
 // remains that the client sent.
 //
 // A host that repeats headers in its answers tells the sandbox the secret: a rule is as
-// trustworthy as its host.
+// trustworthy as its host. Of the methods of RFC 9110, TRACE asks every host for that, so it
+// is refused, as are CONNECT and all methods that are neither in that RFC nor PATCH.
 package headers

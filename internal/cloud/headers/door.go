@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,13 @@ const (
 	maxRequests  = 256       // at once
 	maxIdle      = 16        // connections kept to hosts
 )
+
+// methods are those of requests that are sent on. TRACE is none of them: a host answers it with
+// the request as it came, and so with the secret. A method that is not known here may do
+// the same, as TRACK does.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
 
 // Options configure a [Door].
 type Options struct {
@@ -196,7 +204,10 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	host := canonical(r.TLS.ServerName)
-	if status, problem := misdirected(r, host); problem != "" {
+	if status, problem := unfit(r, host); problem != "" {
+		if status == http.StatusMethodNotAllowed {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
+		}
 		w.Header().Set("Connection", "close")
 		http.Error(w, "e2bctl: "+problem, status)
 		return
@@ -232,8 +243,8 @@ func (d *Door) enter() bool {
 	return !d.ended
 }
 
-// misdirected says why a request cannot be sent on to a host, and the status of the answer.
-func misdirected(r *http.Request, host string) (status int, problem string) {
+// unfit says why a request is not sent on to a host, and the status of the answer.
+func unfit(r *http.Request, host string) (status int, problem string) {
 	name, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		name, port = r.Host, "443"
@@ -241,6 +252,10 @@ func misdirected(r *http.Request, host string) (status int, problem string) {
 	switch {
 	case r.Method == http.MethodConnect:
 		return http.StatusMethodNotAllowed, "CONNECT is for proxies, and this is " + host
+	case !slices.Contains(methods, r.Method):
+		return http.StatusMethodNotAllowed, fmt.Sprintf(
+			"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",
+			host, r.Method, strings.Join(methods, ", "))
 	case r.URL.Host != "" || r.URL.Scheme != "":
 		return http.StatusMisdirectedRequest, "an absolute URI is for proxies, and this is " + host
 	case canonical(name) != host || port != "443":

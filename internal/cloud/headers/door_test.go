@@ -247,6 +247,41 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
+// Only methods that no host answers with the request itself are sent on.
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { _ = r.Header.Write(w) }) // as TRACE is answered
+	for _, protocol := range []string{"h1", "h2"} {
+		client := h.client(protocol)
+		for method, want := range map[string]int{
+			"GET": 200, "HEAD": 200, "POST": 200, "PUT": 200, "PATCH": 200, "DELETE": 200, "OPTIONS": 200,
+			"TRACE": 405, "trace": 405, "Trace": 405, "TRACK": 405, "PROPFIND": 405, "get": 405, "X": 405, strings.Repeat("M", 1000): 405,
+		} {
+			r, err := http.NewRequestWithContext(t.Context(), method, "https://api.test/", strings.NewReader("a body"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.Do(r)
+			if err != nil {
+				t.Errorf("%s, %.20s: %v", protocol, method, err)
+				continue
+			}
+			text, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if err != nil || res.StatusCode != want {
+				t.Errorf("%s, %.20s: got %s %s, %v, want %d", protocol, method, res.Status, text, err, want)
+			}
+			if want != 405 {
+				continue
+			}
+			if allow := res.Header.Get("Allow"); allow != "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS" || len(text) > 512 ||
+				strings.Contains(string(text), secret) || !strings.Contains(string(text), fmt.Sprintf("the method %.32q", method)) {
+				t.Errorf("%s, %.20s: got %q, Allow: %s, want a short text that names the method, and the others", protocol, method, text, allow)
+			}
+		}
+	}
+}
+
 // What a client hides in a request arrives as the body that it is, and never as a request
 // of its own.
 func TestNoSmuggling(t *testing.T) {

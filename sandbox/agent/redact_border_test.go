@@ -1,0 +1,426 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// pieces are the parts of a secret that must arrive nowhere: each 8 bytes of it and of its
+// forms, or a shorter secret as a whole.
+type pieces struct {
+	secret string
+	all    map[uint64]bool
+	bytes  [256]bool // that pieces have
+}
+
+func piecesOf(secret string) *pieces {
+	p := &pieces{secret: secret, all: map[uint64]bool{}}
+	for _, form := range formsOf(secret) {
+		for i := range max(0, len(form)-minBeginning+1) {
+			p.all[binary.BigEndian.Uint64([]byte(form[i:]))] = true
+		}
+		for _, c := range []byte(form) {
+			p.bytes[c] = true
+		}
+	}
+	return p
+}
+
+// in returns a piece that a text has, or "".
+func (p *pieces) in(text string) string {
+	last, n := uint64(0), 0 // the bytes that may be of a piece, and how many they are
+	for i := range len(text) {
+		if !p.bytes[text[i]] {
+			n = 0
+			continue
+		}
+		last, n = last<<8|uint64(text[i]), n+1
+		if n >= minBeginning && p.all[last] {
+			return text[i+1-minBeginning : i+1]
+		}
+	}
+	if len(p.secret) < minBeginning && strings.Contains(text, p.secret) {
+		return p.secret
+	}
+	return ""
+}
+
+// longSecret has n bytes, with quotes, escapes and line separators among them.
+func longSecret(n int) string {
+	letters := []rune("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789\"'\\\n\u2028")
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test that is the same each time
+	var b strings.Builder
+	for b.Len() <= n-len("\u2028") {
+		b.WriteRune(letters[random.IntN(len(letters))])
+	}
+	return b.String() + strings.Repeat("~", n-b.Len())
+}
+
+func mustRedactor(t *testing.T, secret string) *redactor {
+	t.Helper()
+	r, err := newRedactor([]string{secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// records are the audit and the log of a run without a kernel.
+type records struct{ audit, log bytes.Buffer }
+
+func (r *records) run(t *testing.T, redact *redactor, tools ...Tool) *stepCalls {
+	t.Helper()
+	logger := slog.New(slog.NewTextHandler(&r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	run := &Run{
+		context: &runContext{}, about: about{logger: logger}, params: Params{Audit: &r.audit, Tools: tools},
+		calls: map[*inFlight]struct{}{}, redact: redact,
+	}
+	run.bridge, run.log = newBridge(run, tools), newRunLog(run)
+	return run.bridge.step(t.Context(), 1, func() {})
+}
+
+// answer makes a call and returns what Python receives.
+func (s *stepCalls) answer(t *testing.T, name string, arguments any) string {
+	t.Helper()
+	c := &bridgedCall{cancel: func() {}}
+	s.start(t.Context(), c, name, mustValue(t, arguments).Bytes())
+	s.bridge.work.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(c.reply)
+}
+
+// doors are tools, each of which says what written returns on a way of its own. The
+// borders are where the text of each is shortened.
+func doors(written func() string) (tools map[string]Tool, borders map[string]int) {
+	said := func() error { return errors.New(written()) }
+	type nothing struct{}
+	type number struct {
+		Text int `py:"text"`
+	}
+	tools = map[string]Tool{
+		"fails": NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, said() }),
+		"typed": NewTool("typed", "", func(context.Context, nothing) (int, error) {
+			return 0, &ToolError{Type: written(), Message: written()}
+		}),
+		"wraps": NewTool("wraps", "", func(context.Context, nothing) (int, error) { return 0, fmt.Errorf("%w: %.4090s", said(), written()) }),
+		"declines": NewTool("declines", "", func(context.Context, nothing) (int, error) { return 0, nil },
+			WithApproval(func(context.Context, ToolCall) error { return said() })),
+		"panics": NewTool("panics", "", func(context.Context, nothing) (int, error) { panic(written()) }),
+		"result": NewTool("result", "", func(context.Context, nothing) (state.Dict, error) {
+			return state.Dict{{Key: written(), Value: 1}, {Key: written(), Value: 2}}, nil // which has no Python form
+		}),
+		"wrong": NewTool("wrong", "", func(context.Context, number) (int, error) { return 0, nil }),
+	}
+	return tools, map[string]int{
+		"fails": maxToolError, "typed": maxToolError, "wraps": maxToolError, "declines": maxToolError,
+		"panics": maxPanic, "result": 64, "wrong": 64, "missing": maxToolName,
+	}
+}
+
+// bordering are secrets of 4 to 4096 bytes.
+var bordering = []string{
+	"k3y!", "pass\"w\u2028d", "sk-0123456789abcdefghijklmnopqrstuvwxyz-ABCD",
+	"a\"b'c\\d\ne\u2028f\tg\x01h\u00a0i\x7fj<&>k", longSecret(100), longSecret(4096),
+}
+
+// eachSecret runs a test for each of the secrets.
+func eachSecret(t *testing.T, test func(t *testing.T, secret string)) {
+	t.Parallel()
+	for _, secret := range bordering {
+		t.Run(fmt.Sprint(len(secret)), func(t *testing.T) {
+			t.Parallel()
+			test(t, secret)
+		})
+	}
+}
+
+// TestSecretInShortText checks that of a text that is shortened no eight bytes of a secret
+// are left, wherever it is cut, here or by others before.
+func TestSecretInShortText(t *testing.T) {
+	eachSecret(t, func(t *testing.T, secret string) {
+		parts, redact := piecesOf(secret), mustRedactor(t, secret)
+		text := strings.Repeat(".", 64) + secret
+		for shown := range len(secret) + 1 {
+			cuts := map[string]string{
+				"here":      redact.short(text, 64+shown),
+				"elsewhere": redact.short(text[:64+shown], len(text)),
+			}
+			if len(secret) <= 100 {
+				cuts["in an error"] = redact.err(errors.New(text[:64+shown] + ": failed")).Error()
+				cuts["by Go, quoted"] = redact.short(strconv.Quote(text[:64+shown]), 2*len(text))
+			}
+			for cut, short := range cuts {
+				if piece := parts.in(short); piece != "" {
+					t.Fatalf("cut %s after %d of %d bytes: got %q with %q of the secret", cut, shown, len(secret), short, piece)
+				}
+			}
+		}
+	})
+}
+
+// TestShortText checks that text without a secret is shortened as it would be without
+// redaction, and that a long one is not read to its end.
+func TestShortText(t *testing.T) {
+	t.Parallel()
+	redact := mustRedactor(t, "secret-0123")
+	for _, text := range []string{"", "abc", strings.Repeat("é", shortPiece), strings.Repeat("secret", 2*shortPiece), strings.Repeat("x", shortPiece) + "secret-"} {
+		for _, limit := range []int{0, 1, 8, shortPiece - 1, shortPiece, shortPiece + 1, 3 * shortPiece} {
+			if got, want := redact.short(text, limit), clip.Text(text, limit); got != want {
+				t.Errorf("%.20q of %d bytes, limit %d: got %.20q of %d bytes, want %.20q of %d bytes", text, len(text), limit, got, len(got), want, len(want))
+			}
+		}
+	}
+	if got, want := redact.short("a secret-0123 and secret-01 and more", 29), "a [redacted] and [redacted] a…"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestRepeatedSecret checks a secret that each byte of a long text may end: to mark all of
+// it again for each of them would take minutes.
+func TestRepeatedSecret(t *testing.T) {
+	t.Parallel()
+	redact, text := mustRedactor(t, strings.Repeat("a", maxSecrets/2)), strings.Repeat("a", 4<<20)
+	if got := redact.text(text + "b"); got != redacted+"b" {
+		t.Errorf("got %.40q, want it redacted", got)
+	}
+	if got := redact.short(text, maxToolError); got != redacted {
+		t.Errorf("shortened: got %.40q, want it redacted", got)
+	}
+}
+
+// TestSecretAtTheBorder checks that wherever a secret stands in a text that is shortened, and
+// however it is written there, no eight bytes of it are in what Python, the audit and the
+// log receive.
+func TestSecretAtTheBorder(t *testing.T) {
+	inJSON := func(s string) string {
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+	forms := map[string]func(string) string{
+		"plain": func(s string) string { return s }, "Go": strconv.Quote, "ASCII": strconv.QuoteToASCII, "JSON": inJSON,
+	}
+	eachSecret(t, func(t *testing.T, secret string) {
+		parts, redact := piecesOf(secret), mustRedactor(t, secret)
+		var written string // what the doors have to say
+		tools, borders := doors(func() string { return written })
+		for door, border := range borders {
+			for form, write := range forms {
+				if form != "plain" && (len(secret) > 100 || door != "fails") {
+					continue // the others write it in a form of their own
+				}
+				for shown := range len(write(secret)) + 1 {
+					if (door == "panics" || len(secret) > 100) && shown%61 != 9 {
+						continue // long texts, of which every 61st takes each way
+					}
+					written = write(strings.Repeat(".", max(0, border-shown)) + secret)
+					var r records
+					name, arguments, given := door, map[string]any{}, []Tool{tools[door]}
+					switch door {
+					case "wrong":
+						arguments[written] = written
+					case "missing":
+						name, given = written, nil
+					}
+					reply := r.run(t, redact, given...).answer(t, name, arguments)
+					for to, text := range map[string]string{"Python": reply, "the audit": r.audit.String(), "the log": r.log.String()} {
+						if piece := parts.in(text); piece != "" {
+							t.Fatalf("%s, %s, %d of %d bytes before the border: %s has %q of the secret: %.200q", door, form, shown, len(secret), to, piece, text)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestSecretInPreview checks values without a Go form, of which the kernel sends only the
+// beginning of their repr.
+func TestSecretInPreview(t *testing.T) {
+	t.Parallel()
+	secret := longSecret(100)
+	parts, redact := piecesOf(secret), mustRedactor(t, secret)
+	for shown := range len(secret) + 1 {
+		repr, err := json.Marshal("[" + secret[:shown])
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := state.Parse(fmt.Appendf(nil, `{"v":1,"value":{"$":"opaque","type":"list","repr":%s,"reason":""}}`, repr), state.Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if piece := parts.in(string(redact.value(v).Bytes())); piece != "" {
+			t.Fatalf("%d of %d bytes: got %q of the secret", shown, len(secret), piece)
+		}
+	}
+}
+
+// TestRefusedBesideSecret checks that the violation which ended a step is found although the
+// guard's text has the beginning of a secret, which is hidden there.
+func TestRefusedBesideSecret(t *testing.T) {
+	t.Parallel()
+	h := newPythonHost(t, "plain")
+	var rs runs
+	r := h.begin(t, &rs, Params{Guard: &Guard{}, Redact: []string{"requests-0123"}})
+	defer r.Close()
+	step, err := r.Exec(t.Context(), "import requests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := verdict(step), "import "+redacted; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// cannedHost answers as a kernel would that says what it likes.
+type cannedHost struct {
+	*pythonHost
+	reply jupyter.ExecuteReply
+	err   error
+}
+
+func (h *cannedHost) execute(context.Context, string, jupyter.ExecuteRequest, kernelconn.Handler) (jupyter.ExecuteReply, error) {
+	return h.reply, h.err
+}
+
+// TestSecretInErrorsOfRuns checks that what a kernel says in an error has no secret, wherever
+// the text was shortened.
+func TestSecretInErrorsOfRuns(t *testing.T) {
+	t.Parallel()
+	secret := longSecret(100)
+	parts, redact := piecesOf(secret), mustRedactor(t, secret)
+	for shown := range len(secret) + 1 {
+		said := strings.Repeat(".", 512-shown) + secret
+		for name, host := range map[string]*cannedHost{
+			"an exception": {reply: jupyter.ExecuteReply{Status: "error", ErrorContent: jupyter.ErrorContent{Name: said, Value: said}}},
+			"an error":     {err: errors.New(said)},
+		} {
+			var r records
+			run := r.run(t, redact).bridge.run
+			run.host = host
+			_, get := run.Get(t.Context(), "x")
+			_, changed := run.Changed(t.Context())
+			step, exec := run.Exec(t.Context(), "x")
+			said := map[string]string{"the audit": r.audit.String(), "the log": r.log.String()}
+			for call, err := range map[string]error{"Get": get, "Changed": changed, "Pull": run.Pull(t.Context(), state.New()), "Delete": run.Delete(t.Context(), "x"), "Exec": exec} {
+				switch {
+				case err != nil:
+					said[call] = err.Error()
+				case call == "Exec" && step.Error != nil: // for which an exception is no error
+					said[call] = step.Error.Name + step.Error.Value + step.Error.Traceback
+				default:
+					t.Errorf("%s, %s: got no error", name, call)
+				}
+			}
+			for in, text := range said {
+				if piece := parts.in(text); piece != "" {
+					t.Fatalf("%s, %d bytes before the border: %s has %q of the secret: %q", name, shown, in, piece, text)
+				}
+			}
+		}
+	}
+}
+
+// TestSecretInTheKernel asks code in the kernel, for each way into it, whether it has got
+// something of a secret. The output says only yes or no, so that redaction of the output
+// changes nothing.
+func TestSecretInTheKernel(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		const secret = "s3cr3t-\"v\\l'\u2028ue-0123"
+		type nothing struct{}
+		var rs runs
+		var audit bytes.Buffer
+		var log lockedBuffer
+		said := errors.New(strings.Repeat(".", maxToolError-len(secret)+1) + secret)
+		r := h.begin(t, &rs, Params{Audit: &audit, Redact: []string{secret}, Tools: []Tool{
+			NewTool("gives", "", func(context.Context, nothing) (map[string]any, error) {
+				return map[string]any{secret: 1, "list": []any{secret, "<" + secret + ">"}, "raw": []byte(secret)}, nil
+			}),
+			NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, said }),
+			NewTool("typed", "", func(context.Context, nothing) (int, error) {
+				return 0, &ToolError{Type: secret, Message: secret}
+			}),
+			NewTool("declines", "", func(context.Context, nothing) (int, error) { return 0, nil }, WithApproval(func(context.Context, ToolCall) error { return said })),
+			NewTool("panics", "", func(context.Context, nothing) (int, error) { panic(secret) }),
+			NewTool("wrong", "", func(context.Context, nothing) (int, error) { return 0, &argumentError{said} }),
+		}})
+		r.log.logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		mustExec(t, r, fmt.Sprintf(`
+secret = bytes.fromhex(%q).decode()
+def has(text):
+    forms = [secret, repr(secret)[1:-1]]
+    return any(form[i:i + 8] in text for form in forms for i in range(len(form) - 7))
+def door(call):
+    try:
+        return repr(call()) + str(call())
+    except Exception as e:
+        return str(e) + repr(vars(e)) + repr(e)
+`, hex.EncodeToString([]byte(secret))))
+		if step := mustExec(t, r, "print(has('x' + secret[:8]))"); step.Stdout != "True\n" {
+			t.Errorf("got %q, want the kernel to recognise its secret", step.Stdout)
+		}
+		for _, tool := range []string{"gives", "fails", "typed", "declines", "panics", "wrong"} {
+			if step := mustExec(t, r, "print(has(door("+tool+")))"); step.Stdout != "False\n" {
+				t.Errorf("%s: got %q, want the kernel to have nothing of the secret", tool, step.Stdout)
+			}
+		}
+		value := mustExec(t, r, "{secret: [secret], 1: secret.encode()}").Value
+		mustExec(t, r, "final_answer({secret: 'x' + secret})")
+		final, _ := r.final()
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		parts := piecesOf(secret)
+		for to, text := range map[string]string{"the step's value": string(value.Bytes()), "the final answer": string(final.Bytes()), "the audit": audit.String(), "the log": log.String()} {
+			if piece := parts.in(text); piece != "" {
+				t.Errorf("%s has %q of the secret: %.300q", to, piece, text)
+			}
+		}
+	})
+}
+
+// TestSecretInRecords checks what is not said in the kernel: keys of what is displayed, and
+// the value and the stack of a panic.
+func TestSecretInRecords(t *testing.T) {
+	t.Parallel()
+	secret := longSecret(64)
+	parts := piecesOf(secret)
+	var r records
+	run := r.run(t, mustRedactor(t, secret)).bridge.run
+	run.log.panicked(t.Context(), 1, "tool", secret, []byte("goroutine 1:\n"+secret))
+	content, err := json.Marshal(map[string]any{"data": map[string]any{"application/json": map[string]any{secret: map[string]any{secret: 1}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	message, flush := run.redact.output(func(m *jupyter.Message) error {
+		shown = append(shown, string(m.Content))
+		return nil
+	})
+	if err := errors.Join(message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: content}), flush()); err != nil {
+		t.Fatal(err)
+	}
+	for to, text := range map[string]string{"the audit": r.audit.String(), "the log": r.log.String(), "what is displayed": strings.Join(shown, "")} {
+		if piece := parts.in(text); piece != "" || !strings.Contains(text, redacted) {
+			t.Errorf("%s has %q of the secret: %q, want %q in its place", to, piece, text, redacted)
+		}
+	}
+}
