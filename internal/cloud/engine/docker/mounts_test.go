@@ -228,3 +228,32 @@ func TestMountsOfDeadServer(t *testing.T) {
 		t.Errorf("got %q, %v, want that nothing was removed", text, err)
 	}
 }
+
+// TestMountsSaved checks that what is in a mount is not saved, and that what a sandbox wrote at
+// its path without it does not come into the directory.
+func TestMountsSaved(t *testing.T) {
+	t.Parallel()
+	dir := hostDir(t)
+	mounts := []engine.Mount{{Dir: dir, Path: "/data", Writable: true}}
+	e := open(t, docker.Options{Image: dockertest.Bare})
+	s := start(t, e, engine.SandboxOptions{ID: "saved-mounts", Mounts: mounts})
+	save := func(s engine.Sandbox) string {
+		files := t.TempDir()
+		if err := errors.Join(s.Freeze(t.Context()), s.Save(t.Context(), files)); err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	run(t, s, "echo mine >/mine")
+	without := start(t, e, engine.SandboxOptions{ID: "saved-without", Files: save(s)})
+	if got := run(t, without, "cat /mine; ls -A /data; mkdir -p /data; chmod 777 /data; echo planted >/data/planted"); got != "mine" {
+		t.Errorf("without the mount: got %q, want what it wrote elsewhere", got)
+	}
+	again := start(t, e, engine.SandboxOptions{ID: "saved-again", Files: save(without), Mounts: mounts})
+	if got := run(t, again, "cat /mine /data/own; ls -A /data"); !strings.HasPrefix(got, "mine\nown") || strings.Contains(got, "planted") {
+		t.Errorf("with the mount again: got %q", got)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "planted")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory of the host: got %v, want that nothing came into it", err)
+	}
+}
