@@ -128,7 +128,7 @@ var imports = map[string]string{
 		" internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
-	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram",
+	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
@@ -137,7 +137,7 @@ var imports = map[string]string{
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
 		" internal/cloud/engine/room/layer internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
-		" internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
+		" internal/cloud/mounts internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
@@ -185,7 +185,7 @@ var imports = map[string]string{
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/linuxprogram":            "internal/clip internal/cloud/setupdir internal/privatedir",
 	"internal/cloud/linuxprogram/contained":  "internal/cloud/reexec",
-	"internal/cloud/mounts":                  "internal/clip internal/cloud/engine",
+	"internal/cloud/mounts":                  "internal/clip internal/cloud/engine internal/cloud/engine/room/spawn",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp",

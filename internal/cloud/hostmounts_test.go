@@ -40,7 +40,6 @@ func TestHostMounts(t *testing.T) {
 		{ask("base", top, `"path":"/x"`), 403, top}, {ask("base", "/etc", `"path":"/x"`), 403, "/etc"}, {ask("base", in+"/out", `"path":"/x"`), 403, "/in/out"},
 		{ask("base", in+"/../every", `"path":"/x"`), 403, "clean absolute path"}, {ask("base", in, `"path":"/x","writable":true`), 403, "read-only"},
 		{ask("base", "in", `"path":"/x"`), 400, "must be absolute"}, {ask("base", in, `"path":"x"`), 400, "must be absolute"}, {ask("base", in, `"path":"/proc/x"`), 400, "nothing can be mounted"},
-		{ask("base-docker", below, `"path":"/x"`), 400, "not supported by the docker engine: mounts"},
 	} {
 		if status, text := do(t, c, "POST", "/v2/sandboxes", tt.body); status != tt.status || !strings.Contains(text, tt.want) {
 			t.Errorf("%s: got %d %s, want %d and %q", tt.body, status, text, tt.status, tt.want)
@@ -56,6 +55,11 @@ func TestHostMounts(t *testing.T) {
 		t.Errorf("got error %v, want the directory to be closed after the start", err)
 	}
 	create(t, c, ask("base-docker", in, `"path":"/x"`))
+	create(t, c, ask("base-docker", below, `"path":"/x"`))
+	e.docker.refuses = fmt.Errorf("the directory %s: %w: for a test", in, engine.ErrNoMounts)
+	if status, text := do(t, c, "POST", "/v2/sandboxes", ask("base-docker", in, `"path":"/x"`)); status != 400 || !strings.Contains(text, in+": "+engine.ErrNoMounts.Error()+": for a test") {
+		t.Errorf("refused by the engine: got %d %s, want 400 with the reason", status, text)
+	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Moun
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks}
-	shown, closeAll, err := c.show(report, spec.Mounts)
+	shown, closeAll, err := c.show(spec.Mounts)
 	defer closeAll()
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func engineCases() []engineCase {
 	}
 	return append(cases,
 		engineCase{"`docker`", func(t *testing.T) []local.Option { return dockerOptions(t, local.DockerParams{}) }, and(map[string]string{
-			"process limit": groups, "disk limit": "with quotas", "mounts of host directories": "on this machine",
+			"process limit": groups, "disk limit": "with quotas", "mounts of host directories": "as root, on this machine",
 		})},
 		engineCase{"`wasm`", wasmOptions, limits},
 		engineCase{"`gvisor`", gvisorOptions, and(map[string]string{

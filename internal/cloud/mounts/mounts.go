@@ -1,6 +1,7 @@
 // Package mounts decides which directories of the host sandboxes may see: those that whoever
 // started the cloud shows to all, and those that a client asks for below a directory that
-// was allowed. A client alone reaches none.
+// was allowed. A client alone reaches none. It also makes the mounts, so that they promise the
+// same with every engine ([Show]).
 package mounts
 
 import (
@@ -41,12 +42,6 @@ type Options struct {
 type Set struct {
 	all     []engine.Mount
 	allowed []root
-}
-
-// Found is a directory that may be shown.
-type Found struct {
-	engine.Mount      // with an open file
-	Below        bool // it is below what was allowed: whoever can write there can put something else in its place
 }
 
 // root is an allowed directory by both of its names: as given, and without links.
@@ -132,10 +127,10 @@ func (s *Set) All() []engine.Mount { return s.all }
 
 // Find opens a directory that a client asked for. The caller closes its file. What is not
 // allowed is a [*DeniedError].
-func (s *Set) Find(m Mount) (Found, error) {
+func (s *Set) Find(m Mount) (engine.Mount, error) {
 	name := clip.Text(m.Dir, maxMessage)
 	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
-		return Found{}, denyf("the directory %q is not a clean absolute path", name)
+		return engine.Mount{}, denyf("the directory %q is not a clean absolute path", name)
 	}
 	denied := denyf("the directory %q is in none that is allowed: the local cloud has to be started with --allow-mount DIR (local.WithAllowedMounts)", name)
 	for _, r := range s.allowed {
@@ -149,11 +144,11 @@ func (s *Set) Find(m Mount) (Found, error) {
 		}
 		f, err := r.open(below)
 		if err != nil {
-			return Found{}, denyf("the directory %q cannot be opened below %s, which is allowed: %v", name, r.Dir, err)
+			return engine.Mount{}, denyf("the directory %q cannot be opened below %s, which is allowed: %v", name, r.Dir, err)
 		}
-		return Found{engine.Mount{Dir: filepath.Join(r.real, below), Path: m.Path, Writable: m.Writable, File: f}, below != "."}, nil
+		return engine.Mount{Dir: filepath.Join(r.real, below), Path: m.Path, Writable: m.Writable, File: f}, nil
 	}
-	return Found{}, denied
+	return engine.Mount{}, denied
 }
 
 // maxMessage bounds what a message repeats of what was asked for.

@@ -80,19 +80,6 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestMounts checks that a sandbox sees a directory of the host, and writes there only if it
-// may.
-func TestMounts(t *testing.T) {
-	t.Parallel()
-	dir, own := t.TempDir(), t.TempDir()
-	s := start(t, open(t, docker.Options{Image: dockertest.Bare}), engine.SandboxOptions{
-		Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}, {Dir: own, Path: "/own", Writable: true}},
-	})
-	if got := run(t, s, `touch /shown/x 2>/dev/null || echo read-only; touch /own/x && ls /own`); got != "read-only\nx" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // TestCopiedProgram checks that a daemon that sees none of this machine's files gets the
 // program all the same.
 func TestCopiedProgram(t *testing.T) {

@@ -13,6 +13,12 @@
 // killed, or when the server was killed while a sandbox was frozen, is removed when the next
 // engine opens: labels say whose it is.
 //
+// Directories of the host are shown by mounts that this server makes, because a daemon can make
+// none that keep what is promised of them. The daemon takes only mounts that have a path, so
+// each has one while its container starts, in a directory that only root may enter
+// ([handover]). A file there shows whether the daemon sees the same files and mounts as the
+// server. A lock shows whether the server that made the directory lives.
+//
 // Images of templates are loaded into the daemon from archives that the server writes
 // ([Engine.Load]), so that it is the server that fetches and verifies them, for whichever
 // engine. They have labels too, and the configuration of a container says what of the image

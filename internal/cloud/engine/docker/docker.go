@@ -128,6 +128,9 @@ func open(ctx context.Context, c *client.Client, host string, o Options) (*Engin
 	if err := e.sweep(ctx); err != nil {
 		o.Logger.WarnContext(ctx, "containers of dead servers could not be removed", "daemon", host, "error", err)
 	}
+	if err := sweepHandovers(); err != nil {
+		o.Logger.WarnContext(ctx, "mounts of dead servers could not be removed", "daemon", host, "error", err)
+	}
 	if err := e.sweepImages(ctx); err != nil {
 		o.Logger.WarnContext(ctx, "images of dead servers could not be removed", "daemon", host, "error", err)
 	}

@@ -4,3 +4,6 @@ import "github.com/e2bctl/e2bctl/internal/cloud/engine"
 
 // CopyPrograms makes an engine copy its program, as for a daemon on another machine.
 func CopyPrograms(e engine.Engine) { e.(*Engine).copies = true }
+
+// HandoverOf returns the directory where the daemon found the mounts of a sandbox.
+func HandoverOf(s engine.Sandbox) string { return s.(*sandbox).handover.dir }

@@ -46,7 +46,7 @@ func (e *Engine) promises() engine.Promises {
 		engine.SharedLayers: "a container stands on its image only",
 		engine.Volumes:      "volumes belong to the server's machine and ids, and a container may have others",
 		engine.HeaderRules:  "a container cannot be shown a certificate authority",
-		engine.Mounts:       unless(isLocal(e.host), "the daemon may be on another machine: "+e.host),
+		engine.Mounts:       e.noMounts(),
 		engine.Images:       "",
 	}
 	if e.options.NetworkDisabled {

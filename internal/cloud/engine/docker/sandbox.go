@@ -26,14 +26,15 @@ import (
 
 // sandbox is one container.
 type sandbox struct {
-	engine *Engine
-	id     string // of the sandbox
-	name   string // of the container
-	disk   int64  // bytes that it may write, if that is enforced
-	attach *attachment
-	tunnel *tunnel.Server
-	exit   <-chan int64 // its status
-	forget context.CancelFunc
+	engine   *Engine
+	id       string    // of the sandbox
+	name     string    // of the container
+	disk     int64     // bytes that it may write, if that is enforced
+	handover *handover // nil: it has no directories of the host
+	attach   *attachment
+	tunnel   *tunnel.Server
+	exit     <-chan int64 // its status
+	forget   context.CancelFunc
 
 	turn   chan struct{} // held by Freeze, Hold and Thaw, and from the end on
 	frozen bool          // belongs to who holds turn
@@ -60,8 +61,11 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 		return nil, err
 	}
 	s := &sandbox{engine: e, id: o.ID, disk: e.limits(o).DiskBytes, turn: make(chan struct{}, 1), done: make(chan struct{})}
-	if s.name, err = e.create(ctx, base.Image, o); err != nil {
+	if s.handover, err = newHandover(o.Mounts); err != nil {
 		return nil, err
+	}
+	if s.name, err = e.create(ctx, base.Image, o, s.handover); err != nil {
+		return nil, errors.Join(err, s.handover.Close())
 	}
 	defer func() {
 		if err != nil {
@@ -73,10 +77,16 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 			return nil, err
 		}
 	}
+	if err := e.show(ctx, s.name, s.handover); err != nil { // after what was saved, which is not for the directories of the host
+		return nil, err
+	}
 	if err := s.start(ctx, o, base.Removed); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
+		return nil, err
+	}
+	if err := s.handover.detach(); err != nil {
 		return nil, err
 	}
 	s.close = sync.OnceValue(s.end)
@@ -115,19 +125,20 @@ func (e *Engine) check(o engine.SandboxOptions) error {
 		return fmt.Errorf("%w: the Docker engine has no volumes", engine.ErrNoVolumes)
 	case o.Authority != nil:
 		return fmt.Errorf("%w in the Docker engine", engine.ErrNoAuthority)
-	case len(o.Mounts) > 0 && !isLocal(e.host):
-		return fmt.Errorf("%w: the daemon at %s may be on another machine", engine.ErrNoMounts, e.host)
+	}
+	if why := e.noMounts(); why != "" && len(o.Mounts) > 0 {
+		return fmt.Errorf("%w: %s", engine.ErrNoMounts, why)
 	}
 	return nil
 }
 
 // create makes the container, with the program in it.
-func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptions) (string, error) {
+func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptions, handover *handover) (string, error) {
 	for {
 		e.mu.Lock()
 		copies, quota := e.copies || !e.program.current(), e.quota
 		e.mu.Unlock()
-		made, err := e.client.ContainerCreate(ctx, e.container(image, o, copies, quota))
+		made, err := e.client.ContainerCreate(ctx, e.container(image, o, handover, copies, quota))
 		switch {
 		case err == nil && copies:
 			if err := e.copyProgram(ctx, made.ID); err != nil {
@@ -136,6 +147,8 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 			return made.ID, nil
 		case err == nil:
 			return made.ID, nil
+		case handover.unseen(err) != nil:
+			return "", handover.unseen(err)
 		case quota && strings.Contains(err.Error(), "storage-opt"):
 			e.mu.Lock()
 			e.quota, e.noQuota = false, "the daemon says: "+err.Error()
@@ -203,12 +216,12 @@ func (e *Engine) user(o engine.SandboxOptions) string {
 }
 
 // container says what the container is like.
-func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota bool) client.ContainerCreateOptions {
+func (e *Engine) container(image string, o engine.SandboxOptions, handover *handover, copies, quota bool) client.ContainerCreateOptions {
 	limits := e.limits(o)
 	pids := int64(limits.Processes)
 	host := &container.HostConfig{
 		AutoRemove: true, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
-		CapDrop: e.options.CapDrop, SecurityOpt: []string{"no-new-privileges"},
+		CapDrop: e.dropped(o.Mounts), SecurityOpt: []string{"no-new-privileges"},
 		Resources: container.Resources{
 			Memory: limits.MemoryBytes, MemorySwap: limits.MemoryBytes, // none beyond the memory
 			CPUPeriod: cpuPeriod, CPUQuota: int64(math.Ceil(limits.CPUs * cpuPeriod)), PidsLimit: &pids,
@@ -226,8 +239,10 @@ func (e *Engine) container(image string, o engine.SandboxOptions, copies, quota 
 	if !copies {
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: e.program.path, Target: guest.Program, ReadOnly: true})
 	}
-	for _, m := range o.Mounts {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Dir, Target: m.Path, ReadOnly: !m.Writable})
+	for i, m := range o.Mounts {
+		// The mount at this path is read-only if it is to be. To have the daemon make it so, too,
+		// would take nosuid and nodev away.
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: handover.path(i), Target: m.Path})
 	}
 	return client.ContainerCreateOptions{
 		HostConfig: host,
@@ -422,7 +437,7 @@ func (s *sandbox) discard() error {
 	if s.forget != nil {
 		s.forget()
 	}
-	return err
+	return errors.Join(err, s.handover.Close())
 }
 
 // Dial connects to a port inside.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 
@@ -120,7 +119,7 @@ func (m *mappings) owned(binary *os.File, slot uint32) (*os.File, error) {
 		return f, nil
 	}
 	id := spawn.IDBase + spawn.FirstID(slot) + protocol.UserID
-	f, err := newMapping(binary, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}})
+	f, err := spawn.UserNamespace(binary, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}}, []syscall.SysProcIDMap{{ContainerID: 0, HostID: id, Size: 1}})
 	if err != nil {
 		return nil, err
 	}
@@ -138,28 +137,4 @@ func (m *mappings) close() {
 		f.Close()
 	}
 	m.bySlot = nil
-}
-
-// newMapping makes a user namespace with these ids. A namespace can only be made
-// together with a process; that process is stopped by its tracer before its first
-// instruction, and killed.
-func newMapping(binary *os.File, users, groups []syscall.SysProcIDMap) (_ *os.File, err error) {
-	runtime.LockOSThread() // the tracer is a single thread
-	defer runtime.UnlockOSThread()
-	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, Ptrace: true, Pdeathsig: syscall.SIGKILL, UidMappings: users, GidMappings: groups}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	cmd := spawn.Command(binary, null, nil, attr)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	defer func() {
-		kill := cmd.Process.Kill()
-		_, wait := cmd.Process.Wait()
-		err = errors.Join(err, kill, wait)
-	}()
-	return os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
 // ordinary is the host's id that owns what tests mount: that of this user, if it is not root.
@@ -76,7 +77,7 @@ func TestMounts(t *testing.T) {
 		if err := unix.Lstat(filepath.Join(own, e.Name()), &stat); err != nil {
 			t.Fatal(err)
 		}
-		if stat.Uid == strangerID && stat.Gid == strangerID && r.ranged() {
+		if stat.Uid == mounts.StrangerID && stat.Gid == mounts.StrangerID && r.ranged() {
 			continue // its root's
 		}
 		if want := uint32(ordinary()); stat.Uid != want || stat.Gid == 0 {
@@ -118,6 +119,38 @@ func TestMountsAfterRename(t *testing.T) {
 	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "link", Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}}); err == nil {
 		t.Error("a link was followed that nothing was opened through")
 	}
+}
+
+// A sandbox does not get what is mounted in a directory later.
+func TestMountsLater(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root mounts anything in a directory of the host")
+	}
+	dir := newHostDir(t, "text")
+	if err := errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_SHARED, ""), os.Mkdir(filepath.Join(dir, "below"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := newSandbox(t, newRoom(t), engine.SandboxOptions{Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}})
+	if err := unix.Mount("none", filepath.Join(dir, "below"), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	wantOutput(t, s, "root", "cat /shown/file; grep -c /shown /proc/mounts", "text1")
+}
+
+// A directory that root of a sandbox made can be shown like any other.
+func TestMountsOfStranger(t *testing.T) {
+	t.Parallel()
+	r, dir := newRoom(t), newHostDir(t, "")
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "a", Mounts: []engine.Mount{{Dir: dir, Path: "/data", Writable: true}}})
+	wantOutput(t, s, "root", "mkdir /data/made && echo text >/data/made/file", "")
+	again := newSandbox(t, r, engine.SandboxOptions{ID: "b", Mounts: []engine.Mount{{Dir: filepath.Join(dir, "made"), Path: "/data", Writable: true}}})
+	wantOutput(t, again, "user", "cat /data/file; echo more >/data/file; cat /data/file", "text\nmore")
 }
 
 // What is in a mount is not saved, and what a sandbox left at its path is not followed.

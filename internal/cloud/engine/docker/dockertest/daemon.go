@@ -29,7 +29,10 @@ type Daemon struct {
 }
 
 // Start starts a daemon whose files are in dir, which may be those of an earlier one.
-func Start(ctx context.Context, dir string) (*Daemon, error) {
+func Start(ctx context.Context, dir string) (*Daemon, error) { return start(ctx, dir, 0) }
+
+// start starts a daemon with namespaces of its own.
+func start(ctx context.Context, dir string, namespaces uintptr) (*Daemon, error) {
 	d := &Daemon{dir: dir, ended: make(chan struct{})}
 	log, err := os.OpenFile(d.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -41,7 +44,7 @@ func Start(ctx context.Context, dir string) (*Daemon, error) {
 		"--pidfile", filepath.Join(dir, "pid"), "--host", d.Host(), "--bridge=none", "--iptables=false", "--ip6tables=false")
 	_ = os.Remove(filepath.Join(dir, "pid"))
 	d.process.Stdout, d.process.Stderr = log, log
-	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: namespaces}
 	if err := d.process.Start(); err != nil {
 		return nil, err
 	}
@@ -142,8 +145,19 @@ func Shared(t testing.TB) *Daemon {
 // Own returns a daemon for one test, which may kill it, with the image too.
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
+	return own(t, dir, 0)
+}
+
+// Apart returns a daemon for one test that sees no mount that is made later.
+func Apart(t testing.TB, dir string) *Daemon {
+	t.Helper()
+	return own(t, dir, syscall.CLONE_NEWNS)
+}
+
+func own(t testing.TB, dir string, namespaces uintptr) *Daemon {
+	t.Helper()
 	enginetest.Need(t)
-	d, err := Start(t.Context(), dir)
+	d, err := start(t.Context(), dir, namespaces)
 	if err != nil {
 		fail(t, err)
 	}

@@ -1,0 +1,88 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// errUnseen: the daemon does not see what this server does.
+var errUnseen = fmt.Errorf("%w: the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server", engine.ErrNoMounts)
+
+// noMounts says why this engine shows no directory of the host; "": it does. What is root in a
+// container is root on the host, too, unless the mount itself says whose files they are. A
+// daemon makes no such mounts, so it is this server that does, which takes root.
+func (e *Engine) noMounts() string {
+	switch {
+	case !isLocal(e.host):
+		return "the daemon may be on another machine: " + e.host
+	case !canShow:
+		return "only on Linux can a mount keep a container's root from being root of the files"
+	case os.Geteuid() != 0:
+		return "only a server that is root can make mounts that keep a container's root from being root of the files: start it as root"
+	case hasSecurity(e.info, "rootless") || hasSecurity(e.info, "userns"):
+		return "the daemon gives containers other ids (rootless or userns-remap), by which mounts do not know whose files they are: use a daemon that does not"
+	}
+	return ""
+}
+
+// dropped are the capabilities that a container does not get. With a directory of the host
+// that it may change it is not to make what grants rights there: device nodes, and programs
+// with capabilities.
+func (e *Engine) dropped(mounts []engine.Mount) []string {
+	for _, m := range mounts {
+		if m.Writable {
+			return append([]string{"MKNOD", "SETFCAP"}, e.options.CapDrop...)
+		}
+	}
+	return e.options.CapDrop
+}
+
+// show attaches the mounts of a container that has not started where the daemon looks for
+// them. Before and after that it finds out whether the daemon sees the same.
+func (e *Engine) show(ctx context.Context, container string, h *handover) error {
+	if h == nil {
+		return nil
+	}
+	if err := e.seesMark(ctx, container, h, true); err != nil {
+		return err
+	}
+	user, group, err := e.idsOf(ctx, container)
+	if err != nil {
+		return fmt.Errorf("find out which user the mounts are for: %w", err)
+	}
+	if err := h.attach(e.program.file, user, group); err != nil {
+		return err
+	}
+	return e.seesMark(ctx, container, h, false)
+}
+
+// seesMark returns an error unless the daemon sees the mark of each directory of the handover, or
+// does not see it.
+func (e *Engine) seesMark(ctx context.Context, container string, h *handover, want bool) error {
+	for _, m := range h.mounts {
+		_, err := e.client.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: path.Join(m.Path, h.mark())})
+		if err != nil && !errdefs.IsNotFound(err) {
+			return fmt.Errorf("ask the daemon what it sees at %s: %w", m.Path, err)
+		}
+		if (err == nil) != want {
+			return fmt.Errorf("the directory %s for %s: %w", m.Dir, m.Path, errUnseen)
+		}
+	}
+	return nil
+}
+
+// unseen explains the error of a daemon that does not find the handover.
+func (h *handover) unseen(err error) error {
+	if h == nil || !strings.Contains(err.Error(), h.dir) {
+		return nil
+	}
+	return fmt.Errorf("%w (it says: %w)", errUnseen, err)
+}

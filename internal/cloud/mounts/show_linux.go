@@ -1,0 +1,107 @@
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+)
+
+// StrangerID owns on the host what root of a sandbox makes in a directory of the host: an id
+// that no process has, so that nobody gains anything by a program with its rights.
+const StrangerID = spawn.IDBase + spawn.SlotSize - 2
+
+// Owner says who in a sandbox gets which rights over a directory. The ids are the host's.
+type Owner struct {
+	User, Group int // get what the owner and the group of the directory have
+	Root        int // is the root of the sandbox
+	// Powerless: no id of the sandbox has capabilities on the host, so that only what is open
+	// to all can be read even where ids cannot be mapped.
+	Powerless bool
+}
+
+// OpenDir opens the directory of a mount, or again what was opened.
+func OpenDir(m engine.Mount) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	if m.File == nil {
+		fd, err := unix.Open(m.Dir, flags|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			return nil, fmt.Errorf("open the directory %s: %w", m.Dir, err)
+		}
+		return os.NewFile(uintptr(fd), m.Dir), nil
+	}
+	fd, err := unix.Openat(int(m.File.Fd()), ".", flags, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the directory %s: %w", m.Dir, err)
+	}
+	return os.NewFile(uintptr(fd), m.Dir), nil
+}
+
+// Show makes a mount of the open directory of m, attached nowhere, that keeps what every
+// engine promises. Everybody but o is nobody there, root of the host above all: what a sandbox
+// makes must not be root's. Programs get no rights of their files' owners, device nodes are
+// none, and other file systems below are not in it. binary is any program, which is not run.
+// What cannot be promised is refused with [engine.ErrNoMounts].
+func Show(dir *os.File, m engine.Mount, binary *os.File, o Owner) (*os.File, error) {
+	mount, err := show(dir, m.Writable, binary, o)
+	if err != nil {
+		return nil, fmt.Errorf("the directory %s for %s: %w", m.Dir, m.Path, err)
+	}
+	return mount, nil
+}
+
+func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &stat); err != nil {
+		return nil, err
+	}
+	if writable && (stat.Uid == 0 || stat.Gid == 0) {
+		return nil, fmt.Errorf("%w: it belongs to root, and what a sandbox makes there would, too: show it read-only, or give it to an ordinary user and group (chown)", engine.ErrNoMounts)
+	}
+	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("%w: its mount cannot be cloned: %w", engine.ErrNoMounts, err)
+	}
+	mount := os.NewFile(uintptr(fd), dir.Name())
+	ids, err := spawn.UserNamespace(binary, ownedBy(int(stat.Uid), o.User, o.Root), ownedBy(int(stat.Gid), o.Group, o.Root))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("map its owner: %w", err), mount.Close())
+	}
+	defer ids.Close()
+	// A peer of the host's mount would get what is mounted below that later.
+	const apart = unix.MS_PRIVATE
+	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
+	if !writable {
+		attributes |= unix.MOUNT_ATTR_RDONLY
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Propagation: apart, Userns_fd: uint64(ids.Fd())}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
+	if err != nil && !writable && o.Powerless { // then what is open to all can be read
+		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes, Propagation: apart})
+	} else if err != nil {
+		advice := "use a directory on another one, such as ext4, xfs or btrfs"
+		if o.Powerless {
+			advice = "show it read-only"
+		}
+		err = fmt.Errorf("%w: its file system refuses to map ids (id-mapped mount: %w): %s", engine.ErrNoMounts, err, advice)
+	}
+	if err != nil {
+		return nil, errors.Join(err, mount.Close())
+	}
+	return mount, nil
+}
+
+// ownedBy maps an id on the disk to one of a sandbox, and that of a stranger to its root. What
+// a stranger owns, as root of another sandbox made it, has the stranger's id once.
+func ownedBy(owner, id, root int) []syscall.SysProcIDMap {
+	owned := []syscall.SysProcIDMap{{ContainerID: owner, HostID: id, Size: 1}}
+	if id == root || owner == StrangerID {
+		return owned
+	}
+	return append(owned, syscall.SysProcIDMap{ContainerID: StrangerID, HostID: root, Size: 1})
+}
