@@ -70,7 +70,11 @@ func (r *Room) fillReport(notes, hidden []string) {
 	switch {
 	case r.level != engine.Full:
 		r.report.Disk = "not enforced: no file system of its own"
-		if r.report.Processes == "" {
+		switch {
+		case r.report.Processes != "":
+		case r.level == engine.Restricted && r.ids.ranged:
+			r.report.Processes = "RLIMIT_NPROC of the sandbox's id"
+		default:
 			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
 		}
 	case r.report.Processes == "" && r.runsc != nil:

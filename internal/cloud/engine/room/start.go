@@ -42,12 +42,6 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if o.Path == "" {
 		o.Path = DefaultPath
 	}
-	if o.Processes == 0 {
-		var err error
-		if o.Processes, err = cloudProcesses(); err != nil {
-			return nil, fmt.Errorf("room: start: %w", err)
-		}
-	}
 	if o.Warm != nil {
 		o.WarmCount = cmp.Or(o.WarmCount, 1)
 		if err := o.Warm.WithDefaults().Check(); err != nil {
@@ -63,7 +57,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	r.zygote.warmed, r.zygote.wanted = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)
-	if err := r.flows.fill(); err != nil {
+	if err := errors.Join(r.flows.fill(), r.planProcesses()); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)
 	}
 	if err := r.startBest(ctx); err != nil {
@@ -220,7 +214,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	var process *spawn.Process
 	var guard *wire.Conn
 	if r.level == engine.Full {
-		at := spawn.Placement{}
+		at := spawn.Placement{Processes: r.roomProcesses()}
 		if r.ids.ranged {
 			at.Owner = spawn.IDBase
 		}
