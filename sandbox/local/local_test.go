@@ -52,6 +52,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if refuse, contained := os.LookupEnv(containerVariable); contained {
+		if err := startContained(os.Stdout, refuse); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 

@@ -111,7 +111,7 @@ func (s *Sandbox) processLimit() (uint64, bool) {
 	most := uint64(s.limits.Processes)
 	switch {
 	case s.room.level == engine.Full:
-	case s.room.level == engine.Restricted && s.room.ids.ranged:
+	case s.room.level == engine.Restricted && s.room.ids.apart:
 		// Nothing counts all sandboxes together, so each gets a part.
 		most = min(most, uint64(max(s.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)))
 	default: // the server and all else of its user would be counted, too

@@ -229,7 +229,7 @@ func (r *Room) release(s *Sandbox) {
 
 // ranged reports whether a sandbox has a range of ids, and so both a root and a
 // user.
-func (r *Room) ranged() bool { return r.ids.ranged && r.level == engine.Full }
+func (r *Room) ranged() bool { return r.ids.ranged }
 
 // Done returns a channel that is closed when the room has ended, by Close or by
 // itself.
