@@ -230,7 +230,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 
 // remedyOf says what to do about trees that sandboxes cannot enter.
 func remedyOf(hidden []string) string {
-	return fmt.Sprintf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
+	return fmt.Sprintf("sandboxes here run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 }
 
 // Close ends every sandbox and connection, and the cloud itself. Nothing of it

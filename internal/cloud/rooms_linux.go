@@ -67,7 +67,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 		return nil, errors.Join(err, r.Close())
 	}
 	if hidden := r.Report().Hidden; len(hidden) > 0 {
-		return nil, errors.Join(fmt.Errorf("sandboxes without namespaces run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
+		return nil, errors.Join(fmt.Errorf("sandboxes here run as an id that cannot enter %s: run as an ordinary user", strings.Join(hidden, ", ")), r.Close())
 	}
 	return wasm.New(roomEngine{r, env.NoteUse}, env, c.options.PyodideDist), nil
 }

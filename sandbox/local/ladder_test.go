@@ -101,7 +101,16 @@ func startRefused(w io.Writer, refuse string) error {
 	}, cloud.Options()...)
 }
 
-// refuseSyscalls makes the kernel refuse user namespaces, and if asked Landlock or its
+// namespaces are what a process may have of its own.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// mountCalls are the calls that Docker refuses, beside those for namespaces.
+var mountCalls = []uint32{
+	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
+	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
+}
+
+// refuseSyscalls makes the kernel refuse what is asked, namespaces, mounts, Landlock or its
 // newer versions, to this process and everything that it starts.
 func refuseSyscalls(refuse string) error {
 	const (
@@ -120,15 +129,23 @@ func refuseSyscalls(refuse string) error {
 	answer := func(k uint32) { step(unix.BPF_RET|unix.BPF_K, k, 0, 0) }
 
 	load(number)
-	for _, call := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
-		unless(unix.BPF_JEQ, call, 4)
-		load(argument)
-		unless(unix.BPF_JSET, unix.CLONE_NEWUSER, 1)
-		answer(eperm)
-		answer(unix.SECCOMP_RET_ALLOW)
+	if strings.Contains(refuse, "namespaces") {
+		for _, call := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
+			unless(unix.BPF_JEQ, call, 4)
+			load(argument)
+			unless(unix.BPF_JSET, namespaces, 1)
+			answer(eperm)
+			answer(unix.SECCOMP_RET_ALLOW)
+		}
+		unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where a filter cannot see them
+		answer(enosys)
 	}
-	unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where a filter cannot see them
-	answer(enosys)
+	if strings.Contains(refuse, "mounts") {
+		for _, call := range mountCalls {
+			unless(unix.BPF_JEQ, call, 1)
+			answer(eperm)
+		}
+	}
 	var flags uintptr = unix.SECCOMP_FILTER_FLAG_TSYNC
 	switch {
 	case strings.Contains(refuse, "landlock"):

@@ -46,6 +46,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if level := os.Getenv(crowdVariable); level != "" {
+		if err := takeProcesses(os.Stdout, level); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
+	if refuse, contained := os.LookupEnv(containerVariable); contained {
+		if err := startContained(os.Stdout, refuse); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 

@@ -117,6 +117,6 @@ type Report struct {
 	Egress string
 	Notes  []string // what is weaker on this machine, and why
 	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
-	// namespaces they cannot be shown to it.
+	// mounts on which ids are mapped they cannot be shown to it.
 	Hidden []string
 }

@@ -115,10 +115,8 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 		done:     make(chan struct{}),
 		pause:    newPause(),
 	}
-	if as != forProbe { // nothing runs in a probe that could read private files
-		if err := r.private.wait(ctx); err != nil {
-			return nil, err
-		}
+	if err := r.private.wait(ctx); err != nil {
+		return nil, err
 	}
 	s.gone = sync.OnceFunc(func() { close(s.exited) })
 	s.close = sync.OnceValue(s.end)
@@ -430,7 +428,7 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 			mounts = append(mounts, devices)
 		}
 	}
-	if ranged && s.purpose != forProbe && len(trees) > 0 {
+	if ranged && len(trees) > 0 {
 		list, err := memoryFile(s.room.private.list)
 		if err != nil {
 			return spec, mounts, err

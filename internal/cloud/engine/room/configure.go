@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -98,12 +97,12 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	if s.room.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
 	}
-	if s.room.level == engine.Full { // at the other levels all processes of the id count
+	if most, limited := s.processLimit(); limited {
 		var own unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
 			return nil, os.NewSyscallError("getrlimit", err)
 		}
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, min(uint64(s.limits.Processes), own.Max)})
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, min(most, own.Max)})
 	}
 	return limits, nil
 }

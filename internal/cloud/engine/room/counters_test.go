@@ -63,7 +63,7 @@ func TestGreed(t *testing.T) {
 			// Sandboxes without namespaces that share the server's id share its
 			// counts; see the package's comment. The server's user still keeps its
 			// part.
-			apart := level == engine.Full || r.ids.ranged
+			apart := level == engine.Full || r.ids.apart
 			greedy, other := newSandbox(t, r, engine.SandboxOptions{ID: "greedy"}), newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			got := takeInside(t, greedy, apart, 1<<17, users)
 			t.Logf("it took %+v", got)

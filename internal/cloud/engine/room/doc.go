@@ -132,9 +132,12 @@
 // queued signals, locked memory and processes by user. With namespaces one sandbox
 // gets at most an eighth of what the server's user may have. All sandboxes of an
 // ordinary user together get at most half; those of root are counted under ids of
-// their own. All processes of all sandboxes are at most half of the machine's, or
-// [Options].Processes; if root has no control group for processes, only each
-// sandbox, and each user in it, is limited. The processes of one sandbox together
+// their own. All processes of all sandboxes are at most half of the machine's, half of
+// what the control groups of the server allow, or [Options].Processes. Without namespaces
+// and without a control group for processes, a sandbox with an id of its own may have an
+// eighth, and one with the server's id is not limited. The server and the processes that
+// supervise sandboxes have all their threads before the first sandbox starts, so that they
+// go on when no process can be started. The processes of one sandbox together
 // may open half of the machine's files, but each of them may open 256 in any case.
 // Where there is only one id, sandboxes share what the kernel counts by the host's
 // id whatever the namespace: epoll watches, memory of pipes, and descriptors in

@@ -28,7 +28,7 @@ type helper struct {
 func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if namespaces != 0 {
-		spawn.MapIDs(attr, r.ranged(), spawn.IDBase+spawn.FirstID(slot), spawn.SlotSize, os.Geteuid(), os.Getegid())
+		r.ids.mapTo(attr, spawn.IDBase+spawn.FirstID(slot), spawn.SlotSize)
 	}
 	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {

@@ -60,16 +60,19 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 // be written to. If the file system refuses, the host's files belong to nobody
 // inside, and the note says that they cannot be changed.
 func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	tree, err = cloneTree(path)
 	if err != nil {
-		return nil, "", fmt.Errorf("clone the mount of %s: %w", path, err)
+		return nil, "", err
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(mapping.Fd())}
-	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+	if err := unix.MountSetattr(int(tree.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		note = fmt.Sprintf("%s cannot be changed: id-mapped mount: %v", path, err)
 	}
-	return os.NewFile(uintptr(fd), path), note, nil
+	return tree, note, nil
 }
+
+// cloneTree returns a mount of a tree that is attached nowhere, without other mounts on it.
+func cloneTree(path string) (*os.File, error) { return cloneWith(path, 0) }
 
 // openUserNamespace opens the user namespace of a process.
 func openUserNamespace(pid int) (*os.File, error) {
@@ -86,13 +89,15 @@ func mapDirectory(dir string, ids *os.File, attributes uint64, refused error) (*
 	return mount, mapMount(mount, ids, attributes, refused)
 }
 
-// cloneMount returns a mount of a directory that is attached nowhere.
-func cloneMount(dir string) (*os.File, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+// cloneMount is cloneTree for a directory that no symbolic link may stand for.
+func cloneMount(dir string) (*os.File, error) { return cloneWith(dir, unix.AT_SYMLINK_NOFOLLOW) }
+
+func cloneWith(path string, flags uint) (*os.File, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags)
 	if err != nil {
-		return nil, fmt.Errorf("clone the mount of %s: %w", dir, err)
+		return nil, fmt.Errorf("clone the mount of %s: %w", path, err)
 	}
-	return os.NewFile(uintptr(fd), dir), nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // mapMount is mapDirectory for a mount that is attached nowhere. It closes the mount after

@@ -7,19 +7,43 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
-// roomIDs are the ids of the room as this process numbers them.
+// roomIDs are the ids of sandboxes on the host.
 type roomIDs struct {
-	ranged bool // a range, of which each sandbox gets 65,536; otherwise a single id
+	// apart: they are ids from spawn.IDBase on, which nothing else has. Otherwise all
+	// sandboxes have the server's id.
+	apart bool
+	// ranged: each sandbox has 65,536 of them, and so both a root and a user.
+	ranged bool
 }
 
-// planIDs decides which ids the room gets. No id inside may ever be host uid 0:
-// with it core_pattern can be opened for writing without any capability.
-func planIDs() (roomIDs, error) {
+// Capabilities of a server that is root.
+const (
+	// forOtherIDs are needed to start processes with other ids, to end them, and to make and
+	// remove their files.
+	forOtherIDs uint64 = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER
+	// forRanges are needed besides to show sandboxes mounts on which ids are mapped.
+	forRanges uint64 = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
+)
+
+// errHostRoot: sandboxes would have the id of the host's root.
+var errHostRoot = errors.New("this root lacks capabilities to give sandboxes another id than its own (setuid, setgid, kill, chown, dac_override and fowner, which Docker gives unless told to drop them): " +
+	"add them, or run as an ordinary user")
+
+// planIDs decides which ids sandboxes get at a level. What root may do is asked: in a
+// container it lacks most of its capabilities. With Full isolation no id inside may
+// ever be host uid 0: with it core_pattern can be opened for writing without any
+// capability.
+func planIDs(level engine.Isolation) (roomIDs, error) {
 	if os.Geteuid() != 0 {
 		return roomIDs{}, nil
 	}
@@ -27,17 +51,24 @@ func planIDs() (roomIDs, error) {
 	if err != nil {
 		return roomIDs{}, err
 	}
-	for _, m := range parseIDMap(data) {
-		if m.inside <= spawn.IDBase && m.inside+m.count >= spawn.IDBase+spawn.IDCount {
-			return roomIDs{ranged: true}, nil
-		}
+	has, err := capability.Effective()
+	if err != nil {
+		return roomIDs{}, err
 	}
-	for _, m := range parseIDMap(data) {
-		if m.inside == 0 && m.outside != 0 {
-			return roomIDs{}, nil // this is root of a user namespace, so an ordinary user outside
-		}
+	return rootIDs(level, parseIDMap(data), has)
+}
+
+// rootIDs is planIDs for a root with these ids and capabilities.
+func rootIDs(level engine.Isolation, ids []idRange, has uint64) (roomIDs, error) {
+	if has&forOtherIDs == forOtherIDs && slices.ContainsFunc(ids, func(m idRange) bool {
+		return m.inside <= spawn.IDBase && m.inside+m.count >= spawn.IDBase+spawn.IDCount
+	}) {
+		return roomIDs{apart: true, ranged: level == engine.Full && has&forRanges == forRanges}, nil
 	}
-	return roomIDs{}, errors.New("this root has no other ids to give to sandboxes")
+	if level == engine.Full && slices.ContainsFunc(ids, func(m idRange) bool { return m.inside == 0 && m.outside == 0 }) {
+		return roomIDs{}, errHostRoot
+	}
+	return roomIDs{}, nil // without namespaces, or as root of a user namespace, which is an ordinary user outside
 }
 
 type idRange struct{ inside, outside, count uint64 }
@@ -62,6 +93,23 @@ func parseIDMap(data []byte) []idRange {
 // roomAttr returns how the room is started.
 func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
-	spawn.MapIDs(attr, ids.ranged, spawn.IDBase, spawn.IDCount, os.Geteuid(), os.Getegid())
+	ids.mapTo(attr, spawn.IDBase, spawn.IDCount)
 	return attr
 }
+
+// mapTo gives a process of the server with a user namespace of its own the ids of
+// sandboxes: count ids from first on if they are ranged, else the single one of all
+// sandboxes.
+func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
+	if ids.apart && !ids.ranged {
+		first, count = spawn.IDBase, 1
+	}
+	spawn.MapIDs(attr, ids.apart, first, count, os.Geteuid(), os.Getegid())
+}
+
+// entersDirectories reports whether sandboxes can be shown directories of the server: by
+// mounts with mapped ids, or because they have the server's id.
+func (ids roomIDs) entersDirectories() bool { return ids.ranged || !ids.apart }
+
+// noDirectories says why they cannot.
+const noDirectories = "this root lacks the capabilities sys_admin and sys_ptrace, so sandboxes have an id of their own that cannot enter its directories: add them (docker run --cap-add SYS_ADMIN --cap-add SYS_PTRACE), or run as an ordinary user"

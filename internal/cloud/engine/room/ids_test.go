@@ -3,9 +3,13 @@
 package room
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
 func TestParseIDMap(t *testing.T) {
@@ -14,5 +18,36 @@ func TestParseIDMap(t *testing.T) {
 	want := []idRange{{0, 0, 4294967295}, {1000, 65536, 1}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(idRange{})); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// What root may do decides which ids sandboxes get, and never is it the host's root with
+// Full isolation.
+func TestRootIDs(t *testing.T) {
+	t.Parallel()
+	host, remapped, alone := []idRange{{0, 0, 1 << 32}}, []idRange{{0, 100_000, 65_536}}, []idRange{{0, 1000, 1}}
+	all := forOtherIDs | forRanges
+	for name, tt := range map[string]struct {
+		ids              []idRange
+		has              uint64
+		full, restricted roomIDs
+		refused          error // with Full isolation
+	}{
+		"root of the machine":       {ids: host, has: all, full: roomIDs{apart: true, ranged: true}, restricted: roomIDs{apart: true}},
+		"root of Docker":            {ids: host, has: forOtherIDs, full: roomIDs{apart: true}, restricted: roomIDs{apart: true}},
+		"mounts alone":              {ids: host, has: all &^ (1 << unix.CAP_SYS_PTRACE), full: roomIDs{apart: true}, restricted: roomIDs{apart: true}},
+		"no capability":             {ids: host, refused: errHostRoot},
+		"one of them lacks":         {ids: host, has: all &^ (1 << unix.CAP_FOWNER), refused: errHostRoot},
+		"root of a user namespace":  {ids: remapped, has: all},
+		"a namespace with one user": {ids: alone, has: all},
+	} {
+		full, err := rootIDs(engine.Full, tt.ids, tt.has)
+		if full != tt.full || !errors.Is(err, tt.refused) {
+			t.Errorf("%s: full: got %+v and error %v, want %+v and %v", name, full, err, tt.full, tt.refused)
+		}
+		restricted, err := rootIDs(engine.Restricted, tt.ids, tt.has)
+		if restricted != tt.restricted || err != nil {
+			t.Errorf("%s: restricted: got %+v and error %v, want %+v", name, restricted, err, tt.restricted)
+		}
 	}
 }

@@ -55,5 +55,5 @@ func (s *Sandbox) makeRoot() (place.Root, error) {
 // restrictedID returns the host's id that a restricted sandbox runs as if the
 // server is root; otherwise the sandbox runs as the server does.
 func (r *Room) restrictedID(slot uint32) (int, bool) {
-	return spawn.IDBase + spawn.FirstID(slot), r.level == engine.Restricted && r.ids.ranged
+	return spawn.IDBase + spawn.FirstID(slot), r.level == engine.Restricted && r.ids.apart
 }

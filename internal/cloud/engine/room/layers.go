@@ -50,6 +50,9 @@ func (r *Room) haveLayers() error {
 	if r.level != engine.Full {
 		return fmt.Errorf("%w: at the isolation level %s they have no mounts", engine.ErrNoLayers, r.level)
 	}
+	if !r.ids.entersDirectories() {
+		return fmt.Errorf("%w: %s", engine.ErrNoLayers, noDirectories)
+	}
 	return nil
 }
 

@@ -312,7 +312,7 @@ func serveUntilKilled(dir string) {
 	}
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for o.Zygote != nil && r.level == engine.Full && !r.zygote.isWarm() {
+	for o.Zygote != nil && r.level == engine.Full && len(r.report.Hidden) == 0 && !r.zygote.isWarm() {
 		<-tick.C // until then it may not be there to be left behind
 	}
 	s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "victim"})

@@ -15,6 +15,9 @@ import (
 // mountHost makes a mount of each directory of the host for the sandbox. Where sandboxes have
 // a single id, its first process makes them, and is given the directories to compare.
 func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error) {
+	if len(s.options.Mounts) > 0 && !s.room.ids.entersDirectories() {
+		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoMounts, noDirectories)
+	}
 	defer func() {
 		if err != nil {
 			wire.CloseAll(files)

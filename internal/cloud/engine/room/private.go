@@ -14,9 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
@@ -27,8 +26,8 @@ import (
 // closed to others, the tree is shown whole: its modes say nothing about what is in
 // it.
 
-// private finds what must not be shown, while the room starts. The first sandbox
-// waits for the result.
+// private finds what must not be shown, while the room starts. The first sandbox, which
+// is made to try the machine, waits for the result.
 type private struct {
 	found  chan struct{} // closed when list and err are set; nil if nothing has to be hidden
 	list   []byte        // see inside.readPrivate
@@ -51,13 +50,24 @@ var surveys struct {
 	latest map[string]*survey.Snapshot
 }
 
-// findPrivate begins to look for files that are closed to others.
-func (r *Room) findPrivate(ctx context.Context) {
+// findPrivate begins to look for files that are closed to others, in mounts of the trees
+// as sandboxes are shown them. An error says that this machine refuses such mounts.
+func (r *Room) findPrivate(ctx context.Context) error {
+	roots := make([]*os.File, 0, len(r.trees))
+	for _, path := range r.trees {
+		root, err := cloneTree(path)
+		if err != nil {
+			wire.CloseAll(roots)
+			return err
+		}
+		roots = append(roots, root)
+	}
 	ctx, r.private.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	found := make(chan struct{})
 	r.private.found = found
 	r.private.work.Go(func() {
-		outdated := r.surveyTrees(ctx)
+		outdated := r.surveyTrees(ctx, roots)
+		wire.CloseAll(roots)
 		close(found)
 		for _, path := range outdated {
 			select { // sandboxes have priority
@@ -65,11 +75,12 @@ func (r *Room) findPrivate(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			if _, err := r.surveyTree(ctx, path, nil); err != nil && ctx.Err() == nil {
+			if err := r.surveyAgain(ctx, path); err != nil && ctx.Err() == nil {
 				r.options.Logger.WarnContext(ctx, "a tree could not be looked through again", "tree", path, "error", err)
 			}
 		}
 	})
+	return nil
 }
 
 // surveyPause is how long a room waits before it looks at all files again.
@@ -77,10 +88,10 @@ const surveyPause = 5 * time.Second
 
 // surveyTrees makes the list, and returns the trees for which it used an earlier
 // survey that is due for renewal.
-func (r *Room) surveyTrees(ctx context.Context) (outdated []string) {
+func (r *Room) surveyTrees(ctx context.Context, roots []*os.File) (outdated []string) {
 	var hidden []string
 	for i, path := range r.trees {
-		s, err := r.surveyTree(ctx, path, latestSurvey(r.surveyFile(path), path))
+		s, err := r.surveyTree(ctx, roots[i], path, latestSurvey(r.surveyFile(path), path))
 		if err != nil {
 			r.private.err = fmt.Errorf("look for what is closed to others in %s: %w", path, err)
 			return nil
@@ -104,15 +115,20 @@ func (r *Room) surveyTrees(ctx context.Context) (outdated []string) {
 	return outdated
 }
 
+// surveyAgain looks at all files of a tree.
+func (r *Room) surveyAgain(ctx context.Context, path string) error {
+	root, err := cloneTree(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	_, err = r.surveyTree(ctx, root, path, nil)
+	return err
+}
+
 // surveyTree surveys the mount that sandboxes are shown, without other mounts on
 // it, and stores the result for the next time.
-func (r *Room) surveyTree(ctx context.Context, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
-	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("clone the mount: %w", err)
-	}
-	root := os.NewFile(uintptr(fd), path)
-	defer root.Close()
+func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	s, err := survey.Find(ctx, root, before)
 	if err != nil {
 		return nil, err

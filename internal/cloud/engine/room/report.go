@@ -29,6 +29,9 @@ func (r *Room) promise() {
 		why := fmt.Sprintf("at the isolation level %s it has no mounts", r.level)
 		p.Lack(why, engine.SharedLayers, engine.Volumes, engine.HeaderRules, engine.Mounts, engine.Images)
 	}
+	if r.level == engine.Full && !r.ids.entersDirectories() {
+		p.Lack(noDirectories, engine.SharedLayers, engine.Volumes, engine.Mounts, engine.Images)
+	}
 	if r.report.IDs == 1 {
 		p.Lack("its root and its user are one id", engine.TwoUsers)
 	}
@@ -70,7 +73,11 @@ func (r *Room) fillReport(notes, hidden []string) {
 	switch {
 	case r.level != engine.Full:
 		r.report.Disk = "not enforced: no file system of its own"
-		if r.report.Processes == "" {
+		switch {
+		case r.report.Processes != "":
+		case r.level == engine.Restricted && r.ids.apart:
+			r.report.Processes = "RLIMIT_NPROC of the sandbox's id"
+		default:
 			r.report.Processes = "not enforced: " + r.groups.Why["pids"]
 		}
 	case r.report.Processes == "" && r.runsc != nil:
@@ -93,7 +100,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 		r.note("root and user are one id without capabilities: directories that belong to the host's root are read-only, and apt cannot install")
 	case r.level == engine.Restricted:
 		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
-		if !r.ids.ranged {
+		if !r.ids.apart {
 			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
 			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
 		}

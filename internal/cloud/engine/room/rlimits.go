@@ -3,7 +3,6 @@
 package room
 
 import (
-	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -71,26 +70,4 @@ func shareFiles(machine, own uint64, processes int) uint64 {
 	// to send more above the sender's own limit: a sandbox that shares the server's
 	// id could otherwise keep the server from sending any.
 	return min(share, own/2, maxOpenFiles)
-}
-
-// cloudProcesses returns how many processes and threads all sandboxes together may
-// have: half of what the machine has, or of what this process's user may have if
-// that is less.
-func cloudProcesses() (int64, error) {
-	most := int64(math.MaxInt64)
-	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
-		n, err := cgroup.ReadNumber(name)
-		if err != nil {
-			return 0, err
-		}
-		most = min(most, n)
-	}
-	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
-		return 0, os.NewSyscallError("getrlimit", err)
-	}
-	if own.Cur < uint64(most) {
-		most = int64(own.Cur)
-	}
-	return most / counter.CloudPart, nil
 }

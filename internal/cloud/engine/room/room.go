@@ -49,7 +49,8 @@ type Options struct {
 	// Path is the PATH of login shells; "" means [DefaultPath].
 	Path string
 	// Processes is how many processes and threads all sandboxes together may have;
-	// 0 means half of what the machine has, or of what the server's user may have.
+	// 0 means half of what the machine has, or of what the server's user may have. The
+	// control groups of the server, such as that of a container, may allow fewer.
 	Processes int64
 	// Warm are the limits of sandboxes that are kept ready in the background for the
 	// next [Room.NewSandbox] with these limits, WarmCount at a time, 0 for one; nil keeps
@@ -228,7 +229,7 @@ func (r *Room) release(s *Sandbox) {
 
 // ranged reports whether a sandbox has a range of ids, and so both a root and a
 // user.
-func (r *Room) ranged() bool { return r.ids.ranged && r.level == engine.Full }
+func (r *Room) ranged() bool { return r.ids.ranged }
 
 // Done returns a channel that is closed when the room has ended, by Close or by
 // itself.

@@ -42,12 +42,6 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	if o.Path == "" {
 		o.Path = DefaultPath
 	}
-	if o.Processes == 0 {
-		var err error
-		if o.Processes, err = cloudProcesses(); err != nil {
-			return nil, fmt.Errorf("room: start: %w", err)
-		}
-	}
 	if o.Warm != nil {
 		o.WarmCount = cmp.Or(o.WarmCount, 1)
 		if err := o.Warm.WithDefaults().Check(); err != nil {
@@ -63,7 +57,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	r.zygote.warmed, r.zygote.wanted = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)
-	if err := r.flows.fill(); err != nil {
+	if err := errors.Join(r.flows.fill(), r.planProcesses()); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)
 	}
 	if err := r.startBest(ctx); err != nil {
@@ -115,6 +109,11 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 			return nil
 		}
 		_ = r.endRoom() // the reason why the level could not be started says more
+		r.private.end()
+		if lost := r.private.err; lost != nil && errors.Is(err, lost) {
+			return fmt.Errorf("room: start: %w", cmp.Or(shortage.Of(err), err)) // the machine refused nothing
+		}
+		r.private = private{} // at another level sandboxes need none
 		if ctx.Err() != nil {
 			return fmt.Errorf("room: start: %w", context.Cause(ctx))
 		}
@@ -150,16 +149,21 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 	if level == engine.Full {
 		r.egressPath = wire.EgressTry
 	}
-	if r.ids, err = planIDs(); err != nil {
+	if r.ids, err = planIDs(level); err != nil {
 		return err
 	}
-	if level == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.ranged {
+	if level == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.apart {
 		if err := landlock.KeepsSignals(); err != nil {
 			return err
 		}
 	}
-	if level == engine.Full && r.ids.ranged {
-		r.findPrivate(ctx)
+	if level == engine.Full && r.runsc != nil && !r.ids.entersDirectories() {
+		return errors.New(noDirectories)
+	}
+	if r.ids.ranged {
+		if err := r.findPrivate(ctx); err != nil {
+			return err
+		}
 	}
 	if err := r.makeRoots(); err != nil {
 		return err
@@ -220,8 +224,8 @@ func (r *Room) startRoom(ctx context.Context) error {
 	var process *spawn.Process
 	var guard *wire.Conn
 	if r.level == engine.Full {
-		at := spawn.Placement{}
-		if r.ids.ranged {
+		at := spawn.Placement{Processes: r.roomProcesses()}
+		if r.ids.apart {
 			at.Owner = spawn.IDBase
 		}
 		process, err = spawn.Start(r.binary, fd3, to, roomAttr(r.ids), at)
@@ -263,7 +267,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 // wire.RoomSpec returns what the room is told.
 func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 	if r.level != engine.Full {
-		return wire.RoomSpec{Ranged: r.ids.ranged, InPlace: true}, nil
+		return wire.RoomSpec{InPlace: true}, nil
 	}
 	if r.counted, err = counter.Read(); err != nil {
 		return wire.RoomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
@@ -288,6 +292,7 @@ func (r *Room) probe(ctx context.Context) error {
 		return err
 	}
 	r.fillReport(s.notes, s.hidden)
+	r.hideTrees(s.hidden)
 	r.judgeEgressPath(s)
 	return s.Close()
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -68,6 +69,21 @@ func planTrees(asked []string) (trees []string, system int, links map[string]str
 		}
 	}
 	return trees, system, links, nil
+}
+
+// hideTrees leaves out trees that sandboxes of this room cannot enter.
+func (r *Room) hideTrees(hidden []string) {
+	shown := make([]string, 0, len(r.trees))
+	system := 0
+	for i, path := range r.trees {
+		if slices.Contains(hidden, path) {
+			continue
+		}
+		if shown = append(shown, path); i < r.system {
+			system++
+		}
+	}
+	r.trees, r.system = shown, system
 }
 
 func within(path string, trees []string) bool {

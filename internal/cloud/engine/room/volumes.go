@@ -18,6 +18,9 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 	if len(s.options.Volumes) == 0 {
 		return nil, nil, nil
 	}
+	if !s.room.ids.entersDirectories() {
+		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoVolumes, noDirectories)
+	}
 	if !s.room.ranged() {
 		for _, v := range s.options.Volumes {
 			if v.Clone != nil {

@@ -67,7 +67,7 @@ func (z *zygote) isWarm() bool {
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
 // or has nothing to load, it is not tried again: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
-	if r.level != engine.Full || r.options.Zygote == nil {
+	if r.level != engine.Full || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // then kernels run another Python
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -5,6 +5,7 @@ package capability
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,16 @@ var keptNames = map[int]string{
 	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_FOWNER: "CAP_FOWNER", unix.CAP_FSETID: "CAP_FSETID",
 	unix.CAP_KILL: "CAP_KILL", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
 	unix.CAP_NET_BIND_SERVICE: "CAP_NET_BIND_SERVICE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
+}
+
+// Effective returns the capabilities that this process uses.
+func Effective() (uint64, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, os.NewSyscallError("capget", err)
+	}
+	return uint64(data[0].Effective) | uint64(data[1].Effective)<<32, nil
 }
 
 // Drop gives up all capabilities of this thread but those in keep, for itself and

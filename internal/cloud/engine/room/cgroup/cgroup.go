@@ -74,17 +74,10 @@ func Create(name string, processes, part int64) *Groups {
 
 // limitProcesses limits the processes of the instance's group.
 func (h Hierarchy) limitProcesses(most, part int64) error {
-	const name = "pids.max"
-	for dir := filepath.Dir(h.Dir); ; dir = filepath.Dir(dir) {
-		allowed, err := ReadNumber(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) {
-			break // the root of the hierarchy
-		}
-		if err == nil { // otherwise it says "max"
-			most = min(most, allowed/part)
-		}
+	for _, limit := range processLimits(filepath.Dir(h.Dir)) {
+		most = min(most, limit.Max/part)
 	}
-	return os.WriteFile(filepath.Join(h.Dir, name), strconv.AppendInt(nil, most, 10), 0)
+	return os.WriteFile(filepath.Join(h.Dir, "pids.max"), strconv.AppendInt(nil, most, 10), 0)
 }
 
 func createIn(mounts []mount, err error, name string, controllers []string) *Groups {

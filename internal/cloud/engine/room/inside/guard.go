@@ -25,6 +25,7 @@ func runGuard(c *wire.Conn, files []*os.File) error {
 	if err := orphan.BecomeReaper(); err != nil {
 		return err
 	}
+	spawn.Supervise(spawn.KeeperProcessors)
 	room, err := spawn.Start(os.NewFile(hello.BinaryFD, "binary"), files[0], os.Stderr, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
 	wire.CloseAll(files)
 	if err != nil {

@@ -31,6 +31,11 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if spec.Root != nil {
 		return initInPlace(c, &spec, mounts)
 	}
+	var hidden []string
+	if !spec.Ranged { // otherwise the server makes the mounts
+		spec.Trees, hidden = reachable(spec.Trees)
+		spec.Mounted = make([]bool, len(spec.Trees))
+	}
 	unix.Umask(0) // modes are used as written; the umask is set again before the exec
 	program, mounts, err := openProgram(&spec, mounts)
 	if err != nil {
@@ -56,7 +61,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	}
 	notes := append(b.notes, runOn(spec.Processors)...)
 	files := append([]*os.File{b.files}, sockets...)
-	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Error: problem}, files...); err != nil {
+	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Hidden: hidden, Error: problem}, files...); err != nil {
 		return err
 	}
 	wire.CloseAll(files)

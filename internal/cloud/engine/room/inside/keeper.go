@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -25,6 +26,7 @@ func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.Fi
 		return fmt.Errorf("%w: a keeper without a lock", wire.ErrProtocol)
 	}
 	defer files[0].Close()
+	spawn.Supervise(spawn.KeeperProcessors)
 	if err := c.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return err
 	}

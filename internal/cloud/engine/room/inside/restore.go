@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -112,7 +113,11 @@ func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 		return fmt.Errorf("%w: %d files to restore", wire.ErrProtocol, len(files))
 	}
 	defer files[0].Close()
-	owned := os.Geteuid() != 0
+	has, err := capability.Effective()
+	if err != nil {
+		return err
+	}
+	owned := has&(1<<unix.CAP_CHOWN) == 0 // a root may lack it, too
 	return readSaved(files[0], spec.Root.Dir, saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
 		if name != "" {
 			return saved.Place{}, fmt.Errorf("%w: with trees", saved.ErrLayout)

@@ -41,6 +41,7 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 	if err := decodeSpec(raw, &spec); err != nil {
 		return err
 	}
+	spawn.Supervise(spawn.RoomProcessors)
 	r := &roomProcess{server: c, RoomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
 	if err := r.prepare(); err != nil {
 		return err
@@ -240,16 +241,27 @@ func (r *roomProcess) name(m wire.Message) error {
 	return r.server.Send(answer)
 }
 
+// setHostname enters the sandbox's namespace and comes back, so that no thread ends: the
+// room may not be able to have another one.
 func setHostname(of *os.Process, name string) error {
+	own, err := os.Open("/proc/thread-self/ns/uts")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with this goroutine, because it is in the sandbox's namespace
+		runtime.LockOSThread()
 		var enter error
 		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
 		if err = errors.Join(err, enter); err == nil {
 			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
 		}
-		done <- err
+		back := os.NewSyscallError("setns", unix.Setns(int(own.Fd()), unix.CLONE_NEWUTS))
+		if back == nil { // otherwise the thread ends with this goroutine
+			runtime.UnlockOSThread()
+		}
+		done <- errors.Join(err, back)
 	}()
 	return <-done
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
@@ -39,28 +38,29 @@ func Command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd 
 	}
 }
 
-// Start starts the binary with fd3 as its control socket. The thread that starts it
-// stays locked and alive until the child has ended, because the parent-death signal
-// follows the thread, not the process.
+// Start starts the binary with fd3 as its control socket. If attr has a parent-death
+// signal, the child gets it when this process ends.
 func Start(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr, at Placement) (*Process, error) {
 	cmd := Command(binary, fd3, stderr, attr)
-	p := &Process{Cmd: cmd, Done: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	on := takeStarter()
+	started := make(chan error)
+	on.work <- func() {
 		err := at.start(cmd)
-		if !errors.Is(err, ErrAway) { // otherwise the thread ends with this goroutine
-			defer runtime.UnlockOSThread()
+		if errors.Is(err, ErrAway) {
+			on.spoil()
 		}
 		started <- err
-		if err != nil {
-			return
-		}
-		_ = cmd.Wait() // the control socket says how it ended
-		close(p.Done)
-	}()
+	}
 	if err := <-started; err != nil {
+		on.release()
 		return nil, err
 	}
+	p := &Process{Cmd: cmd, Done: make(chan struct{})}
+	go func() {
+		awaitEnd(cmd.Process)
+		_ = cmd.Wait() // the control socket says how it ended
+		on.release()
+		close(p.Done)
+	}()
 	return p, nil
 }

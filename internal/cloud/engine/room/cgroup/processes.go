@@ -1,0 +1,53 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// ProcessLimit is the limit on processes and threads of a group that this process is in.
+type ProcessLimit struct {
+	Dir  string // the directory of the group
+	Max  int64
+	Used int64 // by all processes of the group and of the groups below it
+}
+
+// ProcessLimits returns the limits of all groups that this process is in, from its own
+// group up to the highest one that is mounted. Nothing of it needs a group that this
+// process may change.
+func ProcessLimits() ([]ProcessLimit, error) {
+	mounts, err := mounts()
+	if err != nil {
+		return nil, err
+	}
+	var limits []ProcessLimit
+	for _, m := range mounts {
+		if m.version == 2 || slices.Contains(m.controllers, "pids") {
+			limits = append(limits, processLimits(m.own)...)
+		}
+	}
+	return limits, nil
+}
+
+// processLimits returns the limits of a group and of those above it. A group without a
+// limit may be below one that has one.
+func processLimits(dir string) (limits []ProcessLimit) {
+	for isGroup(dir) {
+		most, err := ReadNumber(filepath.Join(dir, "pids.max"))
+		if err == nil { // otherwise it says "max", or the controller is not handed down to this group
+			used, _ := ReadNumber(filepath.Join(dir, "pids.current")) // beside it, and readable as it is
+			limits = append(limits, ProcessLimit{Dir: dir, Max: most, Used: used})
+		}
+		dir = filepath.Dir(dir)
+	}
+	return limits
+}
+
+// isGroup reports whether a directory is a control group: the one above a mount is not.
+func isGroup(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
+	return err == nil
+}

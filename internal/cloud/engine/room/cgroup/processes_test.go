@@ -1,0 +1,43 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The limits of all groups above count, also above one without a limit and one that has no
+// files of the controller, and what is above the mount does not.
+func TestProcessLimits(t *testing.T) {
+	t.Parallel()
+	above := t.TempDir()
+	point := filepath.Join(above, "mount")
+	own := filepath.Join(point, "slice", "scope", "leaf")
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"pids.max":                            "1\n",
+		"mount/cgroup.procs":                  "",
+		"mount/pids.max":                      "512\n",
+		"mount/pids.current":                  "100\n",
+		"mount/slice/cgroup.procs":            "",
+		"mount/slice/pids.max":                "max\n",
+		"mount/slice/scope/cgroup.procs":      "",
+		"mount/slice/scope/leaf/cgroup.procs": "",
+		"mount/slice/scope/leaf/pids.max":     "800\n",
+		"mount/slice/scope/leaf/pids.current": "7\n",
+	} {
+		if err := os.WriteFile(filepath.Join(above, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []ProcessLimit{{Dir: own, Max: 800, Used: 7}, {Dir: point, Max: 512, Used: 100}}
+	if diff := cmp.Diff(want, processLimits(own)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,121 @@
+//go:build linux
+
+package room
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
+)
+
+const (
+	// serverThreads is how many threads the server has besides one for each processor.
+	serverThreads = 8
+	// zygoteProcesses is how many processes and threads the zygote has, with those that it
+	// is forking. Without namespaces there is a guard instead.
+	zygoteProcesses = 8
+	// minProcesses is how many processes and threads one sandbox needs: its envd, and a
+	// kernel.
+	minProcesses = 24
+)
+
+// planProcesses decides how many processes and threads all sandboxes together may have,
+// and gives the server its threads before there is any sandbox.
+func (r *Room) planProcesses() error {
+	if r.options.Processes == 0 {
+		most, err := machineProcesses()
+		if err != nil {
+			return err
+		}
+		r.options.Processes = most / counter.CloudPart
+	}
+	limits, err := cgroup.ProcessLimits()
+	if err != nil {
+		return err
+	}
+	own := ownProcesses()
+	for _, limit := range limits {
+		left, err := shareProcesses(limit, own)
+		if err != nil {
+			return err
+		}
+		r.options.Processes = min(r.options.Processes, left)
+	}
+	spawn.ReserveThreads(runtime.GOMAXPROCS(0) + serverThreads)
+	return nil
+}
+
+// ownProcesses returns how many processes and threads the server needs in addition to those
+// that it has, with all processes that it starts beside sandboxes.
+func ownProcesses() int64 {
+	server := runtime.GOMAXPROCS(0) + serverThreads
+	keeper, room := spawn.ThreadsOf(spawn.KeeperProcessors), spawn.ThreadsOf(spawn.RoomProcessors)
+	return int64(server + keeper + room + max(keeper, zygoteProcesses))
+}
+
+// shareProcesses returns how many of the processes that a control group allows are for
+// sandboxes: half, or as many as the server and all else in the group leave.
+func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
+	left := min(limit.Max/counter.CloudPart, limit.Max-limit.Used-own)
+	if left < minProcesses {
+		return 0, fmt.Errorf("the control group of this process allows %d processes and threads, of which %d are in use (%s/pids.max): a local cloud needs at least %d here; raise the limit, in a container with docker run --pids-limit",
+			limit.Max, limit.Used, limit.Dir, max(minProcesses*counter.CloudPart, limit.Used+own+minProcesses))
+	}
+	return left, nil
+}
+
+// machineProcesses returns how many processes and threads the machine allows to all users,
+// or to this process's user if that is less.
+func machineProcesses() (int64, error) {
+	most := int64(math.MaxInt64)
+	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		n, err := cgroup.ReadNumber(name)
+		if err != nil {
+			return 0, err
+		}
+		most = min(most, n)
+	}
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &own); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
+	}
+	if own.Cur < uint64(most) {
+		most = int64(own.Cur)
+	}
+	return most, nil
+}
+
+// roomProcesses returns how many processes the user who makes the room's namespace may have
+// in it; 0 means no limit of its own. With a range of ids each sandbox is counted by a user
+// of its own, and this is the only place where all of them are counted together, unless a
+// control group does.
+func (r *Room) roomProcesses() uint64 {
+	if !r.ids.ranged || r.groups.How("pids") != "" {
+		return 0
+	}
+	own := int64(spawn.ThreadsOf(spawn.RoomProcessors) + zygoteProcesses)
+	return uint64(r.options.Processes + own)
+}
+
+// processLimit returns how many processes and threads the users of a sandbox may have, and
+// false if that cannot be limited by user.
+func (s *Sandbox) processLimit() (uint64, bool) {
+	most := uint64(s.limits.Processes)
+	switch {
+	case s.room.level == engine.Full:
+	case s.room.level == engine.Restricted && s.room.ids.apart:
+		// Nothing counts all sandboxes together, so each gets a part.
+		most = min(most, uint64(max(s.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)))
+	default: // the server and all else of its user would be counted, too
+		return 0, false
+	}
+	return most, true
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package spawn
+
+import (
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// starter is a thread that starts children. The parent-death signal follows the thread,
+// not the process, so it lives until all its children have ended. It is the same thread
+// for all children: a process needs no more threads to have more of them.
+type starter struct {
+	work  chan func()
+	users int  // children, and starts that go on; guarded by starting
+	away  bool // the thread stays what it became; guarded by starting
+}
+
+// starting has the starter of the next child, if there is one.
+var starting struct {
+	sync.Mutex
+	next *starter
+}
+
+// takeStarter returns the starter of a child. The caller must release it.
+func takeStarter() *starter {
+	starting.Lock()
+	defer starting.Unlock()
+	if starting.next == nil {
+		starting.next = &starter{work: make(chan func())}
+		go starting.next.run()
+	}
+	starting.next.users++
+	return starting.next
+}
+
+func (s *starter) run() {
+	runtime.LockOSThread()
+	for f := range s.work {
+		f()
+	}
+	starting.Lock()
+	defer starting.Unlock()
+	if !s.away { // otherwise the thread ends with this goroutine
+		runtime.UnlockOSThread()
+	}
+}
+
+// release ends the thread when nothing is left that it started.
+func (s *starter) release() {
+	starting.Lock()
+	defer starting.Unlock()
+	if s.users--; s.users > 0 {
+		return
+	}
+	close(s.work)
+	if starting.next == s {
+		starting.next = nil
+	}
+}
+
+// spoil makes the next child start on another thread.
+func (s *starter) spoil() {
+	starting.Lock()
+	defer starting.Unlock()
+	s.away = true
+	if starting.next == s {
+		starting.next = nil
+	}
+}
+
+// awaitEnd waits until a child has ended, without a thread that waits. It returns early
+// where the kernel does not allow that.
+func awaitEnd(child *os.Process) {
+	fd, err := unix.PidfdOpen(child.Pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return
+	}
+	pidfd := os.NewFile(uintptr(fd), "pidfd")
+	defer pidfd.Close()
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Read(func(fd uintptr) bool { // the wait that follows says what is wrong
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && err != unix.EINTR
+	})
+}

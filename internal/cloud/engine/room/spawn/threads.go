@@ -1,0 +1,48 @@
+//go:build linux
+
+package spawn
+
+import (
+	"runtime"
+	"sync"
+)
+
+// How many processors a supervisor uses, and how many more threads it has: for calls into
+// the kernel that take long, and for Go's own.
+const (
+	KeeperProcessors = 2 // the guard, too
+	RoomProcessors   = 4
+	spareThreads     = 4
+)
+
+// Supervise gives this process, which must outlive sandboxes, all threads that it needs.
+// When sandboxes have taken all that the machine allows, it can have no others, and would
+// end.
+func Supervise(processors int) {
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
+	ReserveThreads(processors + spareThreads)
+}
+
+// ThreadsOf returns how many threads a supervisor has, with those of Go's own.
+func ThreadsOf(processors int) int { return processors + spareThreads + ownThreads }
+
+// ownThreads is how many more threads there are: the one that starts children, and Go's.
+const ownThreads = 5
+
+// ReserveThreads makes n threads, which then wait for work. Go ends a process that cannot
+// have another thread when it wants one, and ends no thread that waits: after this, n
+// goroutines and calls into the kernel may go on at once although there can be no more
+// threads.
+func ReserveThreads(n int) {
+	var all, ended sync.WaitGroup
+	all.Add(n)
+	for range n {
+		ended.Go(func() {
+			runtime.LockOSThread() // so that each goroutine needs a thread of its own
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+		})
+	}
+	ended.Wait()
+}
