@@ -40,7 +40,7 @@ func TestEscapeFromKernel(t *testing.T) {
 			inPlace := name == "without namespaces"
 			tried := escapes
 			if inPlace {
-				tried = slices.Concat(escapes, escapetest.InPlace())
+				tried = slices.Concat(escapes, escapetest.InPlace(t))
 			}
 			for _, e := range tried {
 				if e.FullOnly && inPlace {

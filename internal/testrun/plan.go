@@ -75,9 +75,9 @@ var module = plan{
 		"internal/cloud/treecopy":             nil,
 		"internal/cloud/volumes":              nil,
 		"internal/e2e": {
-			"bombs_test.go", "build_test.go", "commands_test.go", "escape_test.go", "files_test.go", "fromfiles_test.go",
-			"headers_test.go", "hostile_test.go", "images_test.go", "memory_test.go", "network_test.go", "pause_test.go",
-			"plain_test.go", "program_test.go", "restart_test.go", "server_test.go", "snapshot_test.go",
+			"bombs_test.go", "build_test.go", "changes_test.go", "commands_test.go", "escape_test.go", "files_test.go",
+			"fromfiles_test.go", "headers_test.go", "hostile_test.go", "images_test.go", "memory_test.go", "network_test.go",
+			"pause_test.go", "plain_test.go", "program_test.go", "restart_test.go", "server_test.go", "snapshot_test.go",
 			"surroundings_test.go", "telemetry_test.go", "volumes_test.go", "volumesize_test.go", "zygote_test.go",
 		},
 		"internal/privatedir": nil,

@@ -56,10 +56,10 @@
 //     [sandbox.Sandbox.PTY] opens it as /dev/tty. A process may change only its own
 //     limits and priorities, and must name itself as 0, not by its number.
 //   - Unless Start is called by root, sandboxes have this program's user id. Under
-//     Restricted they can then change modes and times of that user's files,
-//     and watch its directories, but not read or write them. A kernel whose Landlock
-//     is older than version 6 (Linux 6.12) does not prevent them from killing that
-//     user's processes: there Restricted must be asked for with [WithIsolation].
+//     Restricted they can neither read, write nor change that user's files. A kernel
+//     whose Landlock is older than version 6 (Linux 6.12) does not prevent them from
+//     killing that user's processes: there Restricted must be asked for with
+//     [WithIsolation].
 //   - Restricted has no network and no sockets, so no internet, no pip install
 //     and no servers inside; None has the machine's own network, whatever
 //     [sandbox.WithInternet] says.

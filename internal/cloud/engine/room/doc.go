@@ -32,7 +32,9 @@
 //
 // On a machine that refuses namespaces envd starts in place, restricted by
 // Landlock and seccomp: without network, without sockets, among the host's
-// processes. The room is then a process of the host that ends processes that
+// processes. Calls that change mode, owner or times of a file, or watch a directory, are
+// made by envd for its programs (package holder), because Landlock does not check
+// them. The room is then a process of the host that ends processes that
 // outlive their envd. A guard, which started the room, ends processes that outlive
 // the room. [engine.Report] says what is weaker. If processes could not be ended,
 // Close returns the error [engine.ErrProcessesLeft].

@@ -58,7 +58,7 @@ func escape(t *testing.T, s *Sandbox) {
 	t.Helper()
 	escapes := escapetest.List(t, s.room.keeper.Cmd.Process.Pid)
 	if s.room.level == engine.Restricted {
-		escapes = append(escapes, escapetest.InPlace()...)
+		escapes = append(escapes, escapetest.InPlace(t)...)
 	}
 	for _, user := range []string{"root", "user"} {
 		for _, e := range escapes {

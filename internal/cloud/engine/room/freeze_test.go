@@ -211,6 +211,24 @@ func TestFreeze(t *testing.T) {
 	})
 }
 
+// TestFreezeChanges: programs that change files all the time, of which some wait for the
+// holder at every moment, are frozen as others are, and notice nothing.
+func TestFreezeChanges(t *testing.T) {
+	t.Parallel()
+	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
+		background(t, s, startFlood)
+		patience.Until(t, "the flood is there", func() bool { return sh(t, s, "ls $TMPDIR/flood | wc -l").Output == "24\n" })
+		for range 5 {
+			freeze(t, s)
+			isStill(t, s)
+			thaw(t, s)
+		}
+		if got := sh(t, s, "cat $TMPDIR/flood/failed"); got.Status == 0 {
+			t.Errorf("a call failed: %s", got.Output)
+		}
+	})
+}
+
 // TestHold: nothing runs while a sandbox is held, and connections into it wait: open ones
 // and new ones. A freeze of it cuts them.
 func TestHold(t *testing.T) {

@@ -102,6 +102,22 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 		}
 		json.NewEncoder(w).Encode(runTest(r.Context(), g, q))
 	})
+	mux.HandleFunc("/own", func(w http.ResponseWriter, r *http.Request) { // envd makes a file, and changes it
+		var q testRequest
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		var a testResponse
+		err := errors.Join(os.WriteFile(q.Command, nil, 0o600), os.Chmod(q.Command, 0o640), os.Chown(q.Command, os.Getuid(), -1))
+		if info, statErr := os.Stat(q.Command); statErr == nil {
+			a.Output = info.Mode().String()
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		json.NewEncoder(w).Encode(a)
+	})
 	mux.HandleFunc("/egress", func(w http.ResponseWriter, r *http.Request) {
 		var q testRequest
 		var a testResponse

@@ -101,7 +101,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 	case r.level == engine.Restricted:
 		r.note("no namespaces: processes see those of the host, there is no network and no socket inside, and the Python environment is read-only")
 		if !r.ids.apart {
-			r.note("sandboxes have the id of the server: they can change modes and times of its user's files (chmod, touch), and see names and changes in directories of that user (inotify)")
+			r.note("sandboxes have the id of the server: they can use up what the kernel counts by user (processes, inotify, locked memory)")
 			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
 		}
 	case r.level == engine.None:

@@ -285,7 +285,7 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 	ranged := s.room.ranged()
 	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
-		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program(true)),
+		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program()),
 	}
 	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(ahead, order, append(files, joined)...) })
 }

@@ -2,24 +2,52 @@
 
 package escapetest
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
 
 // InPlace returns what code must not be able to do besides where its sandbox has no
 // namespaces, and its files are the machine's. With namespaces no other account reaches
-// the files.
-func InPlace() []Escape {
+// the files, and the sandbox reaches none of the machine's.
+func InPlace(t testing.TB) []Escape {
+	t.Helper()
+	victim := newVictim(t)
 	escapes := []Escape{
 		{"set-user-ID by an asynchronous request", inCalls("assert call(425, 425, 1, ctypes.create_string_buffer(120)) >= 0"), false},
 		{"calls of 32-bit programs", inCalls(`import mmap
+assert os.uname().machine == "x86_64"
 code = mmap.mmap(-1, 4096, prot=7)
-code.write({"x86_64": b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"}[os.uname().machine])
+code.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")
 assert ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))() > 0`), false},
 		{"calls of x32", inCalls("assert call(0x40000027, -1) > 0"), false},
 	}
 	for _, c := range setIDCalls {
 		escapes = append(escapes, Escape{"set-user-ID by " + c.name, setID(c.call), false})
 	}
+	for _, c := range changes {
+		escapes = append(escapes, Escape{"change of a host file by " + c.name, changesHost(victim, c.calls), false})
+	}
 	return escapes
+}
+
+// newVictim makes a file that every id of the host may write to.
+func newVictim(t testing.TB) (path string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // other ids may not enter a test's own directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path = filepath.Join(dir, "victim")
+	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o666), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // setIDCalls are the calls that give a file a mode: f is a file and its descriptor, made is
@@ -57,12 +85,81 @@ for m in (0o4755, 0o2755, 0o6711):
 assert set`, call))
 }
 
-// inCalls returns a command that escapes if a script in Python, which can make any call by
-// its number, raises no exception.
+// changes are calls that change a file of the machine, or watch it. In them, path is its
+// path, link leads to it, below is the path from the root, slash is a descriptor of that and
+// held one of the file. module is open for reading, and may belong to this user: own is its mode, and same are its times.
+var changes = []struct{ name, calls string }{
+	{"chmod", `call(90, -1, path, mode), call(90, -1, link, mode), call(90, -1, up, mode), call(90, -1, b"/proc/self/fd/%d" % held, mode), call(90, -1, b"/proc/self/cwd/link", mode)`},
+	{"fchmod", `call(91, 52, held, mode), call(91, 52, module, own), call(268, 53, -100, b"/proc/self/fd/%d" % module, own), call(452, 452, module, b"", own, 0x1000)`},
+	{"fchmodat", `call(268, 53, -100, path, mode), call(268, 53, slash, below, mode), call(268, 53, -100, link, mode), call(268, 53, -100, b"/dev/fd/%d" % held, mode)`},
+	{"fchmodat2", `call(452, 452, -100, path, mode, 0), call(452, 452, slash, below, mode, 0x100), call(452, 452, held, b"", mode, 0x1000)`},
+	{"chown", `call(92, -1, path, -1, -1), call(92, -1, link, os.getuid(), os.getgid())`},
+	{"lchown", `call(94, -1, path, os.getuid(), os.getgid()), call(94, -1, b"dir/victim", os.getuid(), -1)`},
+	{"fchown", `call(93, 55, held, os.getuid(), -1), call(93, 55, module, -1, -1), call(260, 54, module, b"", -1, -1, 0x1000)`},
+	{"fchownat", `call(260, 54, -100, path, os.getuid(), -1, 0), call(260, 54, slash, below, -1, os.getgid(), 0x100), call(260, 54, held, b"", os.getuid(), -1, 0x1000)`},
+	{"utime", `call(132, -1, path, times), call(132, -1, link, None)`},
+	{"utimes", `call(235, -1, path, times), call(235, -1, up, None)`},
+	{"futimesat", `call(261, -1, -100, path, times), call(261, -1, slash, below, None), call(261, -1, held, None, None)`},
+	{"utimensat", `call(280, 88, -100, path, times, 0), call(280, 88, slash, below, None, 0), call(280, 88, held, None, None, 0), call(280, 88, module, None, same, 0), call(280, 88, held, b"", None, 0x1000)`},
+	{"attributes", `call(188, 5, path, b"user.a", b"", 0, 0), call(190, 7, held, b"user.a", b"", 0, 0), call(197, 14, path, b"user.a"), call(463, 463, -100, path, 0, b"user.a", times, 16), call(469, 469, -100, path, times, 24, 0)`},
+	{"watching", `[call(254, 27, watcher, p, 0xfff) for p in (path, link, up, b"/", b"/tmp", b"dir", b"/proc/self/fd/%d" % held, os.path.dirname(path), os.path.dirname(root), os.path.dirname(os.path.dirname(root)), b"/usr")]`},
+	{"notices of a directory", `[call(72, 25, usr, command, 0x80000007) for command in (1026, 1040)]`},
+	{"a lease", `call(72, 25, module, 1024, 0)`},
+	{"a hint", `call(72, 25, module, 1036, times)`},
+	{"flags", `call(16, 29, module, 0x40086602, times), call(16, 29, usr, 0x401c5820, times), call(16, 29, usr, 0x5000940e, times)`},
+	{"the directory of sandboxes", `call(90, -1, os.path.dirname(root), 0o711), call(90, -1, os.path.dirname(os.path.dirname(root)), 0o700), call(268, 53, os.open("..", os.O_PATH), b"../..", 0o711), call(280, 88, os.open(os.path.dirname(root), os.O_PATH), b"", None, 0x1000)`},
+	{"another listener", `call(317, 277, 1, 8, filters)`},
+	{"a path that changes", `race(lambda: (ctypes.memmove(text, mine, len(mine) + 1), ctypes.memmove(text, path, len(path) + 1)), lambda: call(268, 53, -100, text, mode))`},
+	{"a directory that changes", `race(lambda: (os.symlink(os.path.dirname(path), b"other"), os.rename(b"other", b"turns"), os.unlink(b"turns"), os.mkdir(b"turns"), open(b"turns/victim", "w").close(), os.unlink(b"turns/victim"), os.rmdir(b"turns")), lambda: call(268, 53, -100, b"turns/victim", mode))`},
+}
+
+// changesHost returns a command that escapes if one of the calls succeeds, or the file was
+// changed in any way afterwards.
+func changesHost(victim, calls string) string {
+	return inCalls(fmt.Sprintf(`import sys, threading, time
+os.chdir(os.environ["TMPDIR"])
+path = %q.encode()
+below, link, up = path[1:], b"link", b"../" * 40 + path[1:]
+os.symlink(path, link); os.symlink(os.path.dirname(path), b"dir")
+root = os.path.dirname(os.environ["TMPDIR"].encode())
+while os.path.exists(os.path.join(os.path.dirname(root), b"home")): root = os.path.dirname(root)
+slash, held, usr = os.open("/", os.O_PATH), os.open(path, os.O_PATH), os.open("/usr", 0)
+settings = os.path.join(sys.prefix, "pyvenv.cfg")
+module, watcher = os.open(settings if os.path.exists(settings) else os.__file__, 0), call(294, 26, 0)
+assert watcher > 0
+before = os.stat(path)
+mode, times = before.st_mode & 0o777, (ctypes.c_int64 * 16)()
+it = os.fstat(module)
+own, same = it.st_mode & 0o777, (ctypes.c_int64 * 4)(*divmod(it.st_atime_ns, 10**9), *divmod(it.st_mtime_ns, 10**9))
+filters = (ctypes.c_uint64 * 2)(1, ctypes.addressof(ctypes.create_string_buffer(b"\6\0\0\0\0\0\xff\x7f")))
+mine = os.path.join(os.getcwdb(), b"mine")
+open(mine, "w").close()
+text = ctypes.create_string_buffer(4096)
+def race(turn, make):
+ end = time.monotonic() + 1
+ def turns():
+  while time.monotonic() < end:
+   try: turn()
+   except OSError: pass
+ other = threading.Thread(target=turns); other.start()
+ while other.is_alive(): make()
+ return -1
+def flat(got): return [n for g in got for n in flat(g)] if isinstance(got, (tuple, list)) else [got]
+got = flat((%s,))
+after = os.stat(path)
+assert any(n >= 0 for n in got) or before != after or before.st_ctime_ns != after.st_ctime_ns`, victim, calls))
+}
+
+// inCalls returns a command that escapes unless a script in Python, which can make any call
+// by its number, ends with an assertion that does not hold. A script that does not get as
+// far proves nothing.
 func inCalls(script string) string {
 	return inPython(`import ctypes, os
 def call(amd64, arm64, *arguments):
  number = {"x86_64": amd64, "aarch64": arm64}[os.uname().machine]
  return -1 if number < 0 else ctypes.CDLL(None).syscall(number, *arguments)
-` + script)
+try:
+ ` + strings.ReplaceAll(script, "\n", "\n ") + `
+except AssertionError: raise SystemExit(1)
+except BaseException: pass`)
 }

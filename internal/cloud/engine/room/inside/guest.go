@@ -66,16 +66,20 @@ type Guest struct {
 // runDirectory is [Guest.Run] if the sandbox has a file system of its own.
 const runDirectory = "/run/e2b"
 
-// runEnvd is the second stage of a sandbox. Its restrictions are already in force.
+// runEnvd is the second stage of a sandbox. Its restrictions are already in force, but for
+// those of [holdInPlace].
 func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
 	if err := restrictEnvd(); err != nil {
 		return err
 	}
-	if err := endureSignals(); err != nil {
-		return err
-	}
 	var spec wire.EnvdSpec
 	if err := decodeSpec(raw, &spec); err != nil {
+		return err
+	}
+	if err := holdInPlace(spec.Root); err != nil {
+		return err
+	}
+	if err := endureSignals(); err != nil {
 		return err
 	}
 	var gvisor []*os.File // its program, and its memory

@@ -92,7 +92,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := b.memory.Close(); err != nil {
 		return err
 	}
-	return executeEnvd(c, spec.Ranged, nil)
+	return executeEnvd(c, spec.Ranged, seccomp.Apply)
 }
 
 // awaitGo reports that the first stage's work is done, and waits for the limits.
@@ -127,10 +127,9 @@ func limit(limits []wire.Rlimit) error {
 	return nil
 }
 
-// executeEnvd drops what the sandbox must not have and executes the second stage.
-// more adds restrictions; with it, sockets are refused as well, because there is no
-// network namespace to confine them.
-func executeEnvd(c *wire.Conn, ranged bool, more func() error) error {
+// executeEnvd drops what the sandbox must not have, applies the filter of system calls and
+// executes the second stage.
+func executeEnvd(c *wire.Conn, ranged bool, filter func() error) error {
 	unix.Umask(0o022)
 	keep := capability.Kept(ranged)
 	if !ranged {
@@ -143,12 +142,7 @@ func executeEnvd(c *wire.Conn, ranged bool, more func() error) error {
 	if err := c.Export(hello.ControlFD); err != nil {
 		return err
 	}
-	if more != nil {
-		if err := more(); err != nil {
-			return err
-		}
-	}
-	if err := seccomp.Apply(more == nil); err != nil {
+	if err := filter(); err != nil {
 		return err
 	}
 	if err := capability.Drop(keep); err != nil {

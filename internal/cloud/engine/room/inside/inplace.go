@@ -15,7 +15,9 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
@@ -63,6 +65,16 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
 var readableFiles = []string{
 	"/etc/passwd", "/etc/group", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/profile", "/etc/profile.d",
 	"/etc/bash.bashrc", "/etc/inputrc", "/proc",
+}
+
+// holdInPlace applies the filter of system calls that a restricted sandbox has in place.
+// The second stage does so itself, before anything of the sandbox runs, because it becomes
+// the holder.
+func holdInPlace(root *place.Root) error {
+	if root == nil || !root.Restricted {
+		return nil
+	}
+	return holder.Start(root.Dir)
 }
 
 // restrictFiles restricts this thread and what it executes to the trees, a few

@@ -71,8 +71,15 @@ func Serve(serve func(context.Context, *Guest) error) {
 		wire.RoleEnvd: func(m wire.Message, files []*os.File) error {
 			return runEnvd(context.Background(), c, m.Spec, files, serve)
 		},
-		wire.RoleProbe: func(wire.Message, []*os.File) error {
+		wire.RoleProbe: func(m wire.Message, _ []*os.File) error {
 			if err := restrictEnvd(); err != nil {
+				return err
+			}
+			var spec wire.EnvdSpec
+			if err := decodeSpec(m.Spec, &spec); err != nil {
+				return err
+			}
+			if err := holdInPlace(spec.Root); err != nil {
 				return err
 			}
 			return c.Send(wire.Message{Kind: wire.KindReady})

@@ -26,7 +26,7 @@ func TestCalls(t *testing.T) {
 		}
 		lines[l.name], previous = l, l.name
 	}
-	for name := range inPlace {
+	for name := range inPlace(testKey) {
 		if _, ok := lines[name]; !ok {
 			t.Errorf("there is no call %s to decide otherwise in place", name)
 		}
@@ -129,6 +129,10 @@ const (
 
 func (a answer) strictness() strictness {
 	switch {
+	case a.word == "holder": // which no program of the sandbox is
+		return refuses
+	case a.asks:
+		return depends
 	case a.allowed:
 		return allows
 	case a.word != "":

@@ -4,6 +4,7 @@ package seccomp
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -28,6 +29,25 @@ type answer struct {
 	word    string // empty unless the arguments matter
 	refusal unix.Errno
 	allowed bool
+	asks    bool // the holder, where it would allow
+}
+
+// testKey is the holder's.
+const testKey = 0x123456789abcdef0
+
+// nearKeys are the key, and what has one half of it.
+var nearKeys = []uint64{testKey, testKey & 0xffffffff, testKey &^ 0xffffffff, testKey ^ 1, testKey ^ 1<<32}
+
+// turns has what word.turns has, and for what the holder is asked its key.
+func (a answer) turns() map[int][]uint64 {
+	turns := maps.Clone(words[a.word].turns)
+	if a.asks {
+		if turns == nil {
+			turns = map[int][]uint64{}
+		}
+		turns[5] = nearKeys
+	}
+	return turns
 }
 
 func (l line) answer(shared bool) answer {
@@ -84,7 +104,15 @@ func parseCalls() ([]line, error) {
 	return lines, nil
 }
 
-func parseAnswer(text string) (answer, error) {
+func parseAnswer(text string) (a answer, err error) {
+	if text == "ask" {
+		return answer{allowed: true, asks: true}, nil
+	}
+	if rest, asks := strings.CutPrefix(text, "ask/"); asks {
+		a, err := parseAnswer(rest)
+		a.asks = true
+		return a, err
+	}
 	if text == "allow" {
 		return answer{allowed: true}, nil
 	}
@@ -110,6 +138,9 @@ var refusals = map[string]unix.Errno{
 // decide returns the value that the kernel is to get for a call.
 func (a answer) decide(arguments [6]uint64) uint32 {
 	if a.allowed || a.word != "" && words[a.word].holds(arguments) {
+		if a.asks && arguments[5] != testKey {
+			return unix.SECCOMP_RET_USER_NOTIF
+		}
 		return unix.SECCOMP_RET_ALLOW
 	}
 	return unix.SECCOMP_RET_ERRNO | uint32(a.refusal)
@@ -204,6 +235,22 @@ var words = map[string]word{
 	"own-io": {
 		func(a [6]uint64) bool { return int32(a[0]) == 1 && int32(a[1]) == 0 }, // IOPRIO_WHO_PROCESS
 		map[int][]uint64{0: {1, 2, 3}, 1: {0}},
+	},
+	"holder": {
+		func(a [6]uint64) bool { return a[5] == testKey },
+		map[int][]uint64{5: nearKeys},
+	},
+	"own-ioctl": {
+		func(a [6]uint64) bool {
+			command := uint32(a[1])
+			terminals := command>>8&0xff == 'T' && command != unix.TIOCSTI && command != unix.TIOCLINUX
+			return terminals || a[5] == testKey || slices.Contains([]uint32{0x40049409, 0x80086601}, command)
+		},
+		map[int][]uint64{1: {unix.TIOCSTI, unix.TIOCLINUX, unix.TIOCSPTLCK, 0x40049409, 0x80086601, 0x40086602}, 5: nearKeys},
+	},
+	"no-watching": {
+		func(a [6]uint64) bool { return !slices.Contains([]uint32{1024, 1026, 1036, 1040}, uint32(a[1])) },
+		map[int][]uint64{1: {1024, 1026, 1036, 1040}},
 	},
 	"no-set-id-1": {
 		func(a [6]uint64) bool { return uint16(a[1])&0o6000 == 0 },

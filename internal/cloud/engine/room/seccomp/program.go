@@ -105,13 +105,17 @@ func half(decisions []decision) int {
 	return middle
 }
 
-// weight is larger for a decision that takes instructions of its own: fewer comparisons
-// then lead to it.
+// weight is larger where fewer comparisons are to lead to a decision: a call that is refused
+// may wait, and one whose arguments are looked at takes instructions of its own.
 func (d decision) weight() int {
-	if len(d.code) == 1 {
+	switch {
+	case len(d.code) > 1:
+		return max(4, len(d.code)/4)
+	case d.code[0].K == unix.SECCOMP_RET_ALLOW:
+		return 2
+	default:
 		return 1
 	}
-	return 2
 }
 
 // filter is a seccomp program under construction.

@@ -30,7 +30,11 @@ func machines(t testing.TB) []machine {
 	var all []machine
 	for _, arch := range []string{"amd64", "arm64"} {
 		for _, shared := range []bool{true, false} {
-			m := machine{arch: arch, shared: shared, program: program(architectures[arch], table(shared)), expected: map[uint32]line{}}
+			table := calls
+			if !shared {
+				table = callsInPlace(testKey)
+			}
+			m := machine{arch: arch, shared: shared, program: program(architectures[arch], table), expected: map[uint32]line{}}
 			m.vm = newVM(t, m.program)
 			for _, l := range lines {
 				if number, ok := l.numbers[arch]; ok {
@@ -125,6 +129,8 @@ func verdict(result uint32) string {
 	switch {
 	case result == unix.SECCOMP_RET_ALLOW:
 		return "allow"
+	case result == unix.SECCOMP_RET_USER_NOTIF:
+		return "ask"
 	case result&^0xffff == unix.SECCOMP_RET_ERRNO:
 		return unix.Errno(result & 0xffff).Error()
 	default:
@@ -186,17 +192,17 @@ func TestArguments(t *testing.T) {
 		t.Run(m.String(), func(t *testing.T) {
 			t.Parallel()
 			for number, l := range m.expected {
-				name := l.answer(m.shared).word
-				if name == "" {
+				a := l.answer(m.shared)
+				if len(a.turns()) == 0 {
 					continue
 				}
-				tried := map[bool]int{}
-				every(words[name].turns, func(arguments [6]uint64) {
+				tried := map[uint32]int{}
+				every(a.turns(), func(arguments [6]uint64) {
 					m.check(t, audit[m.arch], number, 0, arguments)
-					tried[words[name].holds(arguments)]++
+					tried[a.decide(arguments)]++
 				})
-				if tried[true] == 0 || tried[false] == 0 {
-					t.Errorf("%s: the values for %s show only one of its answers: %v", l.name, name, tried)
+				if answers := map[bool]int{true: 3, false: 2}[a.asks && a.word != ""]; len(tried) != answers {
+					t.Errorf("%s: the values show other than its %d answers: %v", l.name, answers, tried)
 				}
 			}
 		})
@@ -251,9 +257,9 @@ func FuzzFilter(f *testing.F) {
 	all := machines(f)
 	for _, m := range all {
 		for number, l := range m.expected {
-			if word, ok := words[l.answer(m.shared).word]; ok {
+			if turns := l.answer(m.shared).turns(); len(turns) > 0 {
 				var arguments [6]uint64
-				for argument, values := range word.turns {
+				for argument, values := range turns {
 					arguments[argument] = values[0]
 				}
 				f.Add(audit[m.arch], number, uint64(0), arguments[0], arguments[1], arguments[2], arguments[3], arguments[4], arguments[5])
@@ -287,7 +293,7 @@ func TestCost(t *testing.T) {
 			if steps > limit {
 				t.Errorf("%s: %s takes %d instructions, more than %d", m, l.name, steps, limit)
 			}
-			if looked && l.answer(m.shared).word == "" {
+			if looked && len(l.answer(m.shared).turns()) == 0 {
 				t.Errorf("%s: the filter looks at an argument of %s", m, l.name)
 			}
 		}
@@ -295,11 +301,32 @@ func TestCost(t *testing.T) {
 	}
 }
 
+// TestKeyTime: a key of which one half is right takes as long as one that is wrong
+// altogether, so that nobody can find it by halves.
+func TestKeyTime(t *testing.T) {
+	t.Parallel()
+	for _, m := range machines(t) {
+		if m.shared {
+			continue
+		}
+		for number, l := range m.expected {
+			taken := map[int]bool{}
+			for _, key := range append([]uint64{0}, nearKeys[1:]...) {
+				steps, _ := m.trace(t, newData(audit[m.arch], number, 0, [6]uint64{5: key}))
+				taken[steps] = true
+			}
+			if len(taken) != 1 {
+				t.Errorf("%s: %s takes various numbers of instructions for wrong keys: %v", m, l.name, taken)
+			}
+		}
+	}
+}
+
 // trace counts the instructions of the filter that decide about a call, and reports
 // whether they load an argument.
 func (m machine) trace(t testing.TB, d *data) (steps int, looked bool) {
 	t.Helper()
-	var loaded uint32
+	var loaded, kept uint32
 	for at := 0; ; at++ {
 		steps++
 		f := m.program[at]
@@ -310,6 +337,12 @@ func (m machine) trace(t testing.TB, d *data) (steps int, looked bool) {
 			looked = looked || f.K >= 16
 		case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
 			loaded &= f.K
+		case unix.BPF_ALU | unix.BPF_XOR | unix.BPF_K:
+			loaded ^= f.K
+		case unix.BPF_ALU | unix.BPF_OR | unix.BPF_X:
+			loaded |= kept
+		case unix.BPF_MISC | unix.BPF_TAX:
+			kept = loaded
 		case unix.BPF_JMP | unix.BPF_JA:
 			at += int(f.K)
 		case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
@@ -355,24 +388,22 @@ func TestLargeTable(t *testing.T) {
 // TestProgram: the bytes that other processes apply are the same filter.
 func TestProgram(t *testing.T) {
 	t.Parallel()
-	for _, shared := range []bool{true, false} {
-		want, err := filterFor(runtime.GOARCH, shared)
-		bytes := Program(shared)
-		if err != nil {
-			if len(bytes) != 0 {
-				t.Errorf("a filter, and %v", err)
-			}
-			continue
+	want, err := filterFor(runtime.GOARCH, calls)
+	bytes := Program()
+	if err != nil {
+		if len(bytes) != 0 {
+			t.Errorf("a filter, and %v", err)
 		}
-		if len(bytes) != 8*len(want) {
-			t.Fatalf("%d bytes for %d instructions", len(bytes), len(want))
-		}
-		for i, f := range want {
-			b := bytes[8*i:]
-			got := unix.SockFilter{Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:])}
-			if got != f {
-				t.Errorf("instruction %d is %+v, want %+v", i, got, f)
-			}
+		return
+	}
+	if len(bytes) != 8*len(want) {
+		t.Fatalf("%d bytes for %d instructions", len(bytes), len(want))
+	}
+	for i, f := range want {
+		b := bytes[8*i:]
+		got := unix.SockFilter{Code: binary.NativeEndian.Uint16(b), Jt: b[2], Jf: b[3], K: binary.NativeEndian.Uint32(b[4:])}
+		if got != f {
+			t.Errorf("instruction %d is %+v, want %+v", i, got, f)
 		}
 	}
 }
@@ -382,7 +413,7 @@ func TestProgram(t *testing.T) {
 func TestUnknownArchitecture(t *testing.T) {
 	t.Parallel()
 	for _, goarch := range []string{"386", "arm", "riscv64", "s390x", ""} {
-		if f, err := filterFor(goarch, true); err == nil || f != nil {
+		if f, err := filterFor(goarch, calls); err == nil || f != nil {
 			t.Errorf("%q has a filter of %d instructions, and the error %v", goarch, len(f), err)
 		}
 	}

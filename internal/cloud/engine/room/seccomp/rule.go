@@ -9,10 +9,11 @@ import (
 )
 
 // rule decides about a call: it is allowed if all conditions of one of the
-// alternatives hold, and otherwise refused with an error.
+// alternatives hold. Otherwise the holder is asked if all conditions of one of asked
+// hold, and else the call is refused with an error.
 type rule struct {
-	allowed []all
-	refusal unix.Errno
+	allowed, asked []all
+	refusal        unix.Errno
 }
 
 // all are conditions that must hold together.
@@ -25,6 +26,7 @@ type condition struct {
 	mask  uint32 // the bits that matter; 0 means all of them
 	value uint32
 	not   bool // it must be anything except value
+	key   *Key // both halves must be this; nil means that one half is compared with value
 }
 
 // allow allows a call whatever its arguments are.
@@ -32,7 +34,9 @@ var allow = rule{allowed: []all{{}}}
 
 func refuse(refusal unix.Errno) rule { return rule{refusal: refusal} }
 
-func allowIf(refusal unix.Errno, alternatives ...all) rule { return rule{alternatives, refusal} }
+func allowIf(refusal unix.Errno, alternatives ...all) rule {
+	return rule{allowed: alternatives, refusal: refusal}
+}
 
 func is(argument, value uint32) condition {
 	return condition{half: offsetArgs + 8*argument, value: value}
@@ -51,29 +55,52 @@ func isNull(argument uint32) all {
 	return all{is(argument, 0), {half: offsetArgs + 8*argument + 4}}
 }
 
+// has holds for a call that the holder makes: its last argument, which the kernel does not
+// look at, is the key.
+func has(key Key) all { return all{{half: offsetArgs + 8*5, key: &key}} }
+
+// asking returns the rule by which the holder is asked about what r allows to everybody,
+// unless it makes the call itself.
+func (r rule) asking(key Key) rule {
+	asking := rule{asked: r.allowed, refusal: r.refusal}
+	for _, alternative := range r.allowed {
+		asking.allowed = append(asking.allowed, slices.Concat(alternative, has(key)))
+	}
+	return asking
+}
+
 // compile returns the instructions that make the final decision.
 func (r rule) compile() filter {
 	var f filter
-	for _, alternative := range r.allowed {
-		f = append(f, alternative.compile()...)
-		if len(alternative) == 0 {
-			return f // there is nothing left to refuse
+	for _, answer := range []struct {
+		alternatives []all
+		action       uint32
+	}{{r.allowed, unix.SECCOMP_RET_ALLOW}, {r.asked, unix.SECCOMP_RET_USER_NOTIF}} {
+		for _, alternative := range answer.alternatives {
+			f = append(f, alternative.compile(answer.action)...)
+			if len(alternative) == 0 {
+				return f // there is nothing left to refuse
+			}
 		}
 	}
 	f.refuse(r.refusal)
 	return f
 }
 
-// compile returns instructions that allow the call if all conditions hold, and
+// compile returns instructions that give the answer if all conditions hold, and
 // otherwise continue behind them.
-func (a all) compile() filter {
+func (a all) compile(answer uint32) filter {
 	var f filter
 	if len(a) == 0 {
-		f.answer(unix.SECCOMP_RET_ALLOW)
+		f.answer(answer)
 		return f
 	}
-	c, rest := a[0], a[1:].compile()
-	f.load(c.half)
+	c, rest := a[0], a[1:].compile(answer)
+	if c.key != nil {
+		f.difference(c.half, *c.key)
+	} else {
+		f.load(c.half)
+	}
 	switch {
 	case c.mask != 0 && c.value == 0 && !c.not: // none of the bits
 		f.jump(unix.BPF_JSET, c.mask, len(rest), 0)
@@ -87,4 +114,17 @@ func (a all) compile() filter {
 		f.jump(unix.BPF_JEQ, c.value, 0, len(rest))
 	}
 	return slices.Concat(f, rest)
+}
+
+// difference loads a value that is 0 only if both halves of an argument are the key. Both
+// are always looked at: a filter that ended after a wrong first half would take another
+// time than after a right one, and whoever measured that would find one half after the
+// other, in 2 × 2³² calls instead of 2⁶⁴.
+func (f *filter) difference(half uint32, key Key) {
+	f.load(half + 4)
+	f.step(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_K, uint32(key>>32))
+	f.step(unix.BPF_MISC|unix.BPF_TAX, 0)
+	f.load(half)
+	f.step(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_K, uint32(key))
+	f.step(unix.BPF_ALU|unix.BPF_OR|unix.BPF_X, 0)
 }

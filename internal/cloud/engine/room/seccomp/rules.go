@@ -97,6 +97,9 @@ func withoutSetID(any ...condition) rule {
 	return r
 }
 
+// getFlags is FS_IOC_GETFLAGS, which package unix does not have for every architecture.
+const getFlags = 0x80086601
+
 // Rules of calls that a sandbox without namespaces of its own, and often without an
 // id of its own, makes in place.
 var (
@@ -123,7 +126,16 @@ var (
 	modeAt2      = withoutSetID(masked(2, setIDs, 0))
 	modeOfOpen   = withoutSetID(masked(1, makesFile, 0), masked(2, setIDs, 0))
 	modeOfOpenAt = withoutSetID(masked(2, makesFile, 0), masked(3, setIDs, 0))
-	modeInMemory = refuse(unix.ENOSYS) // openat2 has its mode where a filter cannot see it
+	// A file descriptor is all that is needed for these, whatever it was opened for: they
+	// watch what others do with a file or directory, hold them up, or say how a file is
+	// written.
+	noWatching = allowIf(unix.EPERM, all{isNot(1, unix.F_NOTIFY), isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG), isNot(1, unix.F_SET_RW_HINT)})
+	// The same holds for attributes of files, and for what some file systems do. Allowed
+	// are those of terminals, pipes and descriptors, which share a type, to copy a file,
+	// and to ask for attributes.
+	ownIoctl = allowIf(unix.EPERM,
+		all{masked(1, 0xff00, 'T'<<8), isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)},
+		all{is(1, unix.FICLONE)}, all{is(1, getFlags)})
 	// Landlock does not check these calls, with which access control lists of the
 	// server's files could be changed.
 	noAttributes = refuse(unix.EOPNOTSUPP)
@@ -131,66 +143,85 @@ var (
 	noObjects = refuse(unix.EPERM)
 )
 
-// inPlace has the calls that are decided otherwise if a sandbox has no namespaces.
-var inPlace = map[string]rule{
-	"ioprio_set":         ownDiskShare,
-	"prlimit64":          ownLimits,
-	"sched_setaffinity":  ofItself,
-	"sched_setattr":      ofItself,
-	"sched_setparam":     ofItself,
-	"sched_setscheduler": ofItself,
-	"setpriority":        ownPriority,
+// inPlace returns the calls that are decided otherwise if a sandbox has no namespaces.
+//
+// The kernel checks nothing but the id before it changes mode, owner and times of a file,
+// and asks for no more than the right to read before it watches one. So the holder is
+// asked about these, and makes the changes. It needs a few calls that are refused to all
+// others.
+func inPlace(key Key) map[string]rule {
+	return map[string]rule{
+		"chmod":     modeAt1.asking(key),
+		"fchmod":    modeAt1.asking(key),
+		"fchmodat":  modeAt2.asking(key),
+		"fchmodat2": modeAt2.asking(key),
+		"creat":     modeAt1,
+		"mkdir":     modeAt1,
+		"mkdirat":   modeAt2,
+		"mknod":     modeAt1,
+		"mknodat":   modeAt2,
+		"open":      modeOfOpen,
+		"openat":    modeOfOpenAt,
 
-	"socket":     noSocket,
-	"socketpair": connectedPair,
+		"chown":             allow.asking(key),
+		"fchown":            allow.asking(key),
+		"fchownat":          allow.asking(key),
+		"futimesat":         allow.asking(key),
+		"inotify_add_watch": allow.asking(key),
+		"lchown":            allow.asking(key),
+		"utime":             allow.asking(key),
+		"utimensat":         allow.asking(key),
+		"utimes":            allow.asking(key),
 
-	"chmod":     modeAt1,
-	"creat":     modeAt1,
-	"fchmod":    modeAt1,
-	"fchmodat":  modeAt2,
-	"fchmodat2": modeAt2,
-	"mkdir":     modeAt1,
-	"mkdirat":   modeAt2,
-	"mknod":     modeAt1,
-	"mknodat":   modeAt2,
-	"open":      modeOfOpen,
-	"openat":    modeOfOpenAt,
-	"openat2":   modeInMemory,
+		"openat2":     allowIf(unix.ENOSYS, has(key)), // its mode is where a filter cannot see it
+		"pidfd_getfd": allowIf(unix.EPERM, has(key)),
+		"fcntl":       noWatching,
+		"ioctl":       {allowed: append([]all{has(key)}, ownIoctl.allowed...), refusal: ownIoctl.refusal},
 
-	"file_setattr":  noAttributes,
-	"fremovexattr":  noAttributes,
-	"fsetxattr":     noAttributes,
-	"lremovexattr":  noAttributes,
-	"lsetxattr":     noAttributes,
-	"removexattr":   noAttributes,
-	"removexattrat": noAttributes,
-	"setxattr":      noAttributes,
-	"setxattrat":    noAttributes,
+		"ioprio_set":         ownDiskShare,
+		"prlimit64":          ownLimits,
+		"sched_setaffinity":  ofItself,
+		"sched_setattr":      ofItself,
+		"sched_setparam":     ofItself,
+		"sched_setscheduler": ofItself,
+		"setpriority":        ownPriority,
 
-	"mq_open":    noObjects,
-	"mq_unlink":  noObjects,
-	"msgctl":     noObjects,
-	"msgget":     noObjects,
-	"msgrcv":     noObjects,
-	"msgsnd":     noObjects,
-	"semctl":     noObjects,
-	"semget":     noObjects,
-	"semop":      noObjects,
-	"semtimedop": noObjects,
-	"shmat":      noObjects,
-	"shmctl":     noObjects,
-	"shmget":     noObjects,
+		"socket":     noSocket,
+		"socketpair": connectedPair,
+
+		"file_setattr":  noAttributes,
+		"fremovexattr":  noAttributes,
+		"fsetxattr":     noAttributes,
+		"lremovexattr":  noAttributes,
+		"lsetxattr":     noAttributes,
+		"removexattr":   noAttributes,
+		"removexattrat": noAttributes,
+		"setxattr":      noAttributes,
+		"setxattrat":    noAttributes,
+
+		"mq_open":    noObjects,
+		"mq_unlink":  noObjects,
+		"msgctl":     noObjects,
+		"msgget":     noObjects,
+		"msgrcv":     noObjects,
+		"msgsnd":     noObjects,
+		"semctl":     noObjects,
+		"semget":     noObjects,
+		"semop":      noObjects,
+		"semtimedop": noObjects,
+		"shmat":      noObjects,
+		"shmctl":     noObjects,
+		"shmget":     noObjects,
+	}
 }
 
-// table returns the calls with the rules that hold for a sandbox: shared if it has
-// namespaces of its own.
-func table(shared bool) []call {
-	if shared {
-		return calls
-	}
+// callsInPlace returns the calls with the rules that hold for a sandbox without
+// namespaces, whose holder has the key.
+func callsInPlace(key Key) []call {
+	rules := inPlace(key)
 	changed := make([]call, len(calls))
 	for i, c := range calls {
-		if r, ok := inPlace[c.name]; ok {
+		if r, ok := rules[c.name]; ok {
 			c.rule = r
 		}
 		changed[i] = c

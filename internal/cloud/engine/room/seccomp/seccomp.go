@@ -12,29 +12,67 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Apply applies the filter to this thread; everything that the thread
-// executes inherits it. If shared is false, calls that reach other processes of the
-// same id are refused too: see inPlace. It needs no_new_privs or
+// Apply applies the filter of a sandbox with namespaces of its own to this thread;
+// everything that the thread executes inherits it. It needs no_new_privs or
 // CAP_SYS_ADMIN. On an architecture without a list of calls it returns an error,
 // and nothing starts.
-func Apply(shared bool) error {
-	filter, err := filterFor(runtime.GOARCH, shared)
+func Apply() error {
+	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {
 		return err
 	}
-	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
-	if errno != 0 {
-		return fmt.Errorf("apply the seccomp filter: %w", errno)
-	}
-	return nil
+	_, err = filter.apply(0)
+	return err
 }
 
-// Program returns the filter as it is laid out in memory, for a process that
-// applies it to itself. On an architecture without a list of calls it is empty, and
-// is not asked for, because nothing starts.
-func Program(shared bool) []byte {
-	filter, err := filterFor(runtime.GOARCH, shared)
+// Key distinguishes calls of the holder from those of all others: see has. It must be
+// random, and known to nobody else.
+type Key uint64
+
+// ApplyInPlace applies the filter of a sandbox without namespaces to all threads of this
+// process, the holder, and returns the descriptor by which the holder is asked. Besides
+// what [Apply] refuses, it refuses calls that reach other processes of the same id, and
+// asks about those that change files: see inPlace. It needs no_new_privs.
+func ApplyInPlace(key Key) (listener int, err error) {
+	filter, err := filterFor(runtime.GOARCH, callsInPlace(key))
+	if err != nil {
+		return -1, err
+	}
+	// A signal interrupts a call that waits for the holder, which is made again afterwards.
+	// With the flag that prevents that, a process whose holder is frozen in the middle of a
+	// call could not be frozen itself.
+	listener, err = filter.apply(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
+	if errors.Is(err, unix.EBUSY) {
+		err = fmt.Errorf("%w: a container or another sandbox around this process already asks about its system calls; start the server outside of it", err)
+	}
+	return listener, err
+}
+
+// Name returns the name of a call of this architecture by its number, or "".
+func Name(number int32) string {
+	arch, ok := architectures[runtime.GOARCH]
+	for _, c := range calls {
+		if ok && arch.number(c) == int(number) {
+			return c.name
+		}
+	}
+	return ""
+}
+
+func (f filter) apply(flags uintptr) (listener int, err error) {
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return -1, fmt.Errorf("apply the seccomp filter: %w", errno)
+	}
+	return int(fd), nil
+}
+
+// Program returns the filter of a sandbox with namespaces as it is laid out in memory, for
+// a process that applies it to itself. On an architecture without a list of calls it is
+// empty, and is not asked for, because nothing starts.
+func Program() []byte {
+	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {
 		return nil
 	}
@@ -47,10 +85,10 @@ func Program(shared bool) []byte {
 	return data
 }
 
-func filterFor(goarch string, shared bool) (filter, error) {
+func filterFor(goarch string, calls []call) (filter, error) {
 	arch, ok := architectures[goarch]
 	if !ok {
 		return nil, errors.New("no seccomp filter for " + goarch)
 	}
-	return program(arch, table(shared)), nil
+	return program(arch, calls), nil
 }

@@ -1,0 +1,167 @@
+//go:build linux
+
+package holder
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// caller is the thread that made a call. What its arguments lead to is opened before the
+// thread is known to be waiting still, and looked at afterwards.
+type caller struct {
+	*holder
+	thread    int
+	arguments [6]uint64
+
+	open []int // descriptors to close
+
+	// The file is what path leads to from base, or without a path what base is open on.
+	base   int
+	path   string
+	follow bool // a link at its end
+	do     change
+}
+
+func (c *caller) close() {
+	for _, fd := range c.open {
+		_ = unix.Close(fd)
+	}
+}
+
+// fd returns an argument that is a descriptor.
+func (c *caller) fd(argument int) int32 { return int32(c.arguments[argument]) }
+
+func (c *caller) flags(argument int) uint32 { return uint32(c.arguments[argument]) }
+
+// at has a file changed that the call names by a path, which an argument points to, from
+// where dir is open.
+func (c *caller) at(dir int32, path int, flags uint32, do change) error {
+	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
+		return unix.EINVAL
+	}
+	name, err := c.text(c.arguments[path])
+	if err != nil {
+		return err
+	}
+	c.follow, c.do = flags&unix.AT_SYMLINK_NOFOLLOW == 0, do
+	switch number, isOpen := descriptorIn(name); {
+	case isOpen && c.follow:
+		c.base, err = c.take(number)
+	case name == "" && flags&unix.AT_EMPTY_PATH == 0:
+		return unix.ENOENT
+	case name == "" && dir != unix.AT_FDCWD:
+		c.base, err = c.take(dir)
+	case strings.HasPrefix(name, "/"):
+		c.base, c.path = unix.AT_FDCWD, name
+	case dir == unix.AT_FDCWD:
+		c.base, err = c.add(unix.Open(fmt.Sprintf("/proc/%d/cwd", c.thread), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0))
+		c.path = name
+	default:
+		c.base, err = c.take(dir)
+		c.path = name
+	}
+	return err
+}
+
+// descriptorIn returns the descriptor that a path names as programs do where they have no
+// call for descriptors. Followed here, the path would lead to a descriptor of the holder.
+func descriptorIn(path string) (fd int32, is bool) {
+	for _, dir := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
+		if name, found := strings.CutPrefix(path, dir); found {
+			number, err := strconv.ParseUint(name, 10, 31)
+			return int32(number), err == nil
+		}
+	}
+	return 0, false
+}
+
+// descriptor has the file changed that a descriptor is open on, which is an argument.
+func (c *caller) descriptor(argument int, do change) error { return c.descriptorOf(c.fd(argument), do) }
+
+func (c *caller) descriptorOf(fd int32, do change) (err error) {
+	c.do = do
+	if c.base, err = c.take(fd); err != nil {
+		return err
+	}
+	flags, err := unix.FcntlInt(uintptr(c.base), unix.F_GETFL, 0)
+	if err == nil && flags&unix.O_PATH != 0 {
+		err = unix.EBADF
+	}
+	return err
+}
+
+// add has a descriptor closed at the end.
+func (c *caller) add(fd int, err error) (int, error) {
+	if err == nil {
+		c.open = append(c.open, fd)
+	}
+	return fd, err
+}
+
+// take opens a descriptor of the caller here, as a duplicate.
+func (c *caller) take(number int32) (int, error) {
+	if number < 0 {
+		return -1, unix.EBADF
+	}
+	process, err := c.add(unix.PidfdOpen(c.thread, unix.PIDFD_THREAD))
+	if errors.Is(err, unix.EINVAL) { // Linux before 6.9 opens first threads only
+		var id int
+		if id, err = processOf(c.thread); err == nil {
+			process, err = c.add(unix.PidfdOpen(id, 0))
+		}
+	}
+	if err != nil {
+		return -1, err
+	}
+	return c.add(c.getfd(process, number))
+}
+
+// processOf returns the number of the process that a thread is of.
+func processOf(thread int) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if value, found := bytes.CutPrefix(line, []byte("Tgid:")); found {
+			return strconv.Atoi(string(bytes.TrimSpace(value)))
+		}
+	}
+	return 0, unix.ESRCH
+}
+
+// read copies memory of the caller.
+func (c *caller) read(address uint64, to []byte) error {
+	local := []unix.Iovec{{Base: &to[0]}}
+	local[0].SetLen(len(to))
+	n, err := unix.ProcessVMReadv(c.thread, local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(to)}}, 0)
+	if err == nil && n != len(to) {
+		err = unix.EFAULT
+	}
+	return err
+}
+
+// text copies a text of the caller that ends in a zero byte. What is read does not reach
+// into a page behind the end, which may not be there.
+func (c *caller) text(address uint64) (string, error) {
+	const page, most = 4096, unix.PathMax
+	var text []byte
+	for len(text) < most {
+		part := make([]byte, min(page-address%page, uint64(most-len(text))))
+		if err := c.read(address, part); err != nil {
+			return "", err
+		}
+		if end := bytes.IndexByte(part, 0); end >= 0 {
+			return string(append(text, part[:end]...)), nil
+		}
+		text, address = append(text, part...), address+uint64(len(part))
+	}
+	return "", unix.ENAMETOOLONG
+}

@@ -1,0 +1,108 @@
+//go:build linux
+
+package holder
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
+)
+
+// holder decides about the calls of one sandbox.
+type holder struct {
+	own      int // the directory whose files may be changed
+	listener int
+	key      seccomp.Key
+}
+
+// Start applies the filter to all of this process, which becomes the holder of everything
+// that it starts. Files in the directory own may be changed. The holder ends with the
+// process.
+func Start(own string) error {
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return err
+	}
+	h := &holder{key: seccomp.Key(binary.NativeEndian.Uint64(random[:]))}
+	var err error
+	if h.own, err = unix.Open(own, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return &os.PathError{Op: "open", Path: own, Err: err}
+	}
+	if h.listener, err = seccomp.ApplyInPlace(h.key); err != nil {
+		return errors.Join(err, os.NewSyscallError("close", unix.Close(h.own)))
+	}
+	go h.serve()
+	return nil
+}
+
+// notification is struct seccomp_notif.
+type notification struct {
+	ID        uint64
+	PID       uint32 // of the thread
+	Flags     uint32
+	Number    int32
+	Arch      uint32
+	Pointer   uint64
+	Arguments [6]uint64
+}
+
+// response is struct seccomp_notif_resp.
+type response struct {
+	ID    uint64
+	Value int64
+	Error int32
+	Flags uint32 // never SECCOMP_USER_NOTIF_FLAG_CONTINUE
+}
+
+// serve answers one call after the other. The kernel keeps those that wait, of which each
+// thread of the sandbox has one.
+func (h *holder) serve() {
+	for {
+		var n notification
+		switch errno := h.ioctl(unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&n)); errno {
+		case 0:
+			value, errno := h.decide(&n)
+			r := response{ID: n.ID, Value: int64(value), Error: -int32(errno)}
+			_ = h.ioctl(unix.SECCOMP_IOCTL_NOTIF_SEND, unsafe.Pointer(&r)) // fails only if the process has ended
+		case unix.EINTR, unix.ENOENT: // ENOENT: the process has ended
+		default:
+			fmt.Fprintf(os.Stderr, "ask about system calls: %v\n", errno)
+			_ = unix.Close(h.listener) // the calls fail from now on, instead of waiting for ever
+			return
+		}
+	}
+}
+
+// decide makes the change that a call asks for, and returns what the call returns.
+func (h *holder) decide(n *notification) (value int, errno unix.Errno) {
+	read, known := calls[seccomp.Name(n.Number)]
+	if !known {
+		return 0, unix.ENOSYS
+	}
+	c := &caller{holder: h, thread: int(n.PID), arguments: n.Arguments}
+	defer c.close()
+	err := read(c)
+	// Whatever was read and opened belongs to the process that made the call only if that is
+	// still waiting: otherwise its number may be another's by now.
+	if e := h.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.ID)); e != 0 {
+		return 0, unix.EPERM
+	}
+	if err == nil {
+		value, err = c.change()
+	}
+	switch {
+	case err == nil:
+		return value, 0
+	case errors.As(err, &errno):
+		return 0, errno
+	default:
+		return 0, unix.EPERM
+	}
+}
