@@ -58,6 +58,9 @@ type Installation struct {
 	// Renamed are the requirements that named a module to import ("PIL") instead of
 	// the package to install ("pillow").
 	Renamed []RenamedPackage
+	// Excluded are requirements whose marker says that they are not for this Python, so
+	// that nothing was installed for them.
+	Excluded []ExcludedRequirement
 	// NotImportable are modules that were added or changed with what was asked for
 	// and that a new Python process cannot import. Some packages have modules for
 	// other systems, so that is no error.
@@ -73,6 +76,14 @@ type RenamedPackage struct {
 	Import string
 	// Distribution is the package that was installed.
 	Distribution string
+}
+
+// ExcludedRequirement is a requirement with a marker that is not true in the sandbox.
+type ExcludedRequirement struct {
+	// Name is the package.
+	Name string
+	// Marker is the condition, as pip writes it.
+	Marker string
 }
 
 // ImportFailure is a module that cannot be imported. Its texts come from the
@@ -154,7 +165,16 @@ func (p *Packages) Install(ctx context.Context, requirements []string, params *I
 	if err != nil {
 		return nil, err
 	}
-	return installation, p.finish(ctx, place, key, installation, before, pip.Names(parsed))
+	asked := pip.Names(parsed)
+	for _, r := range run.excluded {
+		if i := slices.Index(asked, pip.Normalize(r.Name)); i >= 0 { // another requirement may name it again
+			asked = slices.Delete(asked, i, i+1)
+		}
+		p.sb.client.api.Logger().WarnContext(ctx, "a requirement is not for this Python: nothing is installed for it", "sandbox", p.sb.ID(),
+			"name", r.Name, "marker", r.Marker)
+	}
+	installation.Excluded = run.excluded
+	return installation, p.finish(ctx, place, key, installation, before, asked)
 }
 
 // begin opens a call that has pip to itself, as far as this handle is concerned.

@@ -29,7 +29,7 @@ type InstallError struct {
 	// [LockFile].
 	HashMismatch bool
 
-	// why is the result of querying the index.
+	// why is the result of querying the index, and otherwise what pip said.
 	why string
 	// lock is what the comment of the lock says that it is for.
 	lock string
@@ -55,7 +55,7 @@ var (
 func newInstallError(requirements []string, result *CommandResult, log string, masks *strings.Replacer, offline bool) *InstallError {
 	stderr := masks.Replace(result.Stderr)
 	e := &InstallError{
-		Requirements: requirements, ExitCode: result.ExitCode, Offline: offline,
+		Requirements: requirements, ExitCode: result.ExitCode, Offline: offline, why: pipReason(masks.Replace(result.Stdout), stderr),
 		Stderr:       strings.ToValidUTF8(stderr[max(len(stderr)-maxInstallStderr, 0):], ""),
 		HashMismatch: mismatched().MatchString(stderr),
 	}
@@ -78,8 +78,8 @@ func (e *InstallError) Error() string {
 	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", clip.Text(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
 
-// reason returns the line that says why. If pip gave up an index, its last
-// message says that there is no such package.
+// reason returns why pip failed. If pip gave up an index, its last message says that
+// there is no such package.
 func (e *InstallError) reason() string {
 	if e.Unreachable {
 		return "the package index could not be asked: " + clip.Text(e.why, 256)
@@ -94,13 +94,7 @@ func (e *InstallError) reason() string {
 	if text := e.wasm.explain(e.Stderr); text != "" {
 		return text
 	}
-	text := clip.LastLine(e.Stderr, maxLastLine)
-	for line := range strings.Lines(e.Stderr) {
-		if strings.HasPrefix(line, "ERROR:") {
-			text = clip.Text(strings.TrimSpace(line), 256)
-		}
-	}
-	return text
+	return e.why
 }
 
 // Is matches [api.ErrRetryable].

@@ -34,6 +34,7 @@ type pipRun struct {
 	wasm      *wasmPython // that the packages are for; nil: that of sb
 	masks     *strings.Replacer
 	output    io.Writer // may be nil
+	excluded  []ExcludedRequirement
 }
 
 // startPip prepares a run of pip, whose output may be nil; close must be called.
@@ -114,6 +115,7 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	if err != nil {
 		return c.sb.failed(ctx, "install packages", err)
 	}
+	c.excluded = append(c.excluded, excluded(result.Stdout)...)
 	return nil
 }
 

@@ -120,6 +120,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	x.add(t, "greeting", "2.0", "import words, nothing_of_the_kind\n", "words>=1")
 	x.add(t, "words", "1.5", "n = 1\n")
 	x.add(t, "pillow", "99.0", "mode = 'RGB'\n")
+	x.add(t, "late", "1.0", "n = 1\n", "words<2")
 	var log bytes.Buffer
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
 		sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -195,6 +196,19 @@ func TestInstallFromAnIndex(t *testing.T) {
 	}
 	if errors.Is(err, api.ErrRetryable) {
 		t.Errorf("a bad name: %v, want an error that is not ErrRetryable", err)
+	}
+	install(&sandbox.Installation{
+		Packages: []sandbox.InstalledPackage{{Name: "words", Version: "1.5"}},
+		Excluded: []sandbox.ExcludedRequirement{{Name: "greeting", Marker: `python_version < "3"`}},
+	}, "words", "greeting; python_version < '3'")
+	x.add(t, "words", "2.0", "n = 2\n")
+	for want, requirements := range map[string][]string{
+		"the requirements contradict each other: The user requested words>=2; late 1.0 depends on words<2": {"late==1.0", "words>=2"},
+		"No matching distribution found for words==9: the index has 1.5, 2.0":                              {"words==9"},
+	} {
+		if _, err := sb.Packages.Install(t.Context(), requirements, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want an error with %q", requirements, err, want)
+		}
 	}
 	if want := "No matching distribution found for no-such-package"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a bad name: %v, want an error with %q", err, want)
