@@ -41,7 +41,7 @@ func (d *deaf) end() {
 	if d.closed != nil {
 		close(d.closed)
 	}
-	_ = d.Conn.Close()
+	_ = d.Close()
 }
 
 // frame returns a frame of yamux.

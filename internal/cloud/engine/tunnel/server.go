@@ -35,9 +35,9 @@ type Server struct {
 	lane    *lane
 	control *Conn
 	tell    func(line []byte)
-	open    chan struct{} // one for each connection into the sandbox
-	asked   chan struct{} // one for each connection out of it that is not made yet
-	carried chan struct{} // one for each connection out of it
+	slots   wire.PortSlots // for each connection into the sandbox
+	asked   chan struct{}  // one for each connection out of it that is not made yet
+	carried chan struct{}  // one for each connection out of it
 
 	mu     sync.Mutex
 	egress *passage
@@ -66,7 +66,7 @@ const readyTimeout = 60 * time.Second
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
 	s := &Server{
 		lane: newFramed(conn).lane(), tell: o.Tell, conns: map[*dialled]struct{}{},
-		open: make(chan struct{}, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
+		slots: wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	var err error
@@ -203,14 +203,13 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if s.life.Err() != nil {
 		return nil, engine.ErrGone
 	}
-	select {
-	case s.open <- struct{}{}:
-	default:
+	release, ok := s.slots.Take(port)
+	if !ok {
 		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
 	}
-	d := &dialled{server: s}
+	d := &dialled{server: s, release: release}
 	if err := s.enter(d); err != nil {
-		<-s.open
+		release()
 		return nil, err
 	}
 	// What is opened while the sandbox is held waits for longer than ctx, perhaps.
@@ -225,7 +224,7 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 		}
 		d.end()
 		switch {
-		case errors.Is(err, engine.ErrPortClosed):
+		case errors.Is(err, engine.ErrPortClosed), errors.Is(err, engine.ErrTooMany):
 			return nil, err
 		case s.life.Err() != nil:
 			return nil, engine.ErrGone
@@ -244,9 +243,10 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 // dialled is a connection that is counted until it is closed.
 type dialled struct {
-	server *Server
-	mu     sync.Mutex
-	ended  bool
+	server  *Server
+	release func() // of its slot
+	mu      sync.Mutex
+	ended   bool
 	*Conn
 }
 
@@ -269,10 +269,7 @@ func (d *dialled) connect(session *yamux.Session, port uint16) error {
 	if _, err := io.ReadFull(conn, status[:]); err != nil {
 		return err
 	}
-	if status[0] != wire.StatusConnected {
-		return engine.ErrPortClosed
-	}
-	return nil
+	return wire.StatusError(status[0])
 }
 
 // end closes the connection, which may not be open yet.
@@ -309,7 +306,7 @@ func (s *Server) leave(d *dialled) {
 	s.mu.Lock()
 	delete(s.conns, d)
 	s.mu.Unlock()
-	<-s.open
+	d.release()
 }
 
 func (s *Server) isShut() bool {

@@ -62,6 +62,8 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 			err = r.spawn(m, files[0], spawn.Placement{Groups: files[1:], Home: r.home})
 		case m.Kind == wire.KindName && !r.InPlace:
 			err = r.name(m)
+		case m.Kind == wire.KindSockets && !r.InPlace:
+			err = r.sockets(m)
 		case m.Kind == wire.KindKill:
 			r.kill(m.ID)
 		default:
@@ -241,13 +243,18 @@ func (r *roomProcess) name(m wire.Message) error {
 }
 
 func setHostname(of *os.Process, name string) error {
+	return inNamespace(of, unix.CLONE_NEWUTS, func() error { return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name))) })
+}
+
+// inNamespace calls do in a namespace of a process.
+func inNamespace(of *os.Process, kind int, do func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // the thread ends with this goroutine, because it is in the sandbox's namespace
 		var enter error
-		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
+		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), kind)) })
 		if err = errors.Join(err, enter); err == nil {
-			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+			err = do()
 		}
 		done <- err
 	}()
