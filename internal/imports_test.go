@@ -162,8 +162,8 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/saved":    "",
 	"internal/cloud/engine/room/seccomp":  "",
 	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/guest internal/cloud/engine/room/hello",
-	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/room/counter" +
-		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
+	"internal/cloud/engine/room/wire": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/counter" +
+		" internal/cloud/engine/room/hello internal/cloud/engine/room/place internal/protocol",
 	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/wire",
 	"internal/cloud/engine/gvisor": "internal/cloud/engine internal/cloud/gvisorenv",
 	"internal/cloud/engine/wasm":   "internal/cloud/engine internal/cloud/engine/guest internal/cloud/wasmenv internal/protocol",

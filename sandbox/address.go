@@ -64,8 +64,7 @@ func (p portClient) header(h http.Header) {
 	h.Set(protocol.HeaderSandboxPort, strconv.Itoa(p.port))
 	h.Set("User-Agent", p.sb.client.api.UserAgent())
 	// A user's server must not see the token of envd.
-	own := p.port == protocol.PortEnvd || p.port == protocol.PortInterpreter || p.port == protocol.PortJupyter
-	if token := p.sb.remote.AccessToken; token != "" && own {
+	if token := p.sb.remote.AccessToken; token != "" && protocol.OwnPort(p.port) {
 		h.Set(protocol.HeaderAccess, string(token))
 	}
 	if token := p.sb.remote.TrafficToken; token != "" && p.port != protocol.PortEnvd {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -87,6 +88,9 @@ func translated(err error) error {
 	}
 	if e, ok := errors.AsType[*jupyter.DialError](err); ok {
 		return api.ResponseError(http.MethodGet, "/api/kernels", e.StatusCode, e.Header, e.Body)
+	}
+	if errors.Is(err, websocket.ErrBadHandshake) {
+		return err // with what it was answered
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e

@@ -142,8 +142,9 @@ func (p portClient) callerHeader(h http.Header) {
 
 // DialWebsocket opens a websocket on a port of the sandbox at path, which may
 // have a query. header may be nil. ctx bounds only the dialling; the caller
-// closes the connection. Errors are those of [Sandbox.Transport]. If the handshake
-// is refused, the answer is returned with the error, as by
+// closes the connection. Errors are those of [Sandbox.Transport]. If the handshake is
+// refused, the error is [ErrGone], [ErrPortClosed], or [websocket.ErrBadHandshake] with an
+// [*api.Error] that has the reason from the answer. The answer is returned with it, as by
 // [websocket.Dialer.DialContext].
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	ctx, end, err := sb.begin(ctx)
@@ -165,15 +166,25 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	if err != nil {
 		if response == nil {
 			err = api.NewError(http.MethodGet, clip.Text(path, 256), err)
-		} else if response.StatusCode == http.StatusBadGateway {
+		} else {
 			body, _ := io.ReadAll(response.Body) // at most 1 KiB, which gorilla has read already
 			response.Body = io.NopCloser(bytes.NewReader(body))
-			if routed := to.routed(body); routed != nil {
-				err = routed
-			}
+			err = to.refusal(err, path, response, body)
 		}
 		return nil, response, sb.failed(ctx, fmt.Sprintf("open a websocket on port %d", port), err)
 	}
 	answered()
 	return conn, response, nil
+}
+
+// refusal returns the error of a websocket's handshake that failed with err, because the
+// answer was another one.
+func (p portClient) refusal(err error, path string, response *http.Response, body []byte) error {
+	if response.StatusCode == http.StatusBadGateway {
+		if routed := p.routed(body); routed != nil {
+			return routed
+		}
+	}
+	path, _, _ = strings.Cut(path, "?")
+	return fmt.Errorf("%w: %w", err, api.ResponseError(http.MethodGet, clip.Text(path, 256), response.StatusCode, response.Header, body))
 }

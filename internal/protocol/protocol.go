@@ -9,6 +9,12 @@ const (
 	PortJupyter     = 8888  // kernels, over websockets
 )
 
+// OwnPort reports whether a port is one of those that a sandbox serves itself: no program of
+// its user listens there.
+func OwnPort(port int) bool {
+	return port == PortEnvd || port == PortInterpreter || port == PortJupyter
+}
+
 // Headers of requests to a service.
 const (
 	HeaderAPIKey      = "X-Api-Key"                // for the REST API

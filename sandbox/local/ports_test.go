@@ -26,6 +26,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -206,6 +208,9 @@ func TestDialWebsocket(t *testing.T) {
 	if !errors.Is(err, websocket.ErrBadHandshake) || response == nil || response.StatusCode != http.StatusNotFound {
 		t.Errorf("no kernel: %v, %v", response, err)
 	}
+	if refused, ok := errors.AsType[*api.Error](err); !ok || refused.Path != "/api/kernels/none/channels" || !strings.Contains(refused.Message, "Kernel does not exist") || errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("no kernel: got %v, want the reason from the answer", err)
+	}
 	if _, _, err := sb.DialWebsocket(t.Context(), 4000, "", nil); !errors.Is(err, sandbox.ErrPortClosed) {
 		t.Errorf("closed port: %v", err)
 	}
@@ -240,6 +245,85 @@ func TestDialWebsocket(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestTooManyConnections checks that connections to a port of a program, opened by anybody who
+// knows the sandbox, do not keep its owner out: the next one is refused by name, the sandbox's
+// log says so, and there is room when they are closed.
+func TestTooManyConnections(t *testing.T) {
+	t.Parallel()
+	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
+	listen(t, sb, "many.py", manyWebsockets)
+	const most = 1000
+	conns := make([]*websocket.Conn, most)
+	for i := range conns {
+		conn, _, err := sb.DialWebsocket(t.Context(), 3000, "/", nil)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	_, response, err := sb.DialWebsocket(t.Context(), 3000, "/x?secret=1", nil)
+	refused, ok := errors.AsType[*api.Error](err)
+	if !ok || refused.StatusCode != http.StatusTooManyRequests || !errors.Is(err, websocket.ErrBadHandshake) || response == nil {
+		t.Fatalf("one more: got %v, %v", response, err)
+	}
+	if text := err.Error(); !strings.Contains(text, "429: The sandbox has too many open connections") || strings.Contains(text, "secret") {
+		t.Errorf("one more: got %v", err)
+	}
+	if body, err := io.ReadAll(response.Body); err != nil || !strings.Contains(string(body), `"connectionLimit":1000`) {
+		t.Errorf("one more: got %s, %v", body, err)
+	}
+	logged := false
+	for entry, err := range sb.Logs(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		logged = logged || strings.Contains(fmt.Sprint(*entry), "too many connections") && strings.Contains(fmt.Sprint(*entry), "3000")
+	}
+	if !logged {
+		t.Error("the sandbox's log does not say it")
+	}
+	if got := run(t, sb, "echo hello"); got != "hello" {
+		t.Errorf("a command: got %q", got)
+	}
+	if err := sb.Files.Write(t.Context(), "some.txt", []byte("hello"), nil); err != nil {
+		t.Error(err)
+	}
+	if execution, err := sb.RunCode(t.Context(), "6*7", nil); err != nil || execution.Text() != "42" {
+		t.Errorf("code: got %v, %v", execution, err)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	patience.Until(t, "there is room again", func() bool {
+		conn, _, err := sb.DialWebsocket(t.Context(), 3000, "/", nil)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// manyWebsockets keeps many websockets at once, in four processes.
+const manyWebsockets = `
+import asyncio, base64, hashlib, os, socket
+async def serve(reader, writer):
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    key = [l.split(": ")[1] for l in head.split("\r\n") if l.lower().startswith("sec-websocket-key")][0]
+    accept = base64.b64encode(hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode()).digest()).decode()
+    writer.write(f"HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n".encode())
+    await reader.read()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, sock=listener)
+    await server.serve_forever()
+listener = socket.create_server(("127.0.0.1", 3000), backlog=1024)
+print("ready", flush=True)
+for _ in range(3):
+    if not os.fork(): break
+asyncio.run(main())
+`
 
 // websocketServer accepts websockets, one after another, and says hello.
 const websocketServer = `

@@ -44,9 +44,10 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 		writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageMethod, Code: http.StatusMethodNotAllowed})
 		return
 	}
-	done, ok := u.admit()
+	as := u.classOf(r, port)
+	done, ok := u.admit(as)
 	if !ok {
-		writeError(w, r, u.full())
+		rt.refuse(w, r, u, port, as)
 		return
 	}
 	defer done()
@@ -58,8 +59,8 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	}
 	if spell.of != u { // of which nobody else knew
 		u = spell.of
-		if done, ok = u.admit(); !ok {
-			writeError(w, r, u.full())
+		if done, ok = u.admit(as); !ok {
+			rt.refuse(w, r, u, port, as)
 			return
 		}
 		defer done()
@@ -75,15 +76,10 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
-	target := &target{upstream: u, spell: spell, port: port, grpc: isGRPC(r)}
+	target := &target{upstream: u, spell: spell, port: port, class: as, grpc: isGRPC(r)}
 	served := make(chan struct{})
 	defer close(served)
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
-}
-
-// full returns the answer for a request too many.
-func (u *upstream) full() sandboxError {
-	return sandboxError{SandboxID: u.ID, Message: messageTooMany, ConnectionLimit: maxRequests, Code: http.StatusTooManyRequests}
 }
 
 // target is where a request is forwarded to.
@@ -91,6 +87,7 @@ type target struct {
 	*upstream
 	spell *spell
 	port  int
+	class class
 	grpc  bool
 }
 
@@ -102,8 +99,7 @@ func isGRPC(r *http.Request) bool {
 
 // transport returns the connection pool for the request.
 func (t *target) transport() *http.Transport {
-	switch t.port {
-	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
+	if protocol.OwnPort(t.port) {
 		return t.spell.own
 	}
 	if t.grpc {
@@ -254,7 +250,8 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, ErrNoPorts):
 		e.Message, e.Port, e.NoPorts = messageNoPorts, &to.port, true
 	case errors.Is(err, ErrTooMany):
-		e.Message, e.Code = messageTooMany, http.StatusTooManyRequests
+		rt.tooMany(w, r, to.upstream, to.port, to.class, 0, err)
+		return
 	case isPlain(err):
 		e.Message, e.Port, e.Code = messageNoTLS, &to.port, http.StatusServiceUnavailable
 	default:

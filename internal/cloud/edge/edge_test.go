@@ -2,16 +2,19 @@ package edge
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -456,14 +459,67 @@ func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {}})})
-	c.lookup(id).inFlight.Store(maxRequests)
+	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests)
 	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
 	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","connectionLimit":1000,"code":429}`; resp.StatusCode != 429 || body != want {
 		t.Errorf("got %d %s, want status 429 and body %v", resp.StatusCode, body, want)
 	}
-	c.lookup(id).inFlight.Store(maxRequests - 1)
+	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests - 1)
 	if resp, _ = c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 200 {
 		t.Errorf("below the bound: %d, want 200", resp.StatusCode)
+	}
+}
+
+// TestClassesOfRequests: as many requests as may be in flight to ports of programs, or without
+// the sandbox's token, keep out none of its owner. Each class has its own line in the log, and
+// not one for each request.
+func TestClassesOfRequests(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	c := start(t)
+	c.options.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	open, wait := make(chan struct{}), make(chan struct{})
+	hold := func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Access-Token") == "" {
+			open <- struct{}{}
+			<-wait
+		}
+	}
+	c.Add(Sandbox{ID: id, AccessToken: "secret", Dial: serve(t, map[int]http.HandlerFunc{3000: hold, protocol.PortEnvd: hold, protocol.PortInterpreter: hold, protocol.PortJupyter: hold})})
+	ports := []string{"49983", "49999", "8888"}
+	var held sync.WaitGroup
+	for i := range maxStrangers {
+		held.Go(func() {
+			if resp, body := c.do(t, ask{method: "GET", header: by(id, ports[i%len(ports)])}); resp.StatusCode != 200 {
+				t.Errorf("a request without the token: got %d %s", resp.StatusCode, body)
+			}
+		})
+		<-open
+	}
+	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests)
+	for _, port := range append(ports, "3000", "4000") {
+		for range 2 {
+			if resp, body := c.do(t, ask{method: "GET", header: by(id, port)}); resp.StatusCode != 429 {
+				t.Errorf("one more to port %s: got %d %s, want 429", port, resp.StatusCode, body)
+			}
+		}
+	}
+	for _, port := range ports {
+		header := by(id, port)
+		header["X-Access-Token"] = "secret"
+		if resp, body := c.do(t, ask{method: "GET", header: header}); resp.StatusCode != 200 {
+			t.Errorf("with the token, to port %s: got %d %s, want 200", port, resp.StatusCode, body)
+		}
+	}
+	close(wait)
+	held.Wait()
+	if got := strings.Count(log.String(), "too many connections"); got != 2 {
+		t.Errorf("got %d lines, want one for each class:\n%s", got, &log)
+	}
+	for _, want := range []string{"port=49983", "port=3000", "sandbox=" + id, "32 requests are in flight", "1000 requests are in flight"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, &log)
+		}
 	}
 }
 

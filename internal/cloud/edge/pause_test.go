@@ -297,7 +297,7 @@ func TestWakeIsAwaited(t *testing.T) {
 	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }})})
 	c.Pause(id)
 	const many = 20
-	c.lookup(id).inFlight.Store(maxRequests - many)
+	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests - many)
 	var asking sync.WaitGroup
 	for range many {
 		asking.Go(func() {

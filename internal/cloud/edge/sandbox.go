@@ -5,13 +5,8 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 )
-
-// maxRequests bounds the requests in flight to one sandbox, including upgraded
-// connections.
-const maxRequests = 1000
 
 // Errors that a [Sandbox]'s Dial returns.
 var (
@@ -47,10 +42,10 @@ type Sandbox struct {
 // upstream is a sandbox with its connections.
 type upstream struct {
 	Sandbox
-	inFlight atomic.Int64
-	gone     context.Context //nolint:containedctx // it ends when the sandbox is removed, and is no call's
-	remove   context.CancelFunc
-	pauses   []time.Duration
+	admissions [classes]admission
+	gone       context.Context //nolint:containedctx // it ends when the sandbox is removed, and is no call's
+	remove     context.CancelFunc
+	pauses     []time.Duration
 
 	mu    sync.Mutex
 	awake *spell // nil while the sandbox is paused
@@ -67,15 +62,6 @@ func newSleeper(sb Sandbox, pauses []time.Duration) *upstream {
 	u := &upstream{Sandbox: sb, pauses: pauses}
 	u.gone, u.remove = context.WithCancel(context.Background())
 	return u
-}
-
-// admit counts a request, unless there are too many: done is to be called after it.
-func (u *upstream) admit() (done func(), ok bool) {
-	if u.inFlight.Add(1) > maxRequests {
-		u.inFlight.Add(-1)
-		return nil, false
-	}
-	return func() { u.inFlight.Add(-1) }, true
 }
 
 // isGone reports whether the sandbox was removed.

@@ -57,15 +57,24 @@ func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	if r.URL.Path == healthPath {
 		return u.refusal(http.StatusBadGateway, messageNotFound)
 	}
-	if u.AccessToken == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get(protocol.HeaderAccess)), []byte(u.AccessToken)) == 1 {
+	if u.authorized(r) {
 		return nil
 	}
-	if query := r.URL.Query(); r.URL.Path == filesPath && query.Has("signature") {
-		if url := signedURL(r.Method, query); url != nil && url.with(u.AccessToken) && !url.expired(time.Now()) {
-			return nil
-		}
-	}
 	return u.refusal(http.StatusForbidden, messageAsleep)
+}
+
+// authorized reports whether a request carries the token of the sandbox, or is a file URL
+// that was signed with it. Without a token, every request does.
+func (u *upstream) authorized(r *http.Request) bool {
+	if u.AccessToken == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get(protocol.HeaderAccess)), []byte(u.AccessToken)) == 1 {
+		return true
+	}
+	query := r.URL.Query()
+	if r.URL.Path != filesPath || !query.Has("signature") {
+		return false
+	}
+	url := signedURL(r.Method, query)
+	return url != nil && url.with(u.AccessToken) && !url.expired(time.Now())
 }
 
 // wake wakes a sandbox and waits until requests can be forwarded to it.

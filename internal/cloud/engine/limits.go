@@ -13,6 +13,7 @@ var processors = runtime.NumCPU()
 // is less, because what is written to disk is held in memory and counts as memory.
 // Each process may open half of the machine's files (fs.file-max) divided by
 // Processes, or half of what the server may open if that is less, but at least 256.
+// In gVisor they are divided by 64, if Processes is more.
 type Limits struct {
 	MemoryBytes int64
 	CPUs        float64

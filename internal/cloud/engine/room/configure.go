@@ -73,7 +73,11 @@ func (s *Sandbox) name() error {
 
 // rlimits returns the limits of every process of the sandbox.
 func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
-	files, err := openFiles(s.limits.Processes)
+	processes := s.limits.Processes
+	if s.room.runsc != nil {
+		processes = min(processes, gvisorProcesses)
+	}
+	files, err := openFiles(processes)
 	if err != nil {
 		return nil, err
 	}

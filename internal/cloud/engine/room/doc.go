@@ -63,6 +63,11 @@
 // is shown whole. Where root and user are one id, the host's permissions also apply
 // inside.
 //
+// Connections into a sandbox take one of two ways. Its own ports are envd's, which gets one
+// end of a pair of sockets for each connection. To a port of a program the server connects
+// itself, with a socket that the room makes in the network namespace of the sandbox: envd
+// spends no descriptor on it, so no number of such connections keeps anybody from envd.
+//
 // A sandbox has its own device nodes if the server may make nodes, as root outside
 // of containers may. Otherwise null, zero, full, random, urandom and tty are the
 // host's: locks and watches on them are visible to the host and to other sandboxes.

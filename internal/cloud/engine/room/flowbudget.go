@@ -14,8 +14,8 @@ import (
 
 const (
 	// flowDescriptors is how many descriptors of the server a connection out of a
-	// sandbox uses at most: two sockets, and two pipes while it copies.
-	flowDescriptors = 6
+	// sandbox uses: two sockets.
+	flowDescriptors = 2
 	// assuredFlows is how many connections a sandbox may have however many others
 	// have.
 	assuredFlows = 16

@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // serve answers envd until it ends. Nothing that envd says is trusted.
@@ -146,24 +147,55 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if s.reason.Load() != nil {
 		return nil, engine.ErrGone
 	}
-	select {
-	case s.streams <- struct{}{}:
-	default:
+	release, ok := s.slots.Take(port)
+	if !ok {
 		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
 	}
-	conn, theirs, err := wire.StreamPair()
+	st, err := s.reach(ctx, port, release)
+	if err == nil {
+		return st, nil
+	}
+	release()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case errors.Is(err, engine.ErrPortClosed), errors.Is(err, engine.ErrTooMany), errors.Is(err, engine.ErrFrozen):
+		return nil, err
+	case s.pause.isShut():
+		return nil, engine.ErrFrozen
+	}
+	return nil, s.whyUnanswered(err)
+}
+
+// reach connects to a port, and calls release when the stream is closed. The server itself
+// connects to the ports of programs where it can: that costs envd no descriptors.
+func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream, error) {
+	switch {
+	case protocol.OwnPort(port), s.room.runsc != nil, s.room.level == engine.Restricted:
+		return s.askEnvd(ctx, port, release)
+	case s.pause.isShut(): // the kernel would take the connection for the program
+		return nil, engine.ErrFrozen
+	}
+	dial := dialHost
+	if s.root == nil {
+		dial = s.dialNetwork
+	}
+	conn, err := dial(ctx, uint16(port))
 	if err != nil {
-		<-s.streams
 		return nil, err
 	}
-	st := &stream{UnixConn: conn}
-	st.release = sync.OnceFunc(func() {
-		s.pause.leave(st)
-		<-s.streams
-	})
-	if err := s.pause.enter(st); err != nil {
+	return s.enter(conn, release)
+}
+
+// askEnvd has envd connect a stream to a port.
+func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*stream, error) {
+	conn, theirs, err := wire.StreamPair()
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.enter(conn, release)
+	if err != nil {
 		theirs.Close()
-		_ = st.Close()
 		return nil, err
 	}
 	err = s.envd.Send(wire.Message{Kind: wire.KindDial, Port: uint16(port)}, theirs)
@@ -173,30 +205,38 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	}
 	if err != nil {
 		_ = st.Close()
-		if errors.Is(err, engine.ErrPortClosed) || ctx.Err() != nil {
-			return nil, wire.CauseOf(ctx, err)
-		}
-		if s.pause.isShut() {
-			return nil, engine.ErrFrozen
-		}
-		return nil, s.whyUnanswered(err)
+		return nil, fmt.Errorf("envd did not connect to it: %w", err)
 	}
 	return st, nil
 }
 
-// whyUnanswered distinguishes an envd that is ending, whose sockets close before
+// enter counts a connection as one into the sandbox, which is cut when it freezes.
+func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
+	st := &stream{halfCloser: conn}
+	st.release = func() {
+		s.pause.leave(st)
+		release()
+	}
+	if err := s.pause.enter(st); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return st, nil
+}
+
+// whyUnanswered distinguishes a sandbox that is ending, whose sockets close before
 // the room reports it, from one that does not answer.
 func (s *Sandbox) whyUnanswered(err error) error {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("envd did not answer: %w", err)
+		return err
 	}
 	select {
 	case <-s.exited:
 		return engine.ErrGone
 	case <-patience.C:
-		return fmt.Errorf("envd did not answer: %w", err)
+		return err
 	}
 }
 
@@ -213,19 +253,25 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if status[0] != wire.StatusConnected {
-		return engine.ErrPortClosed
+	if err := wire.StatusError(status[0]); err != nil {
+		return err
 	}
 	return conn.SetReadDeadline(time.Time{})
 }
 
 // stream is a connection that is counted until it is closed.
 type stream struct {
-	*net.UnixConn
+	halfCloser
 	release func()
+}
+
+// halfCloser is a connection of which one direction can be closed.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
 }
 
 func (s *stream) Close() error {
 	defer s.release()
-	return s.UnixConn.Close()
+	return s.halfCloser.Close()
 }

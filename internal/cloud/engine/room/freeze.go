@@ -228,7 +228,7 @@ func (p *pause) shutOff() {
 	defer p.mu.Unlock()
 	p.shut = true
 	for st := range p.streams {
-		_ = st.UnixConn.Close() // whoever uses it still has to close it
+		_ = st.halfCloser.Close() // whoever uses it still has to close it
 	}
 	clear(p.streams)
 }

@@ -17,6 +17,9 @@ const (
 	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
 	maxLockedMemory  = 64 << 10 // bytes
 	minOpenFiles     = 256      // fewer are too few for common programs
+	// gvisorProcesses is more than the processes of gVisor that open files of the machine: a
+	// few have those of all programs in the sandbox.
+	gvisorProcesses = 64
 )
 
 // countedLimits returns one n-th of what this process may have, for those resource

@@ -141,11 +141,14 @@ func (r *Room) logStderr(from *os.File) {
 	}
 }
 
+// maxFiles is how many files a message of the room has at most.
+const maxFiles = 2
+
 // serve hands each message of the room to the sandbox that it is about.
 func (r *Room) serve() {
 	defer close(r.done)
 	for {
-		m, files, err := r.control.Receive(1)
+		m, files, err := r.control.Receive(maxFiles)
 		if err != nil {
 			// The room is gone, or sends nonsense and ends with its socket.
 			ended := wire.Message{Kind: wire.KindExited}

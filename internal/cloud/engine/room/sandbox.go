@@ -57,11 +57,12 @@ type Sandbox struct {
 	status  syscall.WaitStatus
 	left    error // why the room could not end all of it
 
-	streams  chan struct{} // one for each open stream
-	dialling chan struct{} // one for each connection out that is not established yet
-	carried  flowCount     // the connections out of it
-	exit     *exit         // nil: the only way out is envd's proxy
-	noExit   string        // why it has no exit, if that was to be found out
+	slots    wire.PortSlots // for each open stream
+	sockets  chan sockets   // the room's answers to requests for sockets
+	dialling chan struct{}  // one for each connection out that is not established yet
+	carried  flowCount      // the connections out of it
+	exit     *exit          // nil: the only way out is envd's proxy
+	noExit   string         // why it has no exit, if that was to be found out
 	passage  atomic.Pointer[passage]
 	change   func(engine.Egress) // sets egress
 	hold     func(bool)          // cuts it off while the sandbox is frozen; nil if it never had any
@@ -116,6 +117,8 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 		case s.named <- err:
 		default: // the room was not asked
 		}
+	case m.Kind == wire.KindSockets:
+		s.giveSockets(m, files)
 	case m.Kind == wire.KindFailed:
 		wire.CloseAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}

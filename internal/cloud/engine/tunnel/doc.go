@@ -4,5 +4,7 @@
 // ([Guest]); many connections go over the stream at once, by yamux.
 //
 // The server treats the other end as hijacked: it bounds what it reads and how much waits,
-// follows nothing that it is told, and ends a stream that breaks the protocol.
+// follows nothing that it is told, and ends a stream that breaks the protocol. It checks
+// each frame before yamux sees it, and ends a stream whose other end does not read the
+// answer to a frame that was wrong.
 package tunnel

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type Options struct {
 	Restored bool
 	Egress   engine.Egress // nil: nothing outside can be reached
 	Tell     func(line []byte)
+
+	stuck time.Duration // 0: stuckTimeout
 }
 
 // Server is the server's end of the tunnel to one sandbox. It is safe for concurrent use.
@@ -32,9 +35,9 @@ type Server struct {
 	lane    *lane
 	control *Conn
 	tell    func(line []byte)
-	open    chan struct{} // one for each connection into the sandbox
-	asked   chan struct{} // one for each connection out of it that is not made yet
-	carried chan struct{} // one for each connection out of it
+	slots   wire.PortSlots // for each connection into the sandbox
+	asked   chan struct{}  // one for each connection out of it that is not made yet
+	carried chan struct{}  // one for each connection out of it
 
 	mu     sync.Mutex
 	egress *passage
@@ -61,19 +64,19 @@ const readyTimeout = 60 * time.Second
 // Open takes over conn, which leads to a daemon that has just started, and returns when the
 // sandbox can be used.
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
-	lane := newFramed(conn).lane()
-	session, err := yamux.Client(lane, config())
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
 	s := &Server{
-		session: session, lane: lane, tell: o.Tell, conns: map[*dialled]struct{}{},
-		open: make(chan struct{}, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
+		lane: newFramed(conn).lane(), tell: o.Tell, conns: map[*dialled]struct{}{},
+		slots: wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	var err error
+	if s.session, err = guarded(s.lane, cmp.Or(o.stuck, stuckTimeout), s.because, s.cut); err != nil {
+		s.end()
+		return nil, errors.Join(err, conn.Close())
+	}
 	s.close = sync.OnceFunc(func() {
 		s.end()
-		_ = session.Close() // fails if the other end has closed it, and ends everything all the same
+		_ = s.session.Close() // fails if the other end has closed it, and ends everything all the same
 		s.work.Wait()
 	})
 	s.SetEgress(o.Egress)
@@ -107,6 +110,9 @@ func (s *Server) begin(ctx context.Context, o Options) error {
 		var r report
 		if err == nil {
 			err = receive(s.control, maxReport, &r)
+		}
+		if broken := s.Err(); err != nil && broken != nil {
+			err = broken
 		}
 		if err != nil {
 			return fmt.Errorf("begin a tunnel with it: %w", err)
@@ -146,7 +152,15 @@ func (s *Server) listen() {
 
 // fail ends the tunnel.
 func (s *Server) fail(err error) {
-	s.reason.CompareAndSwap(nil, &err)
+	s.because(err)
+	s.cut()
+}
+
+// because keeps the first reason for the end of the tunnel.
+func (s *Server) because(err error) { s.reason.CompareAndSwap(nil, &err) }
+
+// cut ends what goes through the tunnel.
+func (s *Server) cut() {
 	s.end()
 	_ = s.session.Close()
 }
@@ -189,14 +203,13 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if s.life.Err() != nil {
 		return nil, engine.ErrGone
 	}
-	select {
-	case s.open <- struct{}{}:
-	default:
+	release, ok := s.slots.Take(port)
+	if !ok {
 		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
 	}
-	d := &dialled{server: s}
+	d := &dialled{server: s, release: release}
 	if err := s.enter(d); err != nil {
-		<-s.open
+		release()
 		return nil, err
 	}
 	// What is opened while the sandbox is held waits for longer than ctx, perhaps.
@@ -211,7 +224,7 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 		}
 		d.end()
 		switch {
-		case errors.Is(err, engine.ErrPortClosed):
+		case errors.Is(err, engine.ErrPortClosed), errors.Is(err, engine.ErrTooMany):
 			return nil, err
 		case s.life.Err() != nil:
 			return nil, engine.ErrGone
@@ -230,9 +243,10 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 // dialled is a connection that is counted until it is closed.
 type dialled struct {
-	server *Server
-	mu     sync.Mutex
-	ended  bool
+	server  *Server
+	release func() // of its slot
+	mu      sync.Mutex
+	ended   bool
 	*Conn
 }
 
@@ -255,10 +269,7 @@ func (d *dialled) connect(session *yamux.Session, port uint16) error {
 	if _, err := io.ReadFull(conn, status[:]); err != nil {
 		return err
 	}
-	if status[0] != wire.StatusConnected {
-		return engine.ErrPortClosed
-	}
-	return nil
+	return wire.StatusError(status[0])
 }
 
 // end closes the connection, which may not be open yet.
@@ -295,7 +306,7 @@ func (s *Server) leave(d *dialled) {
 	s.mu.Lock()
 	delete(s.conns, d)
 	s.mu.Unlock()
-	<-s.open
+	d.release()
 }
 
 func (s *Server) isShut() bool {
@@ -348,9 +359,6 @@ func (s *Server) SetEgress(e engine.Egress) {
 func (s *Server) accept() {
 	for {
 		stream, err := s.session.AcceptStream()
-		if err == nil && s.session.NumStreams() > maxStreams {
-			err = fmt.Errorf("%w: more than %d connections", ErrProtocol, maxStreams)
-		}
 		if err != nil {
 			s.fail(err)
 			return

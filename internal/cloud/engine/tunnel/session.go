@@ -20,7 +20,9 @@ const (
 	maxEgress = 320 // connections out of it
 	// maxStreams bounds what the other end may hold open, closed connections included whose
 	// end it did not acknowledge.
-	maxStreams = 2 * (wire.MaxStreams + maxEgress)
+	maxStreams = 2 * (2*wire.MaxStreams + maxEgress)
+	// window is how much of one connection waits in the server for who reads it.
+	window = 256 << 10
 	// closeTimeout is how long a closed connection waits for the other end to close it too.
 	closeTimeout = 5 * time.Minute
 )
@@ -30,6 +32,7 @@ const (
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.AcceptBacklog = maxStreams
+	c.MaxStreamWindowSize = window
 	c.EnableKeepAlive = false
 	c.ConnectionWriteTimeout = math.MaxInt64
 	c.StreamOpenTimeout = 0

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -103,6 +104,50 @@ func TestDial(t *testing.T) {
 	}
 	if _, err := s.Dial(t.Context(), 1<<16); !errors.Is(err, engine.ErrPortClosed) {
 		t.Errorf("no port: got %v, want closed", err)
+	}
+}
+
+// TestTooMany checks that connections over the bound are refused for that reason, as are those
+// for which the other end has no room, that connections to ports of programs keep none out of
+// the sandbox's own ports, and that there is room when one is closed.
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	s := tunnel(t, Options{}, func(_ *testing.T, g *Guest) {
+		for {
+			conn, err := g.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				port, _ := conn.Port()
+				if port == 8 {
+					_, _ = conn.Write([]byte{wire.StatusTooMany})
+					_ = conn.Close()
+					return
+				}
+				_, _ = conn.Write([]byte{wire.StatusConnected})
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			}()
+		}
+	})
+	if _, err := s.Dial(t.Context(), 8); !errors.Is(err, engine.ErrTooMany) {
+		t.Errorf("the other end has no room: got %v, want %v", err, engine.ErrTooMany)
+	}
+	var release func()
+	for range wire.MaxStreams {
+		release, _ = s.slots.Take(7) // as a connection does
+	}
+	if _, err := s.Dial(t.Context(), 7); !errors.Is(err, engine.ErrTooMany) {
+		t.Errorf("one more: got %v, want %v", err, engine.ErrTooMany)
+	}
+	release()
+	for _, port := range []int{7, protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter} {
+		conn, err := s.Dial(t.Context(), port)
+		if err != nil {
+			t.Fatalf("port %d, after one was closed: %v", port, err)
+		}
+		defer conn.Close()
 	}
 }
 

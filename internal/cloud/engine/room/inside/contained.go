@@ -56,7 +56,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	if b.envd, control, err = bridgeEnds(); err != nil {
 		return err
 	}
-	g := newGuest(control)
+	g := newGuest(control, 2) // the bridge has the other one
 	g.Root, g.Temp, g.inside, g.Egress = "/", "/tmp", true, server.Hello.Egress
 	if room := server.Hello.Room; room != nil {
 		err = g.liveInRoom(room, server.Hello.Config)
@@ -70,7 +70,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { cancel(g.receive(ctx)) }()
-	go func() { cancel(b.arrivals(g)) }()
+	go func() { cancel(b.arrivals(ctx, g)) }()
 	go func() { cancel(b.requests(ctx)) }()
 	return serve(ctx, g)
 }
@@ -140,7 +140,7 @@ type bridge struct {
 }
 
 // arrivals hands the connections of the server to envd until there is no server.
-func (b *bridge) arrivals(g *Guest) error {
+func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	for {
 		server := b.server.Load()
 		conn, err := server.Accept()
@@ -152,7 +152,7 @@ func (b *bridge) arrivals(g *Guest) error {
 		if err != nil {
 			return err
 		}
-		go b.arrive(conn)
+		go b.arrive(ctx, g, conn)
 	}
 }
 
@@ -177,10 +177,14 @@ func (b *bridge) rejoin(g *Guest) error {
 }
 
 // arrive hands one connection over. Its first byte is the answer of envd.
-func (b *bridge) arrive(conn *tunnel.Arrival) {
+func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
 		_ = conn.Close()
+		return
+	}
+	if g.listener(port) == nil {
+		g.carry(ctx, port, conn)
 		return
 	}
 	ours, theirs, err := wire.StreamPair()

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -49,9 +48,9 @@ type Guest struct {
 	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
-	inside              bool          // the loopback is the sandbox's own
-	restricted          bool          // in place, without access to /dev/pts
-	streams             chan struct{} // one for each stream being opened or carried
+	inside              bool // the loopback is the sandbox's own
+	restricted          bool // in place, without access to /dev/pts
+	slots               slots
 	// dial connects to a port that envd itself does not listen on.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
 	memory *checkpointer // nil: nobody can save it
@@ -94,7 +93,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if err != nil {
 		return fmt.Errorf("read the configuration: %w", err)
 	}
-	g := newGuest(c)
+	g := newGuest(c, 1)
 	if spec.GVisor {
 		wire.CloseAll(files[1:]) // what is in gVisor sees no groups
 		return runGVisor(ctx, g, &spec, config, gvisor)
@@ -138,11 +137,13 @@ func gvisorFiles(spec wire.EnvdSpec) int {
 	return 1
 }
 
-func newGuest(c *wire.Conn) *Guest {
+// newGuest returns a guest whose connections from the server have ends descriptors of this
+// process.
+func newGuest(c *wire.Conn, ends uint64) *Guest {
 	return &Guest{
 		Log:       newLog(),
 		control:   c,
-		streams:   make(chan struct{}, wire.MaxStreams),
+		slots:     newSlots(openFiles(), ends),
 		dial:      dialLoopback,
 		listeners: make(map[uint16]*guestListener),
 		pending:   make(map[uint64]chan answer),
@@ -266,31 +267,31 @@ func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
 	if err != nil {
 		return // the server sees that its end is closed
 	}
-	g.mu.Lock()
-	l := g.listeners[port]
-	g.mu.Unlock()
-	if l != nil {
+	if l := g.listener(port); l != nil {
 		l.hand(conn)
 		return
 	}
-	select {
-	case g.streams <- struct{}{}:
-	default:
-		_ = conn.Close()
-		return
-	}
-	go func() {
-		defer func() { <-g.streams }()
-		g.splice(ctx, port, conn)
-	}()
+	go g.carry(ctx, port, conn)
 }
 
-// splice connects conn with what listens on the port.
-func (g *Guest) splice(ctx context.Context, port uint16, conn *net.UnixConn) {
+// listener returns what serves the port in this process, nil if nothing does.
+func (g *Guest) listener(port uint16) *guestListener {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.listeners[port]
+}
+
+// carry connects a stream of the server with what listens on the port.
+func (g *Guest) carry(ctx context.Context, port uint16, conn net.Conn) {
+	release, ok := g.slots.Take(int(port))
+	if !ok {
+		refuse(conn, wire.StatusTooMany)
+		return
+	}
+	defer release()
 	to, err := g.dial(ctx, port)
 	if err != nil {
-		_, _ = conn.Write([]byte{wire.StatusClosed}) // nobody may be waiting for it now
-		_ = conn.Close()
+		refuse(conn, wire.StatusOf(err))
 		return
 	}
 	if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
@@ -301,12 +302,6 @@ func (g *Guest) splice(ctx context.Context, port uint16, conn *net.UnixConn) {
 	wire.Join(conn, to)
 }
 
-// dialLoopback connects to what listens on the port in this network namespace.
 func dialLoopback(ctx context.Context, port uint16) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: wire.DialTimeout}
-	to, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))
-	if err != nil {
-		to, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort("::1", strconv.Itoa(int(port))))
-	}
-	return to, err
+	return wire.DialLoopback(ctx, port)
 }

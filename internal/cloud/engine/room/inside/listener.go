@@ -19,7 +19,6 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 		guest:  g,
 		addr:   &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port},
 		conns:  make(chan net.Conn),
-		handed: make(chan struct{}, backlog),
 		closed: make(chan struct{}),
 	}
 	l.close = sync.OnceValue(l.end)
@@ -38,16 +37,12 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 	return l, nil
 }
 
-// backlog is how many connections may wait to be accepted.
-const backlog = 256
-
 // guestListener merges the connections to a port from both sources.
 type guestListener struct {
 	guest  *Guest
 	addr   *net.TCPAddr
 	inside *net.TCPListener // nil without a loopback of the sandbox's own
 	conns  chan net.Conn
-	handed chan struct{} // one for each connection on its way to Accept
 	closed chan struct{}
 	close  func() error
 	work   sync.WaitGroup
@@ -55,9 +50,13 @@ type guestListener struct {
 
 func (l *guestListener) accept() {
 	for {
-		conn, err := l.inside.Accept()
+		conn, err := l.inside.AcceptTCP()
 		if err == nil {
-			l.offer(conn)
+			if release, ok := l.guest.slots.local.Take(); ok {
+				l.offer(&counted{conn, release})
+			} else {
+				_ = conn.Close()
+			}
 			continue
 		}
 		select {
@@ -71,20 +70,18 @@ func (l *guestListener) accept() {
 // hand passes a connection from the server to Accept. It does not block, because
 // the messages behind it are for others.
 func (l *guestListener) hand(conn *net.UnixConn) {
-	select {
-	case l.handed <- struct{}{}:
-	default:
-		_, _ = conn.Write([]byte{wire.StatusClosed})
-		_ = conn.Close()
+	release, ok := l.guest.slots.Take(l.addr.Port)
+	if !ok {
+		refuse(conn, wire.StatusTooMany)
 		return
 	}
+	c := &counted{conn, release}
 	go func() {
-		defer func() { <-l.handed }()
 		if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
-			_ = conn.Close()
+			_ = c.Close()
 			return
 		}
-		l.offer(conn)
+		l.offer(c)
 	}()
 }
 

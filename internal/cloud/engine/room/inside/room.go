@@ -63,6 +63,8 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 			err = r.spawn(m, files[0], spawn.Placement{Groups: files[1:], Home: r.home})
 		case m.Kind == wire.KindName && !r.InPlace:
 			err = r.name(m)
+		case m.Kind == wire.KindSockets && !r.InPlace:
+			err = r.sockets(m)
 		case m.Kind == wire.KindKill:
 			r.kill(m.ID)
 		default:
@@ -241,10 +243,14 @@ func (r *roomProcess) name(m wire.Message) error {
 	return r.server.Send(answer)
 }
 
-// setHostname enters the sandbox's namespace and comes back, so that no thread ends: the
-// room may not be able to have another one.
 func setHostname(of *os.Process, name string) error {
-	own, err := os.Open("/proc/thread-self/ns/uts")
+	return inNamespace(of, unix.CLONE_NEWUTS, "uts", func() error { return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name))) })
+}
+
+// inNamespace calls do in a namespace of a process, and comes back, so that no thread ends:
+// the room may not be able to have another one. name is the namespace's file in /proc.
+func inNamespace(of *os.Process, kind int, name string, do func() error) error {
+	own, err := os.Open("/proc/thread-self/ns/" + name)
 	if err != nil {
 		return err
 	}
@@ -253,15 +259,14 @@ func setHostname(of *os.Process, name string) error {
 	go func() {
 		runtime.LockOSThread()
 		var enter error
-		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), unix.CLONE_NEWUTS)) })
+		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), kind)) })
 		if err = errors.Join(err, enter); err == nil {
-			err = os.NewSyscallError("sethostname", unix.Sethostname([]byte(name)))
+			err = do()
 		}
-		back := os.NewSyscallError("setns", unix.Setns(int(own.Fd()), unix.CLONE_NEWUTS))
-		if back == nil { // otherwise the thread ends with this goroutine
+		if unix.Setns(int(own.Fd()), kind) == nil { // otherwise the thread ends with this goroutine
 			runtime.UnlockOSThread()
 		}
-		done <- errors.Join(err, back)
+		done <- err
 	}()
 	return <-done
 }

@@ -1,0 +1,96 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// class is a class of requests of one sandbox. Each has a bound of its own, so that requests
+// of one class never keep out those of another.
+type class int
+
+const (
+	toPrograms  class = iota // to ports of programs
+	ofOwner                  // to the sandbox's own ports, with its token
+	ofStrangers              // to the same ports, without
+	classes
+)
+
+// limit returns how many requests of a class are in flight at most, including upgraded
+// connections.
+func (k class) limit() int {
+	if k == ofStrangers {
+		return maxStrangers
+	}
+	return maxRequests
+}
+
+const (
+	maxRequests = 1000
+	// maxStrangers is less than the sandbox's own ports can serve: a request without the
+	// token is refused at once, unless its sender keeps it open.
+	maxStrangers = 32
+)
+
+// classOf returns the class of a request.
+func (u *upstream) classOf(r *http.Request, port int) class {
+	switch {
+	case !protocol.OwnPort(port):
+		return toPrograms
+	case port != protocol.PortEnvd && u.TrafficToken != "": // which was checked
+		return ofOwner
+	case u.authorized(r):
+		return ofOwner
+	}
+	return ofStrangers
+}
+
+// admission counts the requests of one class.
+type admission struct {
+	inFlight atomic.Int64
+	mu       sync.Mutex
+	warned   time.Time // when the log last said that requests were refused
+}
+
+// admit counts a request, unless there are too many: done is to be called after it.
+func (u *upstream) admit(k class) (done func(), ok bool) {
+	a := &u.admissions[k]
+	if a.inFlight.Add(1) > int64(k.limit()) {
+		a.inFlight.Add(-1)
+		return nil, false
+	}
+	return func() { a.inFlight.Add(-1) }, true
+}
+
+// refuse answers a request that was not admitted.
+func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, u *upstream, port int, k class) {
+	rt.tooMany(w, r, u, port, k, k.limit(), fmt.Errorf("%d requests are in flight", k.limit()))
+}
+
+// tooMany answers a request for which there are too many connections, and says why in the
+// sandbox's log. A limit of 0 is not the router's.
+func (rt *Router) tooMany(w http.ResponseWriter, r *http.Request, u *upstream, port int, k class, limit int, why error) {
+	if u.admissions[k].warn() {
+		rt.options.Logger.WarnContext(r.Context(), "too many connections: new ones are refused with status 429 until some are closed", "sandbox", u.ID, "port", port, "error", why)
+	}
+	writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTooMany, ConnectionLimit: limit, Code: http.StatusTooManyRequests})
+}
+
+// warnEvery is how often the log of a sandbox says that requests of one class are refused.
+const warnEvery = time.Minute
+
+// warn reports whether the log is to say it again.
+func (a *admission) warn() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.warned) < warnEvery {
+		return false
+	}
+	a.warned = time.Now()
+	return true
+}

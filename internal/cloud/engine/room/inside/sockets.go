@@ -1,0 +1,50 @@
+//go:build linux
+
+package inside
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+)
+
+// sockets makes sockets for the server in the network namespace of a sandbox, with which the
+// server connects to a port of a program: one for IPv4, and one for IPv6 if the machine has
+// that.
+func (r *roomProcess) sockets(m wire.Message) error {
+	r.mu.Lock()
+	p := r.running[m.ID]
+	r.mu.Unlock()
+	if p == nil {
+		return nil // its end has been reported
+	}
+	answer := wire.Message{Kind: wire.KindSockets, ID: m.ID}
+	var made []*os.File
+	err := inNamespace(p, unix.CLONE_NEWNET, "net", func() (err error) {
+		made, err = newSockets()
+		return err
+	})
+	if err != nil {
+		answer.Error = "make a socket in its network: " + err.Error()
+	}
+	defer wire.CloseAll(made)
+	return r.server.Send(answer, made...)
+}
+
+func newSockets() (made []*os.File, err error) {
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+		if err == nil {
+			made = append(made, os.NewFile(uintptr(fd), "socket"))
+			continue
+		}
+		if family == unix.AF_INET || !errors.Is(err, unix.EAFNOSUPPORT) {
+			wire.CloseAll(made)
+			return nil, os.NewSyscallError("socket", err)
+		}
+	}
+	return made, nil
+}

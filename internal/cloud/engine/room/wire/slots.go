@@ -1,0 +1,43 @@
+package wire
+
+import (
+	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// Slots is for connections that are counted together: it has room for as many as its
+// capacity.
+type Slots chan struct{}
+
+// NewSlots returns slots for n connections, but at most [MaxStreams], and at least one.
+func NewSlots(n uint64) Slots { return make(Slots, max(1, min(n, MaxStreams))) }
+
+// Take counts a connection until release is called, which may be called more than once. ok
+// is false if there are too many.
+func (s Slots) Take() (release func(), ok bool) {
+	select {
+	case s <- struct{}{}:
+		return sync.OnceFunc(func() { <-s }), true
+	default:
+		return nil, false
+	}
+}
+
+// PortSlots count the connections into one sandbox. Those to the sandbox's own ports, which
+// serve its owner, are counted apart: however many others there are, these ports answer.
+type PortSlots struct{ user, own Slots }
+
+// NewPortSlots returns slots for so many connections to ports of programs and to the
+// sandbox's own ports, but at most [MaxStreams] of each, and at least one.
+func NewPortSlots(user, own uint64) PortSlots {
+	return PortSlots{user: NewSlots(user), own: NewSlots(own)}
+}
+
+// Take counts a connection to a port as [Slots.Take] does.
+func (s PortSlots) Take(port int) (release func(), ok bool) {
+	if protocol.OwnPort(port) {
+		return s.own.Take()
+	}
+	return s.user.Take()
+}

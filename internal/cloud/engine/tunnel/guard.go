@@ -1,0 +1,120 @@
+package tunnel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+// Parts of the header of a frame of yamux: version, type, flags, stream and length.
+const (
+	muxHeader  = 12
+	muxVersion = 0
+	muxSYN     = 1 // the flag that opens a stream
+)
+
+// Types of frames of yamux. Neither end of a tunnel sends pings, and neither says that it
+// goes away: it ends the stream of bytes.
+const (
+	muxData byte = iota
+	muxWindow
+)
+
+// stuckTimeout is how long the server's session may take to handle what it has read. It has
+// to wait only when the other end breaks the protocol and does not read the answer.
+const stuckTimeout = time.Minute
+
+// guard checks every frame that the other end sends before the server's session sees it: the
+// session answers some frames, without a bound where the other end reads no answers.
+type guard struct {
+	*lane
+	began   chan struct{} // closed when session is set
+	session *yamux.Session
+	broken  func(error) // takes the reason, before the session fails with it
+	timeout time.Duration
+	stuck   *time.Timer // runs while the session handles what it has read
+
+	header [muxHeader]byte
+	got    int    // bytes of header
+	body   uint32 // bytes of the frame that are still to come
+}
+
+// guarded begins the server's session over l. The function broken gets the reason for which
+// the tunnel cannot go on, and end ends the session when it is stuck for longer than timeout.
+func guarded(l *lane, timeout time.Duration, broken func(error), end func()) (*yamux.Session, error) {
+	g := &guard{lane: l, began: make(chan struct{}), broken: broken, timeout: timeout}
+	g.stuck = time.AfterFunc(timeout, func() {
+		broken(fmt.Errorf("%w: it does not read the answer to what it sent wrongly", ErrProtocol))
+		end()
+	})
+	g.stuck.Stop()
+	session, err := yamux.Client(g, config())
+	if err != nil {
+		return nil, err
+	}
+	g.session = session
+	close(g.began)
+	return session, nil
+}
+
+// Read reads what the other end sent, up to the first frame that breaks the protocol.
+func (g *guard) Read(p []byte) (int, error) {
+	<-g.began
+	g.stuck.Stop()
+	n, err := g.lane.Read(p)
+	if wrong := g.check(p[:n]); wrong != nil {
+		g.broken(wrong)
+		return 0, wrong
+	}
+	if err == nil {
+		g.stuck.Reset(g.timeout)
+	}
+	return n, err
+}
+
+// Close closes the lane.
+func (g *guard) Close() error {
+	g.stuck.Stop()
+	return g.lane.Close()
+}
+
+// check follows the frames in data, which continues what was checked before.
+func (g *guard) check(data []byte) error {
+	opened := 0 // by data, which the session has not seen
+	for len(data) > 0 {
+		if g.body > 0 {
+			n := min(uint32(len(data)), g.body)
+			g.body -= n
+			data = data[n:]
+			continue
+		}
+		n := copy(g.header[g.got:], data)
+		data = data[n:]
+		if g.got += n; g.got < muxHeader {
+			return nil
+		}
+		g.got = 0
+		kind, length := g.header[1], binary.BigEndian.Uint32(g.header[8:])
+		if g.header[0] != muxVersion || kind > muxWindow {
+			return fmt.Errorf("%w: a frame of type %d and version %d", ErrProtocol, kind, g.header[0])
+		}
+		if kind == muxData {
+			if length > window {
+				return fmt.Errorf("%w: a frame with %d bytes of data", ErrProtocol, length)
+			}
+			g.body = length
+		}
+		if binary.BigEndian.Uint16(g.header[2:])&muxSYN == 0 {
+			continue
+		}
+		if id := binary.BigEndian.Uint32(g.header[4:]); id == 0 || id%2 != 0 {
+			return fmt.Errorf("%w: it opened stream %d", ErrProtocol, id)
+		}
+		if opened++; g.session.NumStreams()+opened > maxStreams {
+			return fmt.Errorf("%w: more than %d connections", ErrProtocol, maxStreams)
+		}
+	}
+	return nil
+}
