@@ -71,7 +71,8 @@ func TestChangesInPlace(t *testing.T) {
 			w.Close()
 		}
 	}
-	python := strings.TrimSpace(run(t, sb, "python3 -c 'import sys; print(sys.prefix)'")) + "/pyvenv.cfg"
+	// Of the user, if the Python is one that the user has prepared.
+	python := strings.TrimSpace(run(t, sb, `python3 -c 'import os, sys; own = sys.prefix + "/pyvenv.cfg"; print(own if os.path.exists(own) else os.__file__)'`))
 	for _, command := range []string{"touch -r FILE FILE", "chmod $(stat -c %a FILE) FILE", "chgrp $(stat -c %g FILE) FILE", "python3 -c 'import os; os.fchmod(os.open(\"FILE\", 0), 0o644)'"} {
 		command = strings.ReplaceAll(command, "FILE", python)
 		if result, err := sb.Commands.Run(t.Context(), "cat "+python+" && "+command, nil); err == nil || !strings.Contains(err.Error(), "not permitted") && !strings.Contains(err.Error(), "denied") {

@@ -12,5 +12,19 @@ import (
 // New returns a function that returns the compiled expression. Its first call panics if
 // the expression is invalid. It is safe for concurrent use.
 func New(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+	return (&lazy{text: expression}).compiled
 }
+
+// lazy takes fewer allocations than sync.OnceValue: there are dozens of expressions.
+type lazy struct {
+	text string
+	once sync.Once
+	re   *regexp.Regexp
+}
+
+func (l *lazy) compiled() *regexp.Regexp {
+	l.once.Do(l.compile)
+	return l.re
+}
+
+func (l *lazy) compile() { l.re = regexp.MustCompile(l.text) }

@@ -33,7 +33,7 @@ func TestLadder(t *testing.T) {
 	}{
 		{"namespaces", "namespaces", []string{"started: restricted: it works", `refuses isolation "full"`, "WARN the local cloud isolates sandboxes less than fully isolation=restricted"}},
 		{"signals", "namespaces signals", oldLandlock()},
-		{"signals by name", "namespaces signals restricted", []string{"started: restricted: it works"}},
+		{"signals by name", "namespaces signals restricted", pastLandlock},
 		{"everything", "namespaces landlock", []string{"no isolation", "full: ", "operation not permitted", "restricted: ", "landlock: ", "to mend it"}},
 	}
 	for _, tt := range tests {
@@ -58,11 +58,15 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// pastLandlock is what a start says that Landlock did not stop. It ends at the next step: what
+// answers like an old version of Landlock asks about system calls, as only one process can.
+var pastLandlock = []string{"no isolation", "restricted: try a sandbox: ", "already asks about its system calls"}
+
 // oldLandlock returns what an old version of Landlock leads to: signals are stopped only
 // where sandboxes have user ids of their own, which root gives them.
 func oldLandlock() []string {
 	if os.Geteuid() == 0 {
-		return []string{"started: restricted: it works"}
+		return pastLandlock
 	}
 	return []string{"no isolation", "restricted: ", "version 5, does not stop signals", "WithIsolation"}
 }
