@@ -25,8 +25,9 @@ const (
 	maxHeader  = 1 << 20
 )
 
-// carry forwards a request to a port of a sandbox.
-func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, port int) {
+// carry forwards a request to the sandbox u and the port of its route.
+func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to route) {
+	port := to.port
 	if u.TrafficToken != "" && port != protocol.PortEnvd {
 		token := r.Header.Get(protocol.HeaderTraffic)
 		if token == "" {
@@ -76,7 +77,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, por
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
-	target := &target{upstream: u, spell: spell, port: port, class: as, grpc: isGRPC(r)}
+	target := &target{upstream: u, spell: spell, port: port, rules: to.rules, class: as, grpc: isGRPC(r)}
 	served := make(chan struct{})
 	defer close(served)
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
@@ -87,6 +88,7 @@ type target struct {
 	*upstream
 	spell *spell
 	port  int
+	rules rules
 	class class
 	grpc  bool
 }
@@ -124,7 +126,8 @@ func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
 	r.Out.Trailer = r.In.Trailer // filled in when the body has been read
-	if switchesHTTP(r.Out.Header.Values("Upgrade")) {
+	// An answer with 101 is sent without the rules, and browsers take cookies from it.
+	if to.rules == confined || switchesHTTP(r.Out.Header.Values("Upgrade")) {
 		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
 			r.Out.Header.Del(name)
 		}
@@ -150,7 +153,8 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	unasked := res.StatusCode == http.StatusSwitchingProtocols && r.Header.Get("Upgrade") == ""
-	if unasked || res.StatusCode < 100 {
+	astray := to.rules == confined && redirects(res.StatusCode)
+	if unasked || astray || res.StatusCode < 100 {
 		_ = res.Body.Close()
 		return nil, fmt.Errorf("edge: %w: status %d", errUnasked, res.StatusCode)
 	}

@@ -23,6 +23,8 @@ const (
 	messageBusy           = "The sandbox is changing its state. Try again in a moment."
 	messageLimit          = "The sandbox is paused, and cannot be resumed: as many sandboxes run as may"
 	messageNoWake         = "The sandbox is paused, and could not be resumed. Try again in a moment."
+	messageTwice          = "A page may not name a sandbox in headers when it uses a signed URL, which names one by its signature: leave the headers out"
+	messageWorker         = "A signed URL is no script of a service worker, which would serve the pages of every sandbox at this address"
 	messageHost           = "this host is not served here: use localhost or an IP address"
 )
 

@@ -14,8 +14,9 @@ import (
 type kind int
 
 const (
-	forSandbox kind = iota // route.id and route.port
-	forSigned              // a file URL that can only be routed by its signature
+	forSandbox   kind = iota // route.id and route.port
+	forSigned                // a file URL that can only be routed by its signature
+	forPreflight             // such a URL, by a browser that asks whether a page may use it
 	forAPI
 	refused // route.status and route.reason
 )
@@ -27,35 +28,61 @@ type route struct {
 	port   int
 	status int
 	reason string
+	rules  rules // for the answer, whoever gives it
 }
 
 // find decides by Host and headers only, so that a web page on another domain
 // that resolves to this machine cannot reach the API.
 func find(r *http.Request, domain string) route {
+	// Such a target has no path by which it could be recognised, but leads to one.
+	if r.URL.Opaque != "" {
+		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid request target"}
+	}
 	host := hostname(r.Host)
-	shared := host == "localhost" || isIP(host) || strings.HasPrefix(host, "sandbox.")
-	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
-	switch {
-	case shared && (id != "" || port != ""):
-		if id == "" || port == "" {
-			return route{kind: refused, status: http.StatusBadRequest, reason: "missing header"}
+	if host == "localhost" || isIP(host) || domain != "" && host == "sandbox."+domain {
+		if to, ok := findShared(r); ok {
+			return to
 		}
-		return parse(port, id)
-	case shared && r.URL.Path == filesPath && r.URL.Query().Has("signature"):
-		return route{kind: forSigned, port: protocol.PortEnvd}
-	case host == "localhost", isIP(host), domain != "" && (host == domain || host == "api."+domain):
+	}
+	if host == "localhost" || isIP(host) || domain != "" && (host == domain || host == "api."+domain) {
 		return route{kind: forAPI}
 	}
 	label, rest, dotted := strings.Cut(host, ".")
 	port, id, dashed := strings.Cut(label, "-")
 	if !dotted || !dashed {
-		if shared || domain != "" && rest == domain {
+		if domain != "" && rest == domain {
 			return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid host"}
 		}
 		return route{kind: refused, status: http.StatusMisdirectedRequest, reason: messageHost}
 	}
 	id, _, _ = strings.Cut(id, "-") // old clients append the client id
 	return parse(port, id)
+}
+
+// findShared finds the sandbox of a request at the address that all of them share. It
+// reports false if the request names none.
+func findShared(r *http.Request) (route, bool) {
+	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
+	routed := id != "" || port != ""
+	signed := r.URL.Path == filesPath && r.URL.Query().Has("signature")
+	switch {
+	case signed && routed && len(r.Header.Values("Origin")) > 0:
+		// A page could have been told that it may use the URL, and mean another sandbox.
+		return route{kind: refused, status: http.StatusBadRequest, reason: messageTwice, rules: confined}, true
+	case routed && (id == "" || port == ""):
+		return route{kind: refused, status: http.StatusBadRequest, reason: "missing header", rules: varied}, true
+	case routed:
+		to := parse(port, id)
+		to.rules = varied
+		return to, true
+	case signed && len(r.Header.Values("Service-Worker")) > 0:
+		return route{kind: refused, status: http.StatusForbidden, reason: messageWorker, rules: confined}, true
+	case signed && isPreflight(r):
+		return route{kind: forPreflight, rules: confined}, true
+	case signed:
+		return route{kind: forSigned, port: protocol.PortEnvd, rules: confined}, true
+	}
+	return route{}, false
 }
 
 func parse(port, id string) route {

@@ -134,7 +134,11 @@ func (rt *Router) asleep(id string) []Sandbox {
 // ServeHTTP answers for the API and for every sandbox.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := find(r, rt.domain)
+	w = to.rules.enforce(w)
 	switch to.kind {
+	case forPreflight:
+		answerPreflight(w, r)
+		return
 	case forAPI:
 		rt.options.API.ServeHTTP(w, r)
 		return
@@ -161,7 +165,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	requestlog.Routed(r.Context(), u.ID, to.port)
-	rt.carry(w, r, u, to.port)
+	rt.carry(w, r, u, to)
 }
 
 // signer returns the sandbox whose token signed a file URL that names no

@@ -34,7 +34,7 @@ func signedURL(method string, query url.Values) *signed {
 		operations = []string{"read"}
 	case http.MethodPost:
 		operations = []string{"write"}
-	case http.MethodOptions: // a browser's preflight request, before either
+	case http.MethodOptions: // a question about either
 		operations = []string{"read", "write"}
 	}
 	s := &signed{given: strings.TrimRight(query.Get("signature"), "=")} // some SDKs add padding

@@ -48,7 +48,7 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 // Two kinds of requests never wake it: the question whether the sandbox runs, whose
 // answer it would change, and a browser's preflight request, which carries no token.
 func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
-	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+	if isPreflight(r) {
 		return u.refusal(http.StatusBadGateway, messageNotFound)
 	}
 	if port != protocol.PortEnvd {
