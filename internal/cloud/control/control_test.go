@@ -167,7 +167,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes", `{"templateID":1}`, 400, "validation error: templateID must be a string, not number"},
 		{"POST", "/sandboxes", `{"templateID":"nope"}`, 404, "template 'nope' not found"},
 		{"POST", "/sandboxes", `{"templateID":"team/base"}`, 404, "template 'team/base' not found"},
-		{"POST", "/sandboxes", `{"templateID":"base:v2"}`, 404, "template 'base' has no tag 'v2'"},
+		{"POST", "/sandboxes", `{"templateID":"base:v2"}`, 404, "tag 'v2' does not exist for template 'base'"},
 		{"POST", "/sandboxes", `{"templateID":"base","timeout":0}`, 400, "Timeout must be greater than 0"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":0}`, 400, "Timeout must be greater than 0"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":-1}`, 400, "validation error: timeout must not be negative"},

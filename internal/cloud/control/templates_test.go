@@ -75,7 +75,7 @@ func TestTemplateCalls(t *testing.T) {
 	}{
 		{"POST", "/sandboxes/%/snapshots", `{"name":"job"}`, 201, `local/job:default`},
 		{"POST", "/templates/tags", `{"target":"job","tags":["V1","prod"]}`, 201, `"tags":["v1","prod"]`},
-		{"POST", "/templates/tags", `{"target":"job:v9","tags":["a"]}`, 404, `has no tag 'v9'`},
+		{"POST", "/templates/tags", `{"target":"job:v9","tags":["a"]}`, 404, `"message":"tag 'v9' does not exist for template 'job'"`},
 		{"POST", "/templates/tags", `{"tags":["a"]}`, 400, `target is missing`},
 		{"POST", "/templates/tags", `{"target":"job"}`, 400, `tags must have a tag`},
 		{"POST", "/templates/tags", `{"target":"job","tags":"a"}`, 400, `tags must be an array`},
@@ -93,7 +93,7 @@ func TestTemplateCalls(t *testing.T) {
 		{"DELETE", "/templates/tags", ``, 400, `the request has no body`},
 		{"GET", "/templates/aliases/job", ``, 200, `"public":false`},
 		{"GET", "/templates/aliases/local%2Fjob%3Aprod", ``, 200, `"public":false`},
-		{"GET", "/templates/aliases/job:v1", ``, 404, `has no tag 'v1'`},
+		{"GET", "/templates/aliases/job:v1", ``, 404, `"message":"tag 'v1' does not exist for template 'job'"`},
 		{"GET", "/templates/aliases/other%2Fjob", ``, 400, `is of the team 'other'`},
 		{"GET", "/templates/aliases/tags", ``, 404, `template 'tags' not found`},
 		{"PATCH", "/v2/templates/job", `{"public":true}`, 200, `{"names":["local/job"]}`},

@@ -23,7 +23,8 @@ const (
 
 // Reference names a template and one of its builds.
 type Reference struct {
-	Namespace, Name, Tag string // Namespace and Tag may be ""
+	// Namespace and Tag may be "". Tag may be the id of a build, which no tag can look like.
+	Namespace, Name, Tag string
 	text                 string
 }
 
@@ -55,6 +56,12 @@ func (ref *Reference) Names(t *Template) bool {
 		return true
 	}
 	return ref.Name != "" && ref.Name == t.Name && (ref.Namespace == "" || ref.Namespace == Team && !t.BuiltIn)
+}
+
+// HasTag reports whether a reference has a tag that names a build, by a tag that points to it
+// or by its id.
+func (ref *Reference) HasTag(tag string, build *Build) bool {
+	return ref.Tag == tag || ref.Tag == build.ID
 }
 
 // CheckName returns an error unless a client may give a template the name and tag of the
@@ -117,8 +124,10 @@ func refusef(kind Kind, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-func noTag(ref *Reference) error {
-	return refusef(NotFound, "template '%s' has no tag '%s'", clip.Text(ref.Name, maxMessage), clip.Text(ref.tag(), maxMessage))
+// missing says that the tag of a reference points to nothing, in the service's words: clients
+// that find them in an answer try again.
+func (ref *Reference) missing() string {
+	return fmt.Sprintf("tag '%s' does not exist for template '%s'", clip.Text(ref.tag(), maxMessage), clip.Text(ref.Name, maxMessage))
 }
 
 func notFound(ref *Reference) error { return refusef(NotFound, "template '%s' not found", ref) }
