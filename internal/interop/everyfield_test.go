@@ -51,6 +51,9 @@ func TestEveryField(t *testing.T) {
 			request.Body[mark] = true
 		}
 		answer := send(t, cloud, volume, request)
+		if strings.Contains(answer, "no such path") || strings.Contains(answer, "is not allowed on") {
+			t.Errorf("%s %s: got %s, want it served or refused by name", request.Method, request.Path, answer)
+		}
 		if request.Body == nil {
 			continue
 		}

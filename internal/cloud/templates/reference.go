@@ -87,6 +87,12 @@ func (ref *Reference) CheckTeam() error {
 	return nil
 }
 
+// ParseTag returns a tag as it is spelled, or an error if it cannot be one.
+func ParseTag(text string) (string, error) {
+	tag := normal(text)
+	return tag, checkTag(tag)
+}
+
 func checkTag(tag string) error {
 	if len(tag) > maxName || !aTag().MatchString(tag) || aUUID().MatchString(tag) {
 		return refusef(Invalid, "the tag '%s' must be 1 to %d letters, digits, hyphens, underscores and dots, and no UUID", clip.Text(tag, maxMessage), maxName)

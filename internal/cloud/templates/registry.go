@@ -501,8 +501,8 @@ func checkTags(ref *Reference, tags []string) ([]string, error) {
 	}
 	var all []string
 	for _, tag := range tags {
-		tag = normal(tag)
-		if err := checkTag(tag); err != nil {
+		tag, err := ParseTag(tag)
+		if err != nil {
 			return nil, err
 		}
 		if !slices.Contains(all, tag) {
