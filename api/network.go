@@ -20,7 +20,7 @@ type Network struct {
 	DenyOut []string `json:"denyOut,omitempty"`
 	// DNSServers lists IPv4 addresses of name servers, at most 10, that may be reached if
 	// AllowOut has names. Names that may be reached resolve without them.
-	DNSServers []string `json:"dns_servers,omitempty"`
+	DNSServers []string `json:"dnsServers,omitempty"`
 	// Rules say what is done to the HTTPS requests to hosts, by their names:
 	// "example.com", or "*.example.com" for all names below it. They allow nothing. A host
 	// has one rule.

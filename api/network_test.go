@@ -33,7 +33,7 @@ func TestNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := Network{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}}
+	rules := Network{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}, DNSServers: []string{"1.1.1.1"}}
 	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}, {HTTPSPorts: []int{443}}, {RequestHost: "localhost:${PORT}"}} {
 		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
@@ -47,12 +47,12 @@ func TestNetwork(t *testing.T) {
 	}
 	want := []string{
 		`POST /v2/sandboxes {"templateID":"base","timeout":300}`,
-		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"]}}`,
-		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"allowPublicTraffic":false}}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"dnsServers":["1.1.1.1"]}}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"dnsServers":["1.1.1.1"],"allowPublicTraffic":false}}`,
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"httpsPorts":[443]}}`,
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"maskRequestHost":"localhost:${PORT}"}}`,
 		`PUT /sandboxes/i1/network {}`,
-		`PUT /sandboxes/i1/network {"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"]}`,
+		`PUT /sandboxes/i1/network {"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"dnsServers":["1.1.1.1"]}`,
 		`PUT /sandboxes/i1/network {"allow_internet_access":false}`,
 	}
 	if diff := cmp.Diff(want, sent); diff != "" {

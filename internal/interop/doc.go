@@ -30,6 +30,8 @@
 // The cases in defaultcases make every call with the values that an SDK chooses
 // itself. The test in fields_test.go hears what is sent then, and fails where
 // the cloud leaves out a part of it that it does not know. The test in
+// everyfield_test.go sends each request that the newest Python SDK knows how to make, with
+// every field that it can have, which everyfield.py reads from the SDK. The test in
 // builder_test.go has all builders define the templates of js/definitions.mjs and
 // python/definitions.py, and compares what they send with what ours does.
 package interop

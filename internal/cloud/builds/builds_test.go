@@ -148,7 +148,7 @@ func TestFailures(t *testing.T) {
 		want string
 	}{
 		"no such template":    {Spec{FromTemplate: "nope"}, "base", "template 'nope' not found"},
-		"itself":              {Spec{FromTemplate: "job"}, "base", "template 'job' is not ready yet"},
+		"itself":              {Spec{FromTemplate: "job"}, "base", "tag 'default' does not exist for template 'job': it is not ready yet"},
 		"an unknown type":     {step("HEALTHCHECK"), "2", "unknown type of step 'HEALTHCHECK'"},
 		"a command":           {step("RUN", "fail"), "2", "failed to run command 'fail': exit status 3: broken"},
 		"a sandbox that dies": {step("RUN", "die"), "2", "its sandbox ended: out of memory"},

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -77,13 +78,22 @@ func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// stepRequest is a step of a build. Clients send more fields, which are their own.
+// stepRequest is a step of a build.
 type stepRequest struct {
 	Type      string   `json:"type"`
 	Args      []string `json:"args"`
 	FilesHash string   `json:"filesHash"`
 	FromStage string   `json:"fromStage"` // which only clients of this module send
 	Force     bool     `json:"force"`
+	uploadRequest
+}
+
+// uploadRequest says how a client packs and uploads the files of a step. Clients send it with
+// the step, and do it themselves: nothing here depends on it.
+type uploadRequest struct {
+	ForceUpload     json.RawMessage `json:"forceUpload"`
+	ResolveSymlinks json.RawMessage `json:"resolveSymlinks"`
+	Gzip            json.RawMessage `json:"gzip"`
 }
 
 // stageRequest is what steps copy from, which only clients of this module send.
@@ -132,11 +142,11 @@ func (q *registryRequest) login() (*image.Auth, error) {
 
 func (q *startRequest) spec() (spec builds.Spec, err error) {
 	spec = builds.Spec{FromImage: q.FromImage, FromTemplate: q.FromTemplate, Force: q.Force, Start: q.StartCmd, Ready: q.ReadyCmd}
-	if (q.FromImage == "") == (q.FromTemplate == "") {
-		return spec, invalid("exactly one of fromImage and fromTemplate must be given, and not be empty")
-	}
 	if spec.Auth, err = q.FromImageRegistry.login(); err != nil {
 		return spec, err
+	}
+	if (q.FromImage == "") == (q.FromTemplate == "") {
+		return spec, invalid("exactly one of fromImage and fromTemplate must be given, and not be empty")
 	}
 	if spec.Steps, err = steps("steps", q.Steps); err != nil {
 		return spec, err
@@ -167,7 +177,7 @@ func steps(field string, asked []stepRequest) ([]builds.Step, error) {
 		if step.FilesHash != "" && !builds.ValidHash(step.FilesHash) {
 			return nil, invalid("%s[%d].filesHash must be 64 hexadecimal digits", field, i)
 		}
-		all = append(all, builds.Step(step))
+		all = append(all, builds.Step{Type: step.Type, Args: step.Args, FilesHash: step.FilesHash, FromStage: step.FromStage, Force: step.Force})
 	}
 	return all, nil
 }

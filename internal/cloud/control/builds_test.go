@@ -46,9 +46,9 @@ func TestBuildCalls(t *testing.T) {
 		{"POST", "/v3/templates", `{"name":"a","teamID":"x"}`, 403, `no access to that team`},
 		{"POST", "/v3/templates", `{"alias":"old"}`, 202, `"aliases":["old"]`},
 
-		{"GET", "/templates/aliases/job", ``, 404, `has no tag 'default'`},
+		{"GET", "/templates/aliases/job", ``, 404, `tag 'default' does not exist for template 'job'`},
 		{"GET", "/templates/aliases/job%3Av1", ``, 404, `not ready yet`},
-		{"POST", "/v2/sandboxes", `{"templateID":"job:v1"}`, 404, `template 'job' is not ready yet: its first build with the tag 'v1' is waiting`},
+		{"POST", "/v2/sandboxes", `{"templateID":"job:v1"}`, 404, `tag 'v1' does not exist for template 'job': it is not ready yet: the build that it is to name is waiting`},
 		{"GET", "/templates", ``, 200, `"buildStatus":"waiting"`},
 		{"GET", "/templates/" + made.TemplateID, ``, 200, `"status":"waiting"`},
 		{"GET", "/templates/" + made.TemplateID, ``, 200, `"cpuCount":4,"memoryMB":512`},

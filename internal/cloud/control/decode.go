@@ -3,7 +3,6 @@ package control
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"reflect"
@@ -104,28 +103,66 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// unknownFields returns the sorted paths of the fields of a JSON object for
-// which the struct type t has no field, including nested structs.
-func unknownFields(body []byte, t reflect.Type, prefix string) []string {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(body, &fields) != nil {
-		return nil
-	}
-	known := map[string]reflect.Type{}
-	for _, f := range reflect.VisibleFields(t) { // includes those of embedded structs
-		known[jsonName(f)] = f.Type
-	}
+// unknownFields returns the paths of the fields of a JSON value for which the type t has
+// none, sorted, once each. Elements of lists and values of maps have no name of their own in
+// a path, as in the errors of encoding/json.
+func unknownFields(value []byte, t reflect.Type, path string) []string {
 	var unknown []string
-	for name, value := range fields {
-		ft, ok := known[name]
-		if !ok {
-			unknown = append(unknown, prefix+name)
-			continue
+	switch t.Kind() {
+	case reflect.Pointer:
+		return unknownFields(value, t.Elem(), path)
+	case reflect.Slice:
+		var elements []json.RawMessage
+		if !nests(t.Elem()) || json.Unmarshal(value, &elements) != nil {
+			return nil
 		}
-		if ft.Kind() == reflect.Pointer && ft.Elem().Kind() == reflect.Struct {
-			unknown = append(unknown, unknownFields(value, ft.Elem(), fmt.Sprintf("%s%s.", prefix, name))...)
+		for _, element := range elements {
+			unknown = append(unknown, unknownFields(element, t.Elem(), path)...)
+		}
+	case reflect.Map:
+		var values map[string]json.RawMessage
+		if !nests(t.Elem()) || json.Unmarshal(value, &values) != nil {
+			return nil
+		}
+		for _, v := range values {
+			unknown = append(unknown, unknownFields(v, t.Elem(), path)...)
+		}
+	case reflect.Struct:
+		var fields map[string]json.RawMessage
+		if json.Unmarshal(value, &fields) != nil {
+			return nil
+		}
+		known := knownFields(t)
+		for name, v := range fields {
+			if ft, ok := known[name]; ok {
+				unknown = append(unknown, unknownFields(v, ft, path+name+".")...)
+			} else {
+				unknown = append(unknown, path+name)
+			}
 		}
 	}
 	slices.Sort(unknown)
-	return unknown
+	return slices.Compact(unknown)
+}
+
+// nests reports whether values of a type may have fields that the type does not know.
+func nests(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return nests(t.Elem())
+	default:
+		return t.Kind() == reflect.Struct
+	}
+}
+
+// knownFields returns the types of the fields of a struct by their names in JSON, with those
+// of embedded structs.
+func knownFields(t reflect.Type) map[string]reflect.Type {
+	known := map[string]reflect.Type{}
+	for _, f := range reflect.VisibleFields(t) {
+		if name := jsonName(f); name != "" {
+			known[name] = f.Type
+		}
+	}
+	return known
 }

@@ -56,6 +56,11 @@
 // not have, says what layers, cached steps and archives take, and DELETE /local/space/cache
 // removes the latter two.
 //
+// # Tags
+//
+// The service keeps every assignment of a tag, and this cloud the newest of each: a build that
+// no tag points to is removed. A list of assignments has one, and hasMore is false.
+//
 // # Volumes
 //
 // The calls below /volumes are about volumes as such. What is in one is behind

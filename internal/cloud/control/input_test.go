@@ -89,6 +89,33 @@ func TestFieldTypes(t *testing.T) {
 	}
 }
 
+// A name that is not known is in the log wherever it is: in an object, in each of a list, in
+// each of a map; what the parts of a request are called in it is not unknown.
+func TestUnknownNames(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	start := "/v2/templates/base/builds/x"
+	for _, tt := range []struct {
+		method, path, body string
+		want               []string
+	}{
+		{"PUT", "/sandboxes/" + id + "/network", `{"dns_servers":["1.1.1.1"],"egressProxy":null}`, []string{"dns_servers"}},
+		{"PUT", "/sandboxes/" + id + "/network", `{"rules":{"a.b":[{"x":1,"transform":{"y":1,"headers":{"z":"1"}}}],"c.d":[{"x":1}]}}`, []string{"rules.transform.y", "rules.x"}},
+		{"POST", "/sandboxes", `{"templateID":"base","network":{"dns_servers":[],"rules":{"a.b":[{"x":1}]}},"egressRequest":{}}`, []string{"egressRequest", "network.dns_servers", "network.rules.x"}},
+		{"POST", "/sandboxes", `{"templateID":"base","autoResume":{"enabled":false,"x":1},"metadata":{"x":"1"},"envVars":{"x":"1"},"mcp":{"x":{"y":1}},"iam":{}}`, []string{"autoResume.x"}},
+		{"POST", "/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/b","x":1},{"x":2},null],"":1}`, []string{"", "volumeMounts.x"}},
+		{"POST", start, `{"fromImage":"a","fromImageRegistry":{"type":"registry","x":1},"steps":[{"type":"RUN","forceUpload":null,"resolveSymlinks":true,"gzip":false,"x":1}],"stages":[{"steps":[{"x":1}],"x":1}]}`,
+			[]string{"fromImageRegistry.x", "stages.steps.x", "stages.x", "steps.x"}},
+	} {
+		_, answer := s.do(t, tt.method, tt.path, tt.body)
+		entries := s.log.Entries()
+		if last := entries[len(entries)-1]; !slices.Equal(last.Ignored, tt.want) {
+			t.Errorf("%s %s %s: ignored %q, want %q (it answered %s)", tt.method, tt.path, tt.body, last.Ignored, tt.want, answer)
+		}
+	}
+}
+
 // body returns a request with valid fields and one more; a dot in its name is for nesting.
 func body(valid, field, value string) string {
 	if outer, inner, nested := strings.Cut(field, "."); nested {

@@ -171,7 +171,7 @@ func (s *Service) parseListQuery(raw string) (*listQuery, error) {
 		t, err := s.templates.Get(templates.ParseReference(name))
 		q.template, q.nothing = t.ID, err != nil
 	}
-	if q.limit, err = pageLimit(values.Get("limit")); err != nil {
+	if q.limit, err = pageLimit("limit", values.Get("limit"), maxPage); err != nil {
 		return nil, err
 	}
 	if token := values.Get("nextToken"); token != "" {

@@ -18,7 +18,7 @@ import (
 type egressRequest struct {
 	AllowOut    []string                 `json:"allowOut,omitempty"`
 	DenyOut     []string                 `json:"denyOut,omitempty"`
-	DNSServers  []string                 `json:"dns_servers,omitempty"`
+	DNSServers  []string                 `json:"dnsServers,omitempty"`
 	EgressProxy json.RawMessage          `json:"egressProxy,omitempty"`
 	Rules       map[string][]networkRule `json:"rules,omitempty"`
 	Ask         bool                     `json:"ask,omitempty"` // ours: the service has no questions

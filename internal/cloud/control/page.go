@@ -14,7 +14,7 @@ import (
 // pageOf returns the page of a list that a request asks for, and says in the answer where
 // the next one begins. The list is in the order of comparePaged, newest first.
 func pageOf[T any](w http.ResponseWriter, query url.Values, all []T, of func(T) cursor) ([]T, error) {
-	limit, err := pageLimit(query.Get("limit"))
+	limit, err := pageLimit("limit", query.Get("limit"), maxPage)
 	if err != nil {
 		return nil, err
 	}
@@ -47,14 +47,15 @@ func parseQuery(raw string) (url.Values, error) {
 	return values, nil
 }
 
-// pageLimit returns how many elements a page may have.
-func pageLimit(text string) (int, error) {
+// pageLimit returns how many elements a page may have, as the parameter of that name asks;
+// unless is for one that does not.
+func pageLimit(name, text string, unless int) (int, error) {
 	if text == "" {
-		return maxPage, nil
+		return unless, nil
 	}
 	limit, err := strconv.Atoi(text)
 	if err != nil || limit < 1 || limit > maxPage {
-		return 0, invalid("limit must be between 1 and %d", maxPage)
+		return 0, invalid("%s must be between 1 and %d", name, maxPage)
 	}
 	return limit, nil
 }

@@ -38,6 +38,7 @@ func (s *Service) routes() *http.ServeMux {
 		pathKeys:                            {"GET": s.listKeys, "POST": s.createKey},
 		pathKeys + "/{id}":                  {"PATCH": s.renameKey, "DELETE": s.deleteKey},
 		"/teams/{id}/{rest...}":             {"GET": unserved("metrics of teams")},
+		"/default-templates":                {"GET": s.defaultTemplates},
 		"/templates":                        {"GET": s.listTemplates},
 		"/v2/templates":                     {"GET": s.pageTemplates},
 		"/v3/templates":                     {"POST": s.requestBuild},
@@ -54,6 +55,9 @@ func (s *Service) routes() *http.ServeMux {
 		"/volumes/{id}":                     {"GET": s.getVolume, "DELETE": s.deleteVolume},
 		"/secrets":                          {"GET": s.listSecrets, "POST": s.createSecret},
 		"/secrets/{id}":                     {"GET": s.getSecret, "POST": s.updateSecret, "DELETE": s.deleteSecret},
+	}
+	for name, what := range unservedPaths {
+		table[name], table[name+"/{rest...}"] = what, what
 	}
 	mux := http.NewServeMux()
 	for path, methods := range table {
@@ -89,6 +93,23 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 			s.fail(w, r, errorf(http.StatusMethodNotAllowed, "%s is not allowed on %s, only %s", bounded(r.Method), bounded(r.URL.Path), allow))
 		}
 	})
+}
+
+// unservedPaths are those that are refused with all that is below them, and the methods that
+// the service has for them.
+var unservedPaths = map[string]map[string]handler{
+	"/access-tokens": unservedMethods("access tokens, which are deprecated: use an API key"),
+	"/nodes":         unservedMethods("nodes: it is one machine"),
+	"/admin":         unservedMethods("administration of a cluster"),
+	"/events":        unservedMethods("events of sandboxes"),
+}
+
+func unservedMethods(what string) map[string]handler {
+	methods := map[string]handler{}
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		methods[m] = unserved(what)
+	}
+	return methods
 }
 
 func unserved(what string) handler {

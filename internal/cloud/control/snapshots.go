@@ -94,7 +94,7 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 		}
 		for _, tag := range t.TagNames() {
 			build, _ := t.Tagged(tag)
-			if build.Sandbox == "" || source != "" && build.Sandbox != source || name.Tag != "" && name.Tag != tag {
+			if build.Sandbox == "" || source != "" && build.Sandbox != source || name.Tag != "" && !name.HasTag(tag, &build) {
 				continue
 			}
 			all = append(all, listedSnapshot{answerOfSnapshot(t, tag, s.templates.HasMemory(build)), t.Tags[tag].CreatedAt})

@@ -119,6 +119,7 @@ func TestListSnapshots(t *testing.T) {
 	}
 	unnamed := take(0, `{}`)
 	v1 := take(0, `{"name":"job:v1"}`)
+	v1Build := s.must(t, "GET", "/templates/job", "", 200)["builds"].([]any)[0].(map[string]any)["buildID"].(string)
 	v2 := take(1, `{"name":"job:v2"}`)
 	first := take(0, `{"name":"job"}`)
 	if again := take(1, `{"name":"local/job:default"}`); again != first {
@@ -138,6 +139,7 @@ func TestListSnapshots(t *testing.T) {
 		"name=job:v1":               {v1},
 		"name=job:default":          {first},
 		"name=job:v3":               {},
+		"name=job:" + v1Build:       {v1},
 		"name=nope":                 {},
 		"name=base":                 {},
 		"name=" + id:                {unnamed},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,8 @@ type templateAnswer struct {
 	BuildCount    int        `json:"buildCount"`
 	EnvdVersion   string     `json:"envdVersion"`
 	BuildStatus   string     `json:"buildStatus"`
+	IsDefault     bool       `json:"isDefault"`
+	Description   string     `json:"description,omitempty"`
 	Engine        string     `json:"engine,omitempty"` // which the service does not have
 }
 
@@ -85,7 +88,7 @@ func (s *Service) templateAnswer(t templates.Template) templateAnswer {
 		TemplateID: t.ID, BuildID: latest.ID, CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB,
 		Public: t.Public, Aliases: namesOf(t.Name), Names: namesOf(t.FullName()), CreatedAt: t.CreatedAt, UpdatedAt: t.UpdatedAt,
 		SpawnCount: spawned.Count, BuildCount: len(t.Builds), EnvdVersion: s.options.EnvdVersion, BuildStatus: string(latest.Status),
-		Engine: string(s.engineOf(latest.Engine)),
+		IsDefault: t.BuiltIn, Description: t.Description, Engine: string(s.engineOf(latest.Engine)),
 	}
 	if spawned.Count > 0 {
 		a.LastSpawnedAt = &spawned.Last
@@ -114,6 +117,12 @@ func (s *Service) allTemplates(query url.Values) ([]templates.Template, error) {
 		}
 	}
 	return all, nil
+}
+
+// defaultTemplates answers with the templates that are there from the start.
+func (s *Service) defaultTemplates(w http.ResponseWriter, _ *http.Request) error {
+	s.writeTemplates(w, slices.DeleteFunc(s.templates.All(), func(t templates.Template) bool { return !t.BuiltIn }))
+	return nil
 }
 
 func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
@@ -181,18 +190,10 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	of := s.templateAnswer(t)
 	answer := struct {
-		TemplateID    string        `json:"templateID"`
-		Public        bool          `json:"public"`
-		Aliases       []string      `json:"aliases"`
-		Names         []string      `json:"names"`
-		CreatedAt     time.Time     `json:"createdAt"`
-		UpdatedAt     time.Time     `json:"updatedAt"`
-		LastSpawnedAt *time.Time    `json:"lastSpawnedAt"`
-		SpawnCount    int           `json:"spawnCount"`
-		Builds        []buildAnswer `json:"builds"`
-	}{t.ID, t.Public, of.Aliases, of.Names, t.CreatedAt, t.UpdatedAt, of.LastSpawnedAt, of.SpawnCount, make([]buildAnswer, len(page))}
+		templateAnswer
+		Builds []buildAnswer `json:"builds"`
+	}{s.templateAnswer(t), make([]buildAnswer, len(page))}
 	for i, b := range page {
 		has, updated := s.resources(b), b.FinishedAt
 		if updated.IsZero() {
@@ -200,7 +201,7 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 		}
 		answer.Builds[i] = buildAnswer{
 			BuildID: b.ID, Status: string(b.Status), CreatedAt: b.CreatedAt, UpdatedAt: updated, FinishedAt: b.FinishedAt,
-			CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB, EnvdVersion: of.EnvdVersion,
+			CPUCount: has.CPUs, MemoryMB: has.MemoryMB, DiskSizeMB: has.DiskMB, EnvdVersion: answer.EnvdVersion,
 		}
 	}
 	writeJSON(w, http.StatusOK, answer)
@@ -247,13 +248,6 @@ func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tagAnswer is a tag as clients see it.
-type tagAnswer struct {
-	Tag       string    `json:"tag"`
-	BuildID   string    `json:"buildID"`
-	CreatedAt time.Time `json:"createdAt"`
-}
-
 // ofTemplate answers GET for what is below a template. There can be no paths of their own
 // in the table, since these would also match an alias that is called tags.
 func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
@@ -261,6 +255,18 @@ func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case len(parts) == 1 && parts[0] == "tags":
 		return s.listTags(w, r)
+	case len(parts) == 2 && parts[0] == "tags":
+		switch parts[1] {
+		case "count":
+			return s.countTags(w, r)
+		case "exists":
+			return s.tagExists(w, r)
+		case "groups":
+			return s.tagGroups(w, r)
+		}
+	case len(parts) == 3 && parts[0] == "tags" && parts[2] == "assignments":
+		r.SetPathValue("tag", parts[1])
+		return s.tagAssignments(w, r)
 	case len(parts) == 2 && parts[0] == "files":
 		r.SetPathValue("hash", parts[1])
 		return s.fileLink(w, r)
@@ -274,62 +280,4 @@ func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return errorf(http.StatusNotFound, "no such path in the API: %s", bounded(r.URL.Path))
-}
-
-func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {
-	ref := templates.ParseReference(r.PathValue("id"))
-	if err := ref.CheckTeam(); err != nil {
-		return err
-	}
-	t, err := s.templates.Get(ref)
-	if err != nil {
-		return err
-	}
-	answer := []tagAnswer{}
-	for _, name := range t.TagNames() {
-		tag := t.Tags[name]
-		answer = append(answer, tagAnswer{name, tag.Build, tag.CreatedAt})
-	}
-	writeJSON(w, http.StatusOK, answer)
-	return nil
-}
-
-func (s *Service) assignTags(w http.ResponseWriter, r *http.Request) error {
-	var q struct {
-		Target string   `json:"target"`
-		Tags   []string `json:"tags"`
-	}
-	if err := decode(w, r, &q, false); err != nil {
-		return err
-	}
-	if q.Target == "" {
-		return invalid("target is missing")
-	}
-	build, assigned, err := s.templates.Assign(templates.ParseReference(q.Target), q.Tags)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusCreated, struct {
-		Tags    []string `json:"tags"`
-		BuildID string   `json:"buildID"`
-	}{assigned, build.ID})
-	return nil
-}
-
-func (s *Service) removeTags(w http.ResponseWriter, r *http.Request) error {
-	var q struct {
-		Name string   `json:"name"`
-		Tags []string `json:"tags"`
-	}
-	if err := decode(w, r, &q, false); err != nil {
-		return err
-	}
-	if q.Name == "" {
-		return invalid("name is missing")
-	}
-	if err := s.templates.Unassign(templates.ParseReference(q.Name), q.Tags); err != nil {
-		return err
-	}
-	noContent(w)
-	return nil
 }

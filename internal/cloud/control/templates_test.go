@@ -19,10 +19,10 @@ func TestTemplates(t *testing.T) {
 	source := s.mustCreate(t, `{"templateID":"base"}`)
 	s.must(t, "POST", "/sandboxes/"+source+"/snapshots", `{"name":"job"}`, 201)
 	fields := []string{
-		"aliases", "buildCount", "buildID", "buildStatus", "cpuCount", "createdAt", "createdBy", "diskSizeMB", "engine", "envdVersion",
-		"lastSpawnedAt", "memoryMB", "names", "public", "spawnCount", "templateID", "updatedAt",
+		"aliases", "buildCount", "buildID", "buildStatus", "cpuCount", "createdAt", "createdBy", "description", "diskSizeMB", "engine", "envdVersion",
+		"isDefault", "lastSpawnedAt", "memoryMB", "names", "public", "spawnCount", "templateID", "updatedAt",
 	}
-	for _, path := range []string{"/templates", "/v2/templates", "/templates?teamID=" + teamID} {
+	for _, path := range []string{"/templates", "/v2/templates", "/templates?teamID=" + teamID, "/default-templates"} {
 		_, text := s.do(t, "GET", path, "")
 		var all []map[string]any
 		if err := json.Unmarshal([]byte(text), &all); err != nil || len(all) != 2 {
@@ -37,12 +37,15 @@ func TestTemplates(t *testing.T) {
 		if base["spawnCount"] != 1.0 || base["lastSpawnedAt"] == nil || all[1]["spawnCount"] != 0.0 || all[1]["lastSpawnedAt"] != nil {
 			t.Errorf("%s: got %v, want one sandbox of the first", path, all)
 		}
-		want := map[string]any{"aliases": []any{"base"}, "names": []any{"base"}, "public": true, "buildStatus": "ready", "createdBy": nil}
+		want := map[string]any{"aliases": []any{"base"}, "names": []any{"base"}, "public": true, "buildStatus": "ready", "createdBy": nil, "isDefault": true}
 		for field, want := range want {
 			if diff := cmp.Diff(want, base[field]); diff != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", path, field, diff)
 			}
 		}
+	}
+	if base := s.must(t, "GET", "/templates/base", "", 200); base["isDefault"] != true || base["description"] == "" {
+		t.Errorf("got %v, want a default template with a description", base)
 	}
 	job := s.must(t, "GET", "/templates/job", "", 200)
 	delete(job, "templateID")
@@ -56,8 +59,15 @@ func TestTemplates(t *testing.T) {
 	if build["status"] != "ready" || build["buildID"] == "" || build["envdVersion"] != "0.6.13" {
 		t.Errorf("got the build %v", build)
 	}
+	if job["buildID"] != build["buildID"] {
+		t.Errorf("got %v, want the id of its build", job["buildID"])
+	}
 	delete(job, "builds")
-	want := map[string]any{"public": false, "aliases": []any{"job"}, "names": []any{"local/job"}, "lastSpawnedAt": nil, "spawnCount": 0.0}
+	delete(job, "buildID")
+	want := map[string]any{
+		"public": false, "aliases": []any{"job"}, "names": []any{"local/job"}, "lastSpawnedAt": nil, "spawnCount": 0.0, "isDefault": false, "createdBy": nil,
+		"cpuCount": 2.0, "memoryMB": 2048.0, "diskSizeMB": 1024.0, "buildCount": 1.0, "buildStatus": "ready", "envdVersion": "0.6.13", "engine": "room",
+	}
 	if diff := cmp.Diff(want, job); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -75,7 +85,7 @@ func TestTemplateCalls(t *testing.T) {
 	}{
 		{"POST", "/sandboxes/%/snapshots", `{"name":"job"}`, 201, `local/job:default`},
 		{"POST", "/templates/tags", `{"target":"job","tags":["V1","prod"]}`, 201, `"tags":["v1","prod"]`},
-		{"POST", "/templates/tags", `{"target":"job:v9","tags":["a"]}`, 404, `has no tag 'v9'`},
+		{"POST", "/templates/tags", `{"target":"job:v9","tags":["a"]}`, 404, `"message":"tag 'v9' does not exist for template 'job'"`},
 		{"POST", "/templates/tags", `{"tags":["a"]}`, 400, `target is missing`},
 		{"POST", "/templates/tags", `{"target":"job"}`, 400, `tags must have a tag`},
 		{"POST", "/templates/tags", `{"target":"job","tags":"a"}`, 400, `tags must be an array`},
@@ -93,7 +103,7 @@ func TestTemplateCalls(t *testing.T) {
 		{"DELETE", "/templates/tags", ``, 400, `the request has no body`},
 		{"GET", "/templates/aliases/job", ``, 200, `"public":false`},
 		{"GET", "/templates/aliases/local%2Fjob%3Aprod", ``, 200, `"public":false`},
-		{"GET", "/templates/aliases/job:v1", ``, 404, `has no tag 'v1'`},
+		{"GET", "/templates/aliases/job:v1", ``, 404, `"message":"tag 'v1' does not exist for template 'job'"`},
 		{"GET", "/templates/aliases/other%2Fjob", ``, 400, `is of the team 'other'`},
 		{"GET", "/templates/aliases/tags", ``, 404, `template 'tags' not found`},
 		{"PATCH", "/v2/templates/job", `{"public":true}`, 200, `{"names":["local/job"]}`},

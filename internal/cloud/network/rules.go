@@ -30,7 +30,7 @@ type Rules struct {
 
 // RuleError describes an invalid rule.
 type RuleError struct {
-	List   string // "allowOut", "denyOut", "dns_servers", "rules" or "ask"
+	List   string // "allowOut", "denyOut", "dnsServers", "rules" or "ask"
 	Entry  string
 	Reason string
 }
@@ -92,7 +92,7 @@ const maxNameServers = 10
 func AllowNameServers(allow, servers []string) ([]string, error) {
 	for i, server := range servers {
 		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() || a.IsUnspecified() || i >= maxNameServers {
-			return nil, &RuleError{"dns_servers", server, fmt.Sprintf("want at most %d IPv4 addresses", maxNameServers)}
+			return nil, &RuleError{"dnsServers", server, fmt.Sprintf("want at most %d IPv4 addresses", maxNameServers)}
 		}
 	}
 	if !slices.ContainsFunc(allow, func(entry string) bool { _, err := parseNetwork(entry); return err != nil }) {

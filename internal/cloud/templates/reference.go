@@ -23,7 +23,8 @@ const (
 
 // Reference names a template and one of its builds.
 type Reference struct {
-	Namespace, Name, Tag string // Namespace and Tag may be ""
+	// Namespace and Tag may be "". Tag may be the id of a build, which no tag can look like.
+	Namespace, Name, Tag string
 	text                 string
 }
 
@@ -57,6 +58,12 @@ func (ref *Reference) Names(t *Template) bool {
 	return ref.Name != "" && ref.Name == t.Name && (ref.Namespace == "" || ref.Namespace == Team && !t.BuiltIn)
 }
 
+// HasTag reports whether a reference has a tag that names a build, by a tag that points to it
+// or by its id.
+func (ref *Reference) HasTag(tag string, build *Build) bool {
+	return ref.Tag == tag || ref.Tag == build.ID
+}
+
 // CheckName returns an error unless a client may give a template the name and tag of the
 // reference.
 func (ref *Reference) CheckName() error {
@@ -78,6 +85,12 @@ func (ref *Reference) CheckTeam() error {
 		return refusef(Invalid, "'%s' is of the team '%s', and the one of this local cloud is '%s'", ref, clip.Text(ref.Namespace, maxMessage), Team)
 	}
 	return nil
+}
+
+// ParseTag returns a tag as it is spelled, or an error if it cannot be one.
+func ParseTag(text string) (string, error) {
+	tag := normal(text)
+	return tag, checkTag(tag)
 }
 
 func checkTag(tag string) error {
@@ -117,8 +130,10 @@ func refusef(kind Kind, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-func noTag(ref *Reference) error {
-	return refusef(NotFound, "template '%s' has no tag '%s'", clip.Text(ref.Name, maxMessage), clip.Text(ref.tag(), maxMessage))
+// missing says that the tag of a reference points to nothing, in the service's words: clients
+// that find them in an answer try again.
+func (ref *Reference) missing() string {
+	return fmt.Sprintf("tag '%s' does not exist for template '%s'", clip.Text(ref.tag(), maxMessage), clip.Text(ref.Name, maxMessage))
 }
 
 func notFound(ref *Reference) error { return refusef(NotFound, "template '%s' not found", ref) }

@@ -154,21 +154,25 @@ func (r *Registry) findLocked(ref Reference) (Template, Build, error) {
 	if t == nil {
 		return Template{}, Build{}, notFound(&ref)
 	}
-	build, ok := t.Tagged(ref.tag())
-	if !ok {
-		return Template{}, Build{}, t.missing(&ref)
-	}
-	return *t, build, nil
+	build, err := t.named(&ref)
+	return *t, build, err
 }
 
-// missing returns the error for a tag that points to no build, or not yet.
-func (t *Template) missing(ref *Reference) error {
+// named returns the finished build that the tag of a reference names: the one that the tag
+// points to, or the one that has it as its id.
+func (t *Template) named(ref *Reference) (Build, error) {
+	if build, ok := t.Tagged(ref.tag()); ok {
+		return build, nil
+	}
+	if build, ok := t.Build(ref.Tag); ok && build.Status == Ready {
+		return build, nil
+	}
 	for _, b := range t.Newest() {
-		if b.pending() && slices.Contains(b.Tags, ref.tag()) {
-			return refusef(NotFound, "template '%s' is not ready yet: its first build with the tag '%s' is %s", clip.Text(ref.Name, maxMessage), clip.Text(ref.tag(), maxMessage), b.Status)
+		if b.pending() && (slices.Contains(b.Tags, ref.tag()) || b.ID == ref.Tag) {
+			return Build{}, refusef(NotFound, "%s: it is not ready yet: the build that it is to name is %s", ref.missing(), b.Status)
 		}
 	}
-	return noTag(ref)
+	return Build{}, refusef(NotFound, "%s", ref.missing())
 }
 
 // Get returns the template that a reference names, whatever its tag is.
@@ -457,9 +461,9 @@ func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned [
 		return Build{}, nil, err
 	}
 	_, err = r.change(ref, func(t Template, now time.Time) (Template, error) {
-		var ok bool
-		if build, ok = t.Tagged(ref.tag()); !ok {
-			return Template{}, t.missing(&ref)
+		var err error
+		if build, err = t.named(&ref); err != nil {
+			return Template{}, err
 		}
 		return t.with(build, assigned, now), nil
 	})
@@ -497,8 +501,8 @@ func checkTags(ref *Reference, tags []string) ([]string, error) {
 	}
 	var all []string
 	for _, tag := range tags {
-		tag = normal(tag)
-		if err := checkTag(tag); err != nil {
+		tag, err := ParseTag(tag)
+		if err != nil {
 			return nil, err
 		}
 		if !slices.Contains(all, tag) {

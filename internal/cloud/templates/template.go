@@ -17,6 +17,7 @@ import (
 type Template struct {
 	ID                   string
 	Name                 string // "": it has none
+	Description          string // "": it has none
 	BuiltIn              bool
 	Public               bool // as asked; it changes nothing, since there is one team
 	CreatedAt, UpdatedAt time.Time
@@ -197,7 +198,11 @@ func (t *Template) layers() []string {
 func builtIn() []Template {
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, after a restart, too
 	made := func(id, name string, build int, by engine.Name) Template {
-		t := Template{ID: id, Name: name, BuiltIn: true, Public: true, CreatedAt: now}
+		description := "What every sandbox of this cloud has, to run commands and code"
+		if by != "" {
+			description += ", on the engine " + string(by)
+		}
+		t := Template{ID: id, Name: name, Description: description, BuiltIn: true, Public: true, CreatedAt: now}
 		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by}}
 		return t.with(first, []string{DefaultTag}, now)
 	}

@@ -2,6 +2,7 @@ package templates_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -103,6 +104,10 @@ func TestFind(t *testing.T) {
 		"local/base": "", "other/base": "", "base:v1": "",
 		"job": one.Builds[0].ID, "local/job": one.Builds[0].ID, "job:default": one.Builds[0].ID, one.ID: one.Builds[0].ID,
 		"job:v2.0": two.Builds[1].ID, one.ID + ":v2.0": two.Builds[1].ID, "other/job": "", "job:v3": "", "local/" + one.ID: "",
+		"job:" + one.Builds[0].ID: one.Builds[0].ID, "local/Job: " + strings.ToUpper(two.Builds[1].ID): two.Builds[1].ID, one.ID + ":" + two.Builds[1].ID: two.Builds[1].ID,
+		"base:" + base.Builds[0].ID: base.Builds[0].ID, base.ID + ":" + base.Builds[0].ID: base.Builds[0].ID,
+		unnamed.ID + ":" + one.Builds[0].ID: "", "job:" + base.Builds[0].ID: "", "other/job:" + one.Builds[0].ID: "", "job:" + one.ID: "",
+		one.Builds[0].ID: "", "job:00000000-0000-4000-8000-000000000000": "",
 		unnamed.ID: unnamed.Builds[0].ID, unnamed.ID + ":default": unnamed.Builds[0].ID,
 		"": "", ":": "", "/": "", "local/": "", "nope": "", "job/": "", strings.Repeat("a", 1000): "",
 	} {
@@ -113,6 +118,42 @@ func TestFind(t *testing.T) {
 		if err != nil && (kindOf(t, err) != templates.NotFound || len(err.Error()) > 400) {
 			t.Errorf("%q: got %v, want a short error NotFound", reference, err)
 		}
+	}
+}
+
+// A build is found by its id once it is ready, and not before or after it failed; a tag can be
+// made to point to what an id names.
+func TestFindBuild(t *testing.T) {
+	t.Parallel()
+	s := serve(t, t.TempDir())
+	job := templates.ParseReference("job")
+	made, waiting, err := s.Request(job, []string{"v1"}, templates.Build{Content: templates.Content{Engine: engine.Room}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID := func() string { _, err := s.find("job:" + waiting.ID); return fmt.Sprint(err) }
+	missing := fmt.Sprintf("tag '%s' does not exist for template 'job'", waiting.ID)
+	if got := byID(); !strings.HasPrefix(got, missing+": it is not ready yet") || !strings.HasSuffix(got, "is waiting") {
+		t.Errorf("while it waits: got %s, want %s and that it waits", got, missing)
+	}
+	if err := s.Fail(made.ID, waiting.ID, templates.Failure{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := byID(); got != missing {
+		t.Errorf("after it failed: got %s, want %s", got, missing)
+	}
+	ready := s.snapshot(t, "job:v2").Builds[1].ID
+	if _, _, err := s.Assign(templates.ParseReference("job:"+waiting.ID), []string{"v3"}); fmt.Sprint(err) != missing {
+		t.Errorf("a tag for the one that failed: got %v, want %s", err, missing)
+	}
+	if build, _, err := s.Assign(templates.ParseReference("job:"+ready), []string{"v3"}); err != nil || build.ID != ready {
+		t.Errorf("a tag for the one that is ready: got %s and %v, want %s", build.ID, err, ready)
+	}
+	if got, err := s.find("job:v3"); got != ready {
+		t.Errorf("got %s and %v, want %s", got, err, ready)
+	}
+	if _, _, err := s.Assign(job, []string{ready}); kindOf(t, err) != templates.Invalid {
+		t.Errorf("an id as a tag: got %v, want an error Invalid", err)
 	}
 }
 

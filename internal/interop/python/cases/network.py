@@ -1,10 +1,10 @@
 import re
 
-from e2b import ALL_TRAFFIC
+from e2b import ALL_TRAFFIC, SandboxNetworkOpts
 
 DENIED = "denied by the sandbox's network rules"
 OFF = "internet access is off"
-RULES = {"allow_out": ["*.example.com"], "deny_out": [ALL_TRAFFIC]}
+RULES = {"allow_out": ["*.example.com"], "deny_out": [ALL_TRAFFIC], "dns_servers": ["1.1.1.1"]}
 
 
 async def refusal(sandbox, host):
@@ -23,6 +23,8 @@ async def rules_of_the_network_bind_a_sandbox(_):
         same(await refusal(sandbox, "www.example.com"), None)
         if not hasattr(sandbox, "update_network"):
             return  # before there was one
+        if "dns_servers" in SandboxNetworkOpts.__annotations__:
+            same((await sandbox.get_info()).network["dns_servers"], RULES["dns_servers"])
         await sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
         same(await refusal(sandbox, "www.example.com"), DENIED)
         await sandbox.update_network({})

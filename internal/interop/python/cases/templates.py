@@ -81,6 +81,10 @@ async def a_template_with_every_step(_):
             "/srv/app\nuser\nagain\nkept\nlink\nmain.sh\nsub\ntexts\ndata\nhello there\ntwo\none\nmain hello\n640 user\nhello there\n",
         )
 
+        # Clients that start many sandboxes of one build name it by its id.
+        for named in (name, built.template_id):
+            same(await prints(f"{named}:{built.build_id}", "cat kept"), "hello there\n")
+
         # Again: nothing is sent or run.
         log.clear()
         await Template.build(template, f"{name}:v2", on_build_logs=listen)
