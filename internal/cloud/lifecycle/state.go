@@ -33,7 +33,6 @@ const (
 	onFork
 	onWake
 	onExpiry
-	onDeath
 	events // how many there are
 )
 
@@ -62,5 +61,4 @@ var table = [events][states]reply{
 	onFork:     {act, wait, refuse, wait, refuse, absent},
 	onWake:     {act, wait, act, join, wait, absent},
 	onExpiry:   {act, absent, absent, absent, absent, absent},
-	onDeath:    {act, wait, act, wait, wait, absent},
 }
