@@ -17,7 +17,7 @@ func (r *Registry) watchLocked(rec *record) {
 		<-instance.Done()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.noticeLocked(rec, nil)
+		_ = r.noticeLocked(rec, nil)
 	})
 }
 
