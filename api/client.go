@@ -33,6 +33,9 @@ const (
 	// Package httpwait bounds the rest of the answer, and the caller's context
 	// bounds the whole call.
 	headTimeout = 75 * time.Second
+	// savingTimeout is that for a call that saves what is in a sandbox, if the caller's
+	// context has no deadline: that can be hundreds of thousands of files.
+	savingTimeout = 15 * time.Minute
 )
 
 // Client calls one control plane with one key. It is safe for concurrent use;
@@ -145,8 +148,18 @@ func NewClient(opts ...Option) (*Client, error) {
 type bounded struct{ transport http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	return httpwait.Do(b.transport.RoundTrip, r, httpwait.Limits{Head: headTimeout})
+	limits := httpwait.Limits{Head: headTimeout}
+	if saves, _ := r.Context().Value(savingKey{}).(bool); saves {
+		limits.Head = savingTimeout
+		if _, set := r.Context().Deadline(); set {
+			limits.Head = 0
+		}
+	}
+	return httpwait.Do(b.transport.RoundTrip, r, limits)
 }
+
+// savingKey is the key of the context of a call that saves what is in a sandbox.
+type savingKey struct{}
 
 // newTransport returns the one connection pool of a client. All sandboxes share
 // a host, so it keeps many idle connections to one host.
@@ -209,6 +222,8 @@ type call struct {
 	// once means that the call must not be repeated when it may have reached the
 	// service.
 	once bool
+	// saves means that the service saves what is in a sandbox before it answers.
+	saves bool
 }
 
 // answer is the head of an answer; its status is 0 when no answer came.
@@ -246,6 +261,9 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 
 // attempt sends the request once.
 func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (answer, error) {
+	if r.saves {
+		ctx = context.WithValue(ctx, savingKey{}, true)
+	}
 	request := c.resty.R().SetContext(ctx).SetQueryParamsFromValues(r.query)
 	c.headers(ctx, request.Header)
 	request.SetHeader(protocol.HeaderAPIKey, string(c.key)).SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")

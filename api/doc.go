@@ -29,7 +29,9 @@
 // The client gives up on a service that takes more than 75 seconds to begin an
 // answer, pauses for 20 seconds within one, or does not complete it within a
 // minute. The error is then [ErrTimeout], and the call is not repeated. If the
-// context has an earlier deadline, that applies.
+// context has an earlier deadline, that applies. Pause, Fork and a new snapshot wait
+// for the files and the memory of the sandbox to be saved: their answer may begin at
+// the deadline of the context or, if it has none, after 15 minutes.
 //
 // Idempotent calls are retried up to three times, with backoff or as
 // Retry-After says. Calls that make something, and Pause, are retried only when

@@ -77,7 +77,7 @@ func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]
 		return nil, err
 	}
 	var entries []forkAnswer
-	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: forkRequest{lifetime, p.Count}, once: true}, &entries); err != nil {
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: forkRequest{lifetime, p.Count}, once: true, saves: true}, &entries); err != nil {
 		return nil, err
 	}
 	if len(entries) == 0 {

@@ -58,7 +58,7 @@ func (s *SandboxService) Pause(ctx context.Context, id string, p *PauseParams) e
 	if request.Memory, err = keepsMemory("pause", string(p.Mode)); err != nil {
 		return err
 	}
-	_, err = s.client.do(ctx, call{method: http.MethodPost, path: path, body: request, once: true}, nil)
+	_, err = s.client.do(ctx, call{method: http.MethodPost, path: path, body: request, once: true, saves: true}, nil)
 	return err
 }
 

@@ -78,7 +78,7 @@ func (s *SnapshotService) Create(ctx context.Context, sandboxID string, p *Snaps
 		return nil, err
 	}
 	snapshot := &Snapshot{}
-	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: request, once: true}, snapshot); err != nil {
+	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: request, once: true, saves: true}, snapshot); err != nil {
 		return nil, err
 	}
 	if !isReference(snapshot.ID) {

@@ -25,9 +25,6 @@ func (s *Service) routes() *http.ServeMux {
 		"/sandboxes/{id}/timeout":           {"POST": s.timeout},
 		"/sandboxes/{id}/refreshes":         {"POST": s.refresh},
 		"/templates/aliases/{alias}":        {"GET": s.alias},
-		"/sandboxes/{id}/pause":             {"POST": s.pause},
-		"/sandboxes/{id}/fork":              {"POST": s.fork},
-		"/sandboxes/{id}/snapshots":         {"POST": s.snapshot},
 		"/sandboxes/{id}/network":           {"PUT": s.setNetwork},
 		"/sandboxes/{id}/metrics":           {"GET": s.metrics},
 		"/sandboxes/{id}/logs":              {"GET": s.logs(s.logs1)},
@@ -61,10 +58,27 @@ func (s *Service) routes() *http.ServeMux {
 	}
 	mux := http.NewServeMux()
 	for path, methods := range table {
-		mux.Handle(path, s.dispatch(methods))
+		mux.Handle(path, inTime(s.dispatch(methods)))
+	}
+	// These take as long as it takes to save what is in a sandbox, and as the client waits.
+	for path, h := range map[string]handler{
+		"/sandboxes/{id}/pause":     s.pause,
+		"/sandboxes/{id}/fork":      s.fork,
+		"/sandboxes/{id}/snapshots": s.snapshot,
+	} {
+		mux.Handle(path, s.dispatch(map[string]handler{"POST": h}))
 	}
 	mux.Handle("/", s.dispatch(nil))
 	return mux
+}
+
+// inTime bounds the time of a request.
+func inTime(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
+		defer cancel()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
 }
 
 // dispatch chooses the handler by method. It does what the mux itself would do,
@@ -77,9 +91,6 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	slices.Sort(allowed)
 	allow := strings.Join(allowed, ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
-		defer cancel()
-		r = r.WithContext(ctx)
 		h, ok := methods[r.Method]
 		switch {
 		case ok:

@@ -2,7 +2,6 @@ package control
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,14 +12,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
-
-// inTime explains the error of what is given up when the time of its request is over.
-func inTime(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errorf(http.StatusGatewayTimeout, "not done within %v, and nothing is left of it: the disk is too slow for what the sandbox has written", requestDeadline)
-	}
-	return err
-}
 
 // snapshotAnswer is a snapshot as clients see it.
 type snapshotAnswer struct {
@@ -58,7 +49,7 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	}
 	made, err := s.sandboxes.Snapshot(r.Context(), id, q.Memory)
 	if err != nil {
-		return inTime(err)
+		return err
 	}
 	sb := made.Sandbox
 	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
@@ -163,7 +154,7 @@ func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 		return errorf(http.StatusConflict, "Sandbox %s is paused: resume it first", bounded(id))
 	}
 	if err != nil {
-		return inTime(err)
+		return err
 	}
 	answer := make([]forkEntry, len(forks))
 	for i, fork := range forks {
@@ -175,7 +166,7 @@ func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {
 
 func (s *Service) forkEntry(fork lifecycle.Fork) forkEntry {
 	if fork.Err != nil {
-		return forkEntry{Error: answerFor(inTime(fork.Err))}
+		return forkEntry{Error: answerFor(fork.Err)}
 	}
 	s.templates.Spawn(fork.Sandbox.Template.ID)
 	child := s.answer(fork.Sandbox)

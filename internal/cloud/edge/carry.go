@@ -258,6 +258,8 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	case isPlain(err):
 		e.Message, e.Port, e.Code = messageNoTLS, &to.port, http.StatusServiceUnavailable
+	case to.ends(r.Context()):
+		e.Message = messageNotFound
 	default:
 		e.Message, e.Port, e.Code = messageBroken, &to.port, http.StatusServiceUnavailable
 		rt.options.Logger.WarnContext(r.Context(), "no answer from a sandbox", "sandbox", to.ID, "port", to.port, "error", err)

@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // Errors that a [Sandbox]'s Dial returns.
@@ -62,6 +64,16 @@ func newSleeper(sb Sandbox, pauses []time.Duration) *upstream {
 	u := &upstream{Sandbox: sb, pauses: pauses}
 	u.gone, u.remove = context.WithCancel(context.Background())
 	return u
+}
+
+// ends reports whether the sandbox has ended, or is about to: a connection into it that broke
+// is the first sign of that. Dial waits until it is known.
+func (u *upstream) ends(ctx context.Context) bool {
+	conn, err := u.Dial(ctx, protocol.PortEnvd)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, ErrGone)
 }
 
 // isGone reports whether the sandbox was removed.

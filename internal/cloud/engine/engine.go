@@ -39,11 +39,13 @@ type Engine interface {
 
 // Sandbox is a running sandbox. It is safe for concurrent use.
 type Sandbox interface {
-	// Done returns a channel that is closed when the sandbox has ended.
+	// Done returns a channel that is closed as soon as it is known that the sandbox has
+	// ended, and why, or is about to. What it leaves may still be being removed.
 	Done() <-chan struct{}
-	// Err returns why it ended, and nil before its end.
+	// Err returns why it ended, and nil before its end. No other method says [ErrGone] before
+	// Err says why.
 	Err() error
-	// Close ends it.
+	// Close ends it, and returns when nothing of it is left.
 	Close() error
 	// Dial connects to a port inside. Its errors include [ErrPortClosed], [ErrGone],
 	// [ErrFrozen] and [ErrTooMany].

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -14,19 +15,44 @@ func (r *Registry) watchLocked(rec *record) {
 	instance := rec.instance
 	r.work.Go(func() {
 		<-instance.Done()
-		for {
-			err := r.on(context.Background(), rec.ID, onDeath, func(found *record) (*transition, error) {
-				if found == rec && rec.instance == instance {
-					r.endLocked(rec, death(instance.Err()))
-				}
-				return nil, nil
-			})
-			if _, busy := errors.AsType[*StateError](err); !busy {
-				return
-			}
-		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_ = r.noticeLocked(rec, nil)
 	})
 }
+
+// over reports whether the instance of a sandbox has ended, and nobody has taken it away yet.
+func (rec *record) over() bool { return rec.instance != nil && rec.instance.Err() != nil }
+
+// noticeLocked ends a sandbox whose instance has ended, unless its state is changing: then the
+// end of the transition does. Whoever looks for a sandbox calls it first, so that from the
+// moment that the engine knows why a sandbox ended nobody is told that it runs. failed is the
+// error of the transition that has just ended: the reason if the registry itself closed an
+// instance that could not run on. It returns the error for who wanted something of the
+// sandbox; nil: it has not ended.
+func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
+	if r.closed || rec.State == Killing || rec.transition != nil || !rec.over() {
+		return nil
+	}
+	why := rec.instance.Err()
+	if errors.Is(why, engine.ErrClosed) && failed != nil {
+		why = failed
+		if save, ok := errors.AsType[*SaveError](failed); ok {
+			why = save.Err
+		}
+	}
+	e := death(why)
+	gone := &NotFoundError{ID: rec.ID, Reason: e.reason, EndedAt: r.nowLocked(), How: e.how}
+	if rec.kept != nil {
+		gone.How += ", and is paused as it was at its latest pause"
+	}
+	r.endLocked(rec, e)
+	return gone
+}
+
+// await returns when it is known whether an instance has ended that something could not be
+// done with: what broke may be the first sign of its end.
+func await(ctx context.Context, instance Instance) { _ = instance.Healthy(ctx) }
 
 // expireLocked does what is to happen to a running sandbox whose lifetime is over. It
 // returns a channel that is closed when it has happened.
@@ -45,6 +71,7 @@ func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	instance := rec.instance
 	if rec.kept != nil {
+		rec.instance = nil // nobody waits for its clean-up who asks for its state
 		return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
 			r.close(rec.ID, instance)
 			r.forget(ctx, rec.ID)

@@ -50,7 +50,7 @@ func death(err error) end {
 	if errors.Is(err, engine.ErrOutOfMemory) {
 		reason = OutOfMemory
 	}
-	return end{reason, clip.Text(fmt.Sprintf("it died: %v", err), maxHow)}
+	return end{reason, clip.Line(fmt.Sprintf("it died: %v", err), maxHow)}
 }
 
 // endedLog remembers for a while how sandboxes ended.

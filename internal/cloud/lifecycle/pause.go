@@ -45,6 +45,7 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 		sb.EndAt, sb.State, sb.Memory = r.now(), Paused, !p.DropMemory && !p.ending
 		k, err := r.pause(ctx, rec, &sb, instance, p)
 		if err != nil {
+			await(ctx, instance)
 			r.options.Logger.WarnContext(ctx, "sandbox not paused", "sandbox", sb.ID, "error", err)
 			return func() State { return r.runOnLocked(rec, p, err) }, err
 		}
@@ -104,12 +105,15 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	}
 	k, err := r.keep(ctx, rec, *sb, instance, p)
 	if err == nil && !sb.Memory {
+		r.mu.Lock()
+		rec.instance = nil // it is not wanted from here on: that it ends is no death
+		r.mu.Unlock()
 		r.close(sb.ID, instance)
 	}
 	if err != nil && ctx.Err() == nil {
 		if failed := instance.Resume(ctx); failed != nil {
 			err = fmt.Errorf("%w; it cannot run on: %w", err, failed)
-			r.close(sb.ID, instance) // its watcher ends it
+			r.close(sb.ID, instance) // what follows ends it
 		}
 	}
 	return k, err

@@ -213,6 +213,7 @@ func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	defer r.mu.Unlock()
 	var found []*Sandbox
 	for _, rec := range r.records {
+		_ = r.noticeLocked(rec, nil)
 		if table[onGet][rec.State] == act && match(&rec.Sandbox) {
 			sb := rec.Sandbox
 			found = append(found, &sb)
@@ -340,6 +341,7 @@ func (r *Registry) findLocked(id string) (*record, error) {
 	if rec == nil {
 		return nil, r.ended.of(id, r.nowLocked())
 	}
+	_ = r.noticeLocked(rec, nil)
 	return rec, nil
 }
 

@@ -149,8 +149,8 @@ type Spec struct {
 
 // An Instance is a running sandbox.
 type Instance interface {
-	Done() <-chan struct{} // closed when it has ended, for whatever reason
-	Err() error            // why it ended; nil before that
+	Done() <-chan struct{} // closed when it has ended, for whatever reason; Close waits until nothing is left
+	Err() error            // why it ended; nil before that, and known to no client earlier
 	Close() error          // ends it; everything in it is dead when this returns
 
 	// Check returns why the engine cannot do something that it does not promise: a

@@ -99,6 +99,7 @@ func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *tran
 			*made, err = r.addLayers(ctx, instance, wanted)
 		}
 		if err != nil {
+			await(ctx, instance)
 			r.options.Logger.WarnContext(ctx, "no snapshot of a sandbox", "sandbox", id, "error", err)
 			return run, &SaveError{err}
 		}

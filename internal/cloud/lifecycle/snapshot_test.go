@@ -47,7 +47,7 @@ func TestSnapshotFaults(t *testing.T) {
 			v.fakes.Fake(id).Die(errors.New("no envd"))
 			synctest.Wait()
 			release()
-		}, "lifecycle: keep the files: no envd", "gone died"},
+		}, "gone died", "gone died"},
 		"lifetime over": {func(_ *testing.T, v *server, _ string, release, _ func()) {
 			v.Advance(2 * time.Hour)
 			release()

@@ -33,7 +33,6 @@ const (
 	onFork
 	onWake
 	onExpiry
-	onDeath
 	events // how many there are
 )
 
@@ -48,7 +47,9 @@ const (
 	absent              // as if there was no such sandbox
 )
 
-// table says what an event does in each state. The service has the same table.
+// table says what an event does in each state. The service has the same table, but that it
+// refuses a snapshot or fork during another one: here that waits, for the other one may be one
+// whose caller has gone, and that takes a moment to end.
 var table = [events][states]reply{
 	//           running pausing paused  resuming snapshotting killing
 	onGet:      {act, act, act, act, act, absent},
@@ -58,9 +59,8 @@ var table = [events][states]reply{
 	onLifetime: {act, refuse, absent, refuse, refuse, refuse},
 	onNetwork:  {act, refuse, absent, refuse, refuse, absent},
 	onKill:     {act, act, act, act, act, absent},
-	onSnapshot: {act, wait, absent, wait, refuse, absent},
-	onFork:     {act, wait, refuse, wait, refuse, absent},
+	onSnapshot: {act, wait, absent, wait, wait, absent},
+	onFork:     {act, wait, refuse, wait, wait, absent},
 	onWake:     {act, wait, act, join, wait, absent},
 	onExpiry:   {act, absent, absent, absent, absent, absent},
-	onDeath:    {act, wait, act, wait, wait, absent},
 }

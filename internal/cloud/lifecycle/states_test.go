@@ -154,7 +154,7 @@ var calls = map[string]func(context.Context, *stage, string) string{
 	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
 }
 
-// Every call in every state does what the service does.
+// Every call in every state does what the service does, but that snapshots and forks wait for one another.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	states := []string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}
@@ -168,8 +168,8 @@ func TestStates(t *testing.T) {
 		"timeout":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "refused killing"},
 		"network":        {"204", "refused pausing", "is paused", "refused resuming", "refused snapshotting", "gone killed"},
 		"kill":           {"204", "204", "204", "204", "204", "gone killed"},
-		"snapshot":       {"201", "waits is paused", "is paused", "waits 201", "refused snapshotting", "gone killed"},
-		"fork":           {"201", "waits refused paused", "refused paused", "waits 201", "refused snapshotting", "gone killed"},
+		"snapshot":       {"201", "waits is paused", "is paused", "waits 201", "waits 201", "gone killed"},
+		"fork":           {"201", "waits refused paused", "refused paused", "waits 201", "waits 201", "gone killed"},
 		"wake":           {"ok", "waits ok", "ok", "waits ok", "waits ok", "asleep"},
 	} {
 		for i, state := range states {

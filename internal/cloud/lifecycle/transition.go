@@ -28,6 +28,9 @@ func (r *Registry) on(ctx context.Context, id string, e event, f func(rec *recor
 			return ErrClosed
 		}
 		says, t := table[e][rec.State], rec.transition
+		if t != nil && rec.over() && (says == act || says == refuse) && e != onKill {
+			says = wait // for what becomes of it: it ended in the middle of a transition
+		}
 		switch says {
 		case act:
 			t, err = f(rec)
@@ -85,6 +88,8 @@ func (r *Registry) beginLocked(rec *record, during State, work func(ctx context.
 		r.setLocked(rec, state)
 		if killed {
 			err = r.notFoundLocked(rec)
+		} else if gone := r.noticeLocked(rec, err); gone != nil && err != nil {
+			err = gone
 		}
 		t.err = err
 		close(t.done)

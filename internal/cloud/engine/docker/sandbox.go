@@ -96,8 +96,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	e.watching.Go(func() {
 		<-s.tunnel.Done()
 		if s.reason.Load() == nil {
-			reason := s.causeOfDeath()
-			s.reason.CompareAndSwap(nil, &reason)
+			s.fail(s.causeOfDeath())
 		}
 		_ = s.close() // what is left is removed later
 	})
@@ -391,23 +390,27 @@ func cmpErr(err, otherwise error) error {
 	return err
 }
 
-// Done returns a channel that is closed when the sandbox has ended.
+// fail records the first reason for the end.
+func (s *sandbox) fail(err error) {
+	if s.reason.CompareAndSwap(nil, &err) {
+		close(s.done)
+	}
+}
+
+// Done returns a channel that is closed when it is known why the sandbox ended.
 func (s *sandbox) Done() <-chan struct{} { return s.done }
 
 // Err returns why the sandbox ended, and nil before its end.
 func (s *sandbox) Err() error {
-	select {
-	case <-s.done:
-		return *s.reason.Load()
-	default:
-		return nil
+	if reason := s.reason.Load(); reason != nil {
+		return *reason
 	}
+	return nil
 }
 
 // Close ends the sandbox and removes its container.
 func (s *sandbox) Close() error {
-	reason := engine.ErrClosed
-	s.reason.CompareAndSwap(nil, &reason)
+	s.fail(engine.ErrClosed)
 	return s.close()
 }
 
@@ -416,7 +419,6 @@ func (s *sandbox) end() error {
 	s.engine.mu.Lock()
 	delete(s.engine.sandboxes, s)
 	s.engine.mu.Unlock()
-	close(s.done)
 	return err
 }
 
@@ -443,6 +445,9 @@ func (s *sandbox) discard() error {
 // Dial connects to a port inside.
 func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.tunnel.Dial(ctx, port)
+	if errors.Is(err, engine.ErrGone) {
+		s.awaitReason(ctx)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("docker: dial port %d of sandbox %s: %w", port, s.id, err)
 	}
@@ -479,7 +484,7 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 		defer cancel()
 		_, _ = s.engine.client.ContainerUnpause(back, s.name, client.ContainerUnpauseOptions{})
 		s.tunnel.Reopen()
-		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, gone(err))
+		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, s.gone(ctx, err))
 	}
 	s.frozen = true
 	return nil
@@ -511,7 +516,7 @@ func (s *sandbox) Thaw(ctx context.Context) error {
 		return nil
 	}
 	if _, err := s.engine.client.ContainerUnpause(ctx, s.name, client.ContainerUnpauseOptions{}); err != nil {
-		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, gone(err))
+		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, s.gone(ctx, err))
 	}
 	s.frozen = false
 	s.tunnel.Reopen()
@@ -535,10 +540,19 @@ func (s *sandbox) takeTurn(ctx context.Context) error {
 	}
 }
 
+// awaitReason waits until it is known why the sandbox ended. Its tunnel has broken, or is about to.
+func (s *sandbox) awaitReason(ctx context.Context) {
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	}
+}
+
 // gone is an error of the daemon; of a container that is not there, it matches
 // [engine.ErrGone].
-func gone(err error) error {
+func (s *sandbox) gone(ctx context.Context, err error) error {
 	if errdefs.IsNotFound(err) {
+		s.awaitReason(ctx)
 		return fmt.Errorf("%w: %w", engine.ErrGone, err)
 	}
 	return err

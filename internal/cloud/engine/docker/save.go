@@ -49,7 +49,7 @@ func (s *sandbox) Save(ctx context.Context, dir string) error {
 	}
 	defer func() { <-s.turn }()
 	if err := s.save(ctx, dir); err != nil {
-		return fmt.Errorf("docker: save sandbox %s: %w", s.id, gone(err))
+		return fmt.Errorf("docker: save sandbox %s: %w", s.id, s.gone(ctx, err))
 	}
 	return nil
 }

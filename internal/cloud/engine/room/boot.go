@@ -109,6 +109,7 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 		purpose:  as,
 		spawned:  make(chan spawned, 1),
 		named:    make(chan error, 1),
+		died:     make(chan struct{}),
 		exited:   make(chan struct{}),
 		slots:    wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams),
 		sockets:  make(chan sockets, wire.MaxStreams),

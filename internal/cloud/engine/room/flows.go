@@ -35,7 +35,7 @@ func (s *Sandbox) serve() {
 			s.fail(err)
 			s.room.killProcess(s) // envd may say that it ended, and go on
 		}
-		<-s.exited
+		<-s.died
 		s.fail(s.causeOfDeath())
 		go func() { _ = s.close() }() // in the background, because it waits for this function
 		return
@@ -233,7 +233,7 @@ func (s *Sandbox) whyUnanswered(err error) error {
 		return err
 	}
 	select {
-	case <-s.exited:
+	case <-s.done:
 		return engine.ErrGone
 	case <-patience.C:
 		return err

@@ -128,7 +128,7 @@ func (s *Sandbox) takeTurn(ctx context.Context) error {
 	select {
 	case s.pause.turn <- struct{}{}:
 		return nil
-	case <-s.exited:
+	case <-s.done:
 		return engine.ErrGone
 	case <-ctx.Done():
 		return context.Cause(ctx)

@@ -50,12 +50,13 @@ type Sandbox struct {
 	hidden  []string // trees that are not shown to it
 	lost    []string // trees that only its layers and saved files have
 
-	spawned chan spawned  // the room's answer to the request to start it
-	named   chan error    // the room's answer to the request to name it
-	exited  chan struct{} // closed when its processes are gone
-	gone    func()        // closes exited
-	status  syscall.WaitStatus
-	left    error // why the room could not end all of it
+	spawned chan spawned       // the room's answer to the request to start it
+	named   chan error         // the room's answer to the request to name it
+	died    chan struct{}      // closed when envd has ended; others may be left for a moment
+	exited  chan struct{}      // closed when its processes are gone
+	gone    func()             // closes exited
+	status  syscall.WaitStatus // of envd, once died is closed
+	left    error              // why the room could not end all of it
 
 	slots    wire.PortSlots // for each open stream
 	sockets  chan sockets   // the room's answers to requests for sockets
@@ -125,6 +126,7 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 		s.gone()
 	case m.Kind == wire.KindEnding:
 		wire.CloseAll(files)
+		s.dies(m.Status)
 		s.group.StopForks()
 	case m.Kind == wire.KindExited:
 		wire.CloseAll(files)
@@ -133,7 +135,6 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 			return // the room has ended
 		default:
 		}
-		s.status = syscall.WaitStatus(m.Status)
 		if m.Error != "" {
 			s.left = fmt.Errorf("%w: %s", engine.ErrProcessesLeft, m.Error)
 		}
@@ -144,12 +145,28 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 		case s.spawned <- spawned{err: ErrRoomEnded}: // nobody waits, unless the request was never answered
 		default:
 		}
+		s.dies(m.Status)
 		s.gone()
 	}
 }
 
+// dies records how envd ended, unless that is known. Only the goroutine that listens to the
+// room calls it.
+func (s *Sandbox) dies(status int) {
+	select {
+	case <-s.died:
+	default:
+		s.status = syscall.WaitStatus(status)
+		close(s.died)
+	}
+}
+
 // fail records the first reason for the end.
-func (s *Sandbox) fail(err error) { s.reason.CompareAndSwap(nil, &err) }
+func (s *Sandbox) fail(err error) {
+	if s.reason.CompareAndSwap(nil, &err) {
+		close(s.done)
+	}
+}
 
 func (r *Room) killProcess(s *Sandbox) {
 	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
@@ -170,19 +187,17 @@ func (s *Sandbox) killForks() {
 	}
 }
 
-// Done returns a channel that is closed when the sandbox has ended and nothing of
-// it is left.
+// Done returns a channel that is closed when it is known why the sandbox ended. Close returns
+// when nothing of it is left.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
 // Err returns why the sandbox ended: nil before its end, then [engine.ErrClosed],
 // [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how envd ended.
 func (s *Sandbox) Err() error {
-	select {
-	case <-s.done:
-		return *s.reason.Load()
-	default:
-		return nil
+	if reason := s.reason.Load(); reason != nil {
+		return *reason
 	}
+	return nil
 }
 
 // OOMKills returns how many processes of the sandbox were killed because it reached
@@ -242,6 +257,5 @@ func (s *Sandbox) end() error {
 		err = errors.Join(err, place.Remove(s.root.Dir))
 	}
 	s.room.release(s)
-	close(s.done)
 	return err
 }

@@ -46,7 +46,7 @@ func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
 	defer close(ended)
 	go func() {
 		select {
-		case <-s.exited:
+		case <-s.done:
 			cancel(engine.ErrGone)
 		case <-ended:
 		}

@@ -102,7 +102,7 @@ func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration,
 			return cmp.Or(context.Cause(ctx), errors.New(m.Error))
 		}
 		return nil
-	case <-s.exited:
+	case <-s.done:
 		return engine.ErrGone
 	case <-timeout.C:
 		return s.lose(fmt.Errorf("gVisor did not answer %q within %v", kind, within))

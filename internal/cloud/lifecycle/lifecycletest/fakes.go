@@ -155,7 +155,12 @@ func (f *Fake) Check(feature engine.Feature) error {
 func (f *Fake) Done() <-chan struct{} { return f.done }
 
 // Err returns why the fake ended, once it has.
-func (f *Fake) Err() error { return f.err }
+func (f *Fake) Err() error {
+	if !f.Ended() {
+		return nil
+	}
+	return f.err
+}
 
 // Close ends the fake, and returns what [Fakes].Hook does.
 func (f *Fake) Close() error {

@@ -192,7 +192,7 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) er
 		exited := wire.Message{Kind: wire.KindExited, ID: m.ID, Status: int(status)}
 		// If a send fails the server is gone, and the receiver notices that.
 		if r.InPlace {
-			_ = r.server.Send(wire.Message{Kind: wire.KindEnding, ID: m.ID})
+			_ = r.server.Send(wire.Message{Kind: wire.KindEnding, ID: m.ID, Status: int(status)})
 			if err := r.sweep(); err != nil {
 				exited.Error = err.Error()
 			}

@@ -1,0 +1,116 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+)
+
+// From the moment that an engine says why a sandbox ended, so does the registry, while what the
+// sandbox left is still being removed.
+func TestDeathIsKnownAtOnce(t *testing.T) {
+	t.Parallel()
+	for call, want := range map[string]string{
+		"get": "gone died", "connect": "refused killing", "resume": "gone died", "pause": "gone died", "network": "gone died",
+		"timeout": "refused killing", "snapshot": "gone died", "fork": "gone died", "wake": "asleep", "kill": "gone died",
+	} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				id := s.create(t)
+				release := s.hold(lifecycletest.Close)
+				s.fakes.Fake(id).Die(errors.New("no envd"))
+				// Without waiting for the registry's own watcher.
+				if got := calls[call](t.Context(), s, id); got != want {
+					t.Errorf("got %s, want %s", got, want)
+				}
+				if all := s.List(everything); len(all) != 0 {
+					t.Errorf("%d sandboxes are listed, want none", len(all))
+				}
+				release()
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// What a sandbox is asked for while it dies in the middle of a transition says why it died, as
+// does the transition.
+func TestDeathInTransition(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		state, call string
+		held        lifecycletest.Operation
+	}{
+		{"pausing", "pause", lifecycletest.Pause},
+		{"pausing to files", "pause to files", lifecycletest.Save},
+		{"snapshotting", "snapshot", lifecycletest.Checkpoint},
+		{"forking", "fork", lifecycletest.Checkpoint},
+		{"resuming", "connect", lifecycletest.Resume},
+	} {
+		t.Run(tt.state, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				id := s.create(t)
+				if tt.call == "connect" {
+					s.pause(t, id, lifecycle.PauseOptions{})
+				}
+				release := s.hold(tt.held)
+				got, asked := make(chan string, 1), make(chan error, 1)
+				go func() { got <- calls[tt.call](t.Context(), s, id) }()
+				synctest.Wait()
+				s.fail(tt.held, errors.New("it broke"))
+				s.fakes.Fake(id).Die(errors.New("no envd"))
+				go func() { _, err := s.Get(id); asked <- err }()
+				synctest.Wait()
+				release()
+				if got := <-got; got != "gone died" {
+					t.Errorf("%s: got %s, want gone died", tt.call, got)
+				}
+				if err := <-asked; outcome("", err) != "gone died" || !strings.Contains(err.Error(), "it died: no envd") {
+					t.Errorf("get: %v, want why it died", err)
+				}
+				_ = s.Close()
+			})
+		})
+	}
+}
+
+// A sandbox that dies in the middle of a snapshot after it was resumed is paused as it was, and
+// the snapshot's error says both.
+func TestDeathOfResumed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		s.pause(t, id, lifecycle.PauseOptions{DropMemory: true})
+		if _, _, err := s.Connect(t.Context(), id, day); err != nil {
+			t.Fatal(err)
+		}
+		release, clean := s.hold(lifecycletest.Checkpoint), s.hold(lifecycletest.Close)
+		failed := make(chan error, 1)
+		go func() { _, err := s.Snapshot(t.Context(), id, nil); failed <- err }()
+		synctest.Wait()
+		s.fakes.Fake(id).Die(errors.New("no envd"))
+		release()
+		err := <-failed
+		if outcome("", err) != "gone died" || !strings.Contains(err.Error(), "it died: no envd, and is paused as it was at its latest pause") {
+			t.Errorf("snapshot: %v, want why it died, and that it is paused", err)
+		}
+		if got := calls["get"](t.Context(), s, id); got != "pausing" {
+			t.Errorf("while it is cleaned up: got %s, want pausing", got)
+		}
+		clean()
+		synctest.Wait()
+		if got := calls["get"](t.Context(), s, id); got != "paused" {
+			t.Errorf("got %s, want paused", got)
+		}
+		_ = s.Close()
+	})
+}
