@@ -140,8 +140,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// DNS questions wait for the answer, and what they are answered with needs no question of
-// its own.
+// DNS questions wait for the answer, which opens the name and not the addresses that they
+// are answered with.
 func TestAskBeforeLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,17 +166,17 @@ func TestAskBeforeLookup(t *testing.T) {
 			t.Error(diff)
 		}
 		conn, err := e.Dial(t.Context(), "203.0.113.5", 22)
-		if got := ruleOf(t, conn, err); got != "" {
-			t.Errorf("the address of the name: got %q, want it to be reached", got)
+		if got := ruleOf(t, conn, err); got != ruleRefused {
+			t.Errorf("the address of the name: got %q, want %q", got, ruleRefused)
 		}
 		if got := ask(t, e, "other.test", dnsmessage.TypeA); got[0] != dnsmessage.RCodeNameError.String() {
 			t.Errorf("got %v, want no such name", got)
 		}
-		if diff := cmp.Diff([]string{"public.test", "other.test"}, p.hosts()); diff != "" {
+		if diff := cmp.Diff([]string{"public.test", "203.0.113.5", "other.test"}, p.hosts()); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
-		if n := e.Denials.Count(); n != 1 {
-			t.Errorf("got %d denials, want 1", n)
+		if n := e.Denials.Count(); n != 2 {
+			t.Errorf("got %d denials, want 2", n)
 		}
 		given, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -22,8 +22,9 @@
 //
 // Rules can want a program to be asked about hosts that they do not name, [Asks]: what
 // only the rule about all traffic denies. A name is not looked up before the answer, and
-// its addresses must pass all other rules after it. An address that a name was looked up
-// to, with a yes about the name, needs no question of its own.
+// its addresses must pass all other rules after it. An answer about a name holds for
+// connections that show the name. A connection that shows none, such as one to another
+// port, is asked about by its address, even if an allowed name was looked up to it.
 //
 // A resolver listens inside at 169.254.0.22. A name server in a sandbox must
 // therefore listen on a specific address: UDP port 53 of the wildcard address is

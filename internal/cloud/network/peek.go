@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Ports whose clients speak first, and name the server they want.
@@ -33,6 +35,9 @@ type said struct {
 	port  uint16
 }
 
+// errNoName is returned for a first message that has no name, also because its protocol
+// has none. A message of the expected protocol that cannot be read is another error: its
+// server may find a name in it.
 var errNoName = errors.New("network: the client sent no name")
 
 // listen reads from a connection until the name of the server it is meant for has
@@ -53,10 +58,27 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 		s.name, err = hostHeader(from)
 	}
 	s.bytes = read.Bytes()
+	if err != nil && s.foreign() {
+		err = errNoName
+	}
 	if err == nil {
 		err = conn.SetReadDeadline(time.Time{})
 	}
 	return s, err
+}
+
+// recordHandshake is the first byte of every ClientHello.
+const recordHandshake = 22
+
+// foreign reports whether what a client sent is certainly of another protocol than that
+// of its port.
+func (s *said) foreign() bool {
+	if s.port == portHTTPS {
+		return len(s.bytes) > 0 && s.bytes[0] != recordHandshake
+	}
+	line, _, whole := bytes.Cut(s.bytes, []byte("\n"))
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	return whole && len(line) > 0 && !bytes.Contains(bytes.ToUpper(line), []byte("HTTP/"))
 }
 
 // serverName reads a ClientHello.
@@ -83,6 +105,11 @@ func hostHeader(from io.Reader) (string, error) {
 	r, err := http.ReadRequest(bufio.NewReader(from))
 	if err != nil {
 		return "", fmt.Errorf("network: read the start of HTTP: %w", err)
+	}
+	for field := range r.Header {
+		if !httpguts.ValidHeaderFieldName(field) {
+			return "", fmt.Errorf("network: read the start of HTTP: %.100q is not the name of a header", field)
+		}
 	}
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
