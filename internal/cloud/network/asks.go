@@ -209,19 +209,26 @@ func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, nam
 // permitAddress is permitName for an address. It asks about addresses only that nothing but
 // the rule about all traffic denies.
 func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error) {
+	asked, err := e.needsAnswer(host)
+	if err != nil || !asked {
+		return e.Rules, err
+	}
+	return e.permit(ctx, netip.MustParseAddr(host).Unmap().String())
+}
+
+// needsAnswer reports whether a program is asked about an address, to which nothing says no
+// but the rule about all traffic.
+func (e *Egress) needsAnswer(host string) (bool, error) {
 	a, err := netip.ParseAddr(host)
 	if err != nil || !e.asks() {
-		return e.Rules, err
+		return false, err
 	}
 	rule, err := e.judge(a, e.Rules)
 	if err != nil || rule == "" {
-		return e.Rules, err
+		return false, err
 	}
-	lifted := e.Rules.lifted()
-	if rule, err = e.judge(a, lifted); err != nil || rule != "" {
-		return e.Rules, err
-	}
-	return e.permit(ctx, a.Unmap().String())
+	rule, err = e.judge(a, e.Rules.lifted())
+	return rule == "", err
 }
 
 // permit asks about a host, and returns the rules for it if it may be reached.

@@ -120,7 +120,11 @@ func TestAsk(t *testing.T) {
 			{"rebound.test", ruleLoopback, []string{"rebound.test"}},
 			{"127.1", ruleNumeric, nil},
 		} {
-			conn, err := e.Dial(t.Context(), tt.host, 22)
+			port := uint16(portHTTPS)
+			if _, err := netip.ParseAddr(tt.host); err == nil {
+				port = 22
+			}
+			conn, err := e.Dial(t.Context(), tt.host, port)
 			if got := ruleOf(t, conn, err); got != tt.rule {
 				t.Errorf("%s: got the denial %q, want %q", tt.host, got, tt.rule)
 			}
@@ -193,7 +197,7 @@ func TestAskWithoutAnswer(t *testing.T) {
 		e, _ := askingEgress(t, Policy{}, "", "")
 		took := func(host string) (string, time.Duration) {
 			start := time.Now()
-			conn, err := e.Dial(t.Context(), host, 22)
+			conn, err := e.Dial(t.Context(), host, portHTTPS)
 			return ruleOf(t, conn, err), time.Since(start)
 		}
 		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {

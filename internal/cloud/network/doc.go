@@ -16,9 +16,10 @@
 // checked when the connection is made, and the address once more when the kernel is
 // given it: a name that resolves differently the next time reaches nothing that was
 // not checked. Where only names are allowed, a connection to port 80 or 443 is
-// judged by the name in the client's first message. The server cannot see inside
-// TLS: if an allowed server also serves other names, the sandbox can reach those
-// too.
+// judged by the name in the client's first message, and other connections are not
+// allowed. This holds for connections that the proxy is asked for by name, too: the
+// name in CONNECT proves nothing. The server cannot see inside TLS: if an allowed
+// server also serves other names, the sandbox can reach those too.
 //
 // Rules can want a program to be asked about hosts that they do not name, [Asks]: what
 // only the rule about all traffic denies. A name is not looked up before the answer, and

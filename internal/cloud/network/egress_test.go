@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 		d := &Dialer{Policy: tt.policy, Resolver: world}
 		recording(d)
 		e := &Egress{Dialer: d, Rules: mustRules(t, !tt.offline, tt.allow, tt.deny), Denials: &Denials{}}
-		conn, err := e.Dial(t.Context(), tt.host, 22)
+		conn, err := e.Dial(t.Context(), tt.host, portHTTPS)
 		if conn != nil {
 			_ = conn.Close()
 		}

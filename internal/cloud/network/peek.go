@@ -138,7 +138,7 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
 // refuse tells a client, in its own protocol, why it is not connected, and gives
 // it a moment to read the answer.
-func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
+func (s *said) refuse(conn net.Conn, why *DeniedError) {
 	answer := accessDenied
 	if s.port == portHTTP {
 		host := s.name
@@ -152,6 +152,8 @@ func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
 	if _, err := conn.Write(answer); err != nil {
 		return
 	}
-	_ = conn.CloseWrite()
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
 	_, _ = io.CopyN(io.Discard, conn, maxPeek)
 }
