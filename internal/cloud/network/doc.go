@@ -18,7 +18,8 @@
 // not checked. Where only names are allowed, a connection to port 80 or 443 is
 // judged by the name in the client's first message, and other connections are not
 // allowed. This holds for connections that the proxy is asked for by name, too: the
-// name in CONNECT proves nothing. The server cannot see inside TLS: if an allowed
+// name in CONNECT proves nothing. Each request of a connection of plain HTTP is
+// judged, and sent on as it was understood. The server cannot see inside TLS: if an allowed
 // server also serves other names, the sandbox can reach those too.
 //
 // Rules can want a program to be asked about hosts that they do not name, [Asks]: what

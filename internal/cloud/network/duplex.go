@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -33,14 +34,25 @@ func (d *duplex) Close() error {
 	return d.out.Close()
 }
 
-func (d *duplex) LocalAddr() net.Addr                { return d.in.LocalAddr() }
-func (d *duplex) RemoteAddr() net.Addr               { return d.in.RemoteAddr() }
-func (d *duplex) SetReadDeadline(t time.Time) error  { return d.in.SetReadDeadline(t) }
-func (d *duplex) SetWriteDeadline(t time.Time) error { return d.out.SetWriteDeadline(t) }
+func (d *duplex) LocalAddr() net.Addr  { return d.in.LocalAddr() }
+func (d *duplex) RemoteAddr() net.Addr { return d.in.RemoteAddr() }
 
+// SetReadDeadline returns nil. A pipe refuses a deadline after an end has been closed, and
+// needs none then: it waits for nothing.
+func (d *duplex) SetReadDeadline(t time.Time) error {
+	_ = d.in.SetReadDeadline(t)
+	return nil
+}
+
+// SetWriteDeadline returns nil, as SetReadDeadline does.
+func (d *duplex) SetWriteDeadline(t time.Time) error {
+	_ = d.out.SetWriteDeadline(t)
+	return nil
+}
+
+// SetDeadline returns nil, as SetReadDeadline does.
 func (d *duplex) SetDeadline(t time.Time) error {
-	_ = d.in.SetReadDeadline(t) // fails only if it is closed, where it says nothing new
-	return d.out.SetWriteDeadline(t)
+	return errors.Join(d.SetReadDeadline(t), d.SetWriteDeadline(t))
 }
 
 // join copies in both directions until both have ended, or ctx has, and closes both.

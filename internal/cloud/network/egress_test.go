@@ -156,8 +156,9 @@ func TestDenialsAreBounded(t *testing.T) {
 }
 
 // from connects a client to a connection that pretends to come from inside and go
-// to address: its local address is the one that Connect reads as the destination.
-func from(t *testing.T, e *Egress, address string, client func(net.Conn)) (reached string, err error) {
+// to address: its local address is the one that Connect reads as the destination. If the
+// client talks, it waits until the server answers.
+func from(t *testing.T, e *Egress, address string, talks bool, client func(net.Conn)) error {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -182,21 +183,16 @@ func from(t *testing.T, e *Egress, address string, client func(net.Conn)) (reach
 	defer inside.Close()
 	outside, err := e.connect(t.Context(), inside.(*net.TCPConn), netip.MustParseAddrPort(address))
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer outside.Close()
-	return outside.(pretended).address, nil
+	if talks {
+		if _, err := outside.Read(make([]byte, 1)); err != nil {
+			t.Errorf("the server does not answer: %v", err)
+		}
+	}
+	return nil
 }
-
-// pretended is a connection to address that accepts everything.
-type pretended struct {
-	net.Conn
-	address string
-	got     *strings.Builder
-}
-
-func (p pretended) Write(b []byte) (int, error) { return p.got.Write(b) }
-func (p pretended) Close() error                { return nil }
 
 func TestConnect(t *testing.T) {
 	t.Parallel()
@@ -258,19 +254,22 @@ func TestConnect(t *testing.T) {
 			t.Parallel()
 			d := &Dialer{Resolver: world}
 			recording(d)
-			var got strings.Builder
-			d.connect = func(_ context.Context, nd *net.Dialer, address string) (net.Conn, error) {
-				if err := nd.Control("tcp", address, nil); err != nil {
-					return nil, err
+			var reached string
+			servers := &origins{}
+			d.connect = func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
+				conn, err := servers.connect(ctx, nd, address)
+				if err == nil {
+					reached = address
 				}
-				return pretended{address: address, got: &got}, nil
+				return conn, err
 			}
 			denials := &Denials{}
 			e := &Egress{Dialer: d, Rules: mustRules(t, true, tt.allow, tt.deny), Denials: denials}
 			ended := make(chan struct{})
-			reached, err := from(t, e, tt.to, func(c net.Conn) {
+			talks := tt.reached != "" && (strings.HasPrefix(tt.name, "host") || strings.HasPrefix(tt.name, "server name"))
+			err := from(t, e, tt.to, talks, func(c net.Conn) {
 				defer close(ended)
-				if tt.reached != "" && !strings.HasPrefix(tt.name, "host") && !strings.HasPrefix(tt.name, "server name") {
+				if tt.reached != "" && !talks {
 					return
 				}
 				tt.client(c)
@@ -282,8 +281,8 @@ func TestConnect(t *testing.T) {
 			if (denials.Count() > 0) != (tt.reached == "") {
 				t.Errorf("%d denials, want some: %v", denials.Count(), tt.reached == "")
 			}
-			if strings.HasPrefix(tt.name, "host") && tt.reached != "" && !strings.HasPrefix(got.String(), "GET / HTTP/1.1\r\nHost: ") {
-				t.Errorf("what was read is lost: %q", got.String())
+			if got := servers.take(); strings.HasPrefix(tt.name, "host") && talks && (len(got) != 1 || !strings.HasPrefix(got[0], tt.reached+": GET / HTTP/1.1\r\nHost: ")) {
+				t.Errorf("what was read is lost: %q", got)
 			}
 		})
 	}
@@ -434,7 +433,7 @@ func TestNumericNames(t *testing.T) {
 				t.Errorf("%s can be a rule", host)
 			}
 			ended := make(chan struct{})
-			_, err = from(t, e, "203.0.113.9:80", func(c net.Conn) {
+			err = from(t, e, "203.0.113.9:80", false, func(c net.Conn) {
 				defer close(ended)
 				fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 				_, _ = io.Copy(io.Discard, c)
@@ -585,7 +584,7 @@ func FuzzListen(f *testing.F) {
 // machine's own addresses.
 func BenchmarkDial(b *testing.B) {
 	d := &Dialer{Resolver: world, connect: func(context.Context, *net.Dialer, string) (net.Conn, error) {
-		return pretended{got: &strings.Builder{}}, nil
+		return struct{ net.Conn }{}, nil
 	}}
 	e := &Egress{Dialer: d, Denials: &Denials{}}
 	for b.Loop() {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -111,11 +112,16 @@ func hostHeader(from io.Reader) (string, error) {
 			return "", fmt.Errorf("network: read the start of HTTP: %.100q is not the name of a header", field)
 		}
 	}
+	return hostOf(r)
+}
+
+// hostOf returns the name that a request is for, or errNoName.
+func hostOf(r *http.Request) (string, error) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" {
 		return "", errNoName
 	}
 	return host, nil

@@ -63,7 +63,7 @@ func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready 
 func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port uint16, ready net.Conn) (net.Conn, error) {
 	heard, problem := listen(ctx, inside, port)
 	if ready != nil && problem == nil && normalize(heard.name) == normalize(host) {
-		return forward(inside, ready, heard)
+		return e.carry(ctx, inside, ready, host, heard)
 	}
 	if ready != nil {
 		_ = ready.Close() // nothing was sent
@@ -95,7 +95,7 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 		}
 		return nil, err
 	}
-	return forward(inside, outside, heard)
+	return e.carry(ctx, inside, outside, host, heard)
 }
 
 // dialUnshown connects to a host without regard to its name: it asks about each of its
@@ -122,6 +122,18 @@ func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net
 		}
 		return conn, err
 	})
+}
+
+// carry returns a connection to outside to which what was heard from inside was passed
+// on. Where that is HTTP, each request is judged.
+func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host string, heard *said) (net.Conn, error) {
+	if heard.port == portHTTP && !heard.foreign() {
+		if err := inside.SetReadDeadline(time.Time{}); err != nil {
+			return nil, errors.Join(err, outside.Close())
+		}
+		return e.throughGate(ctx, outside, host, heard), nil
+	}
+	return forward(inside, outside, heard)
 }
 
 // forward passes what was heard from inside on to outside, which it returns.

@@ -31,14 +31,6 @@ func greets(ctx context.Context, name string) func(net.Conn) {
 	}
 }
 
-// accepting connects to what may be dialled, as connections that accept everything.
-func accepting(_ context.Context, d *net.Dialer, address string) (net.Conn, error) {
-	if err := d.Control("tcp", address, nil); err != nil {
-		return nil, err
-	}
-	return pretended{address: address, got: &strings.Builder{}}, nil
-}
-
 // An answer about a name opens no address that the name was looked up to: what shows no
 // name is asked about by its address, also where a rule allows the name.
 func TestAskHoldsForTheName(t *testing.T) {
@@ -66,6 +58,7 @@ func TestAskHoldsForTheName(t *testing.T) {
 				"HTTP on another port":      {8080, sends("GET / HTTP/1.1\r\nHost: public.test\r\n\r\n"), address, yes},
 				"HTTP that cannot be read":  {80, sends("GET / HTTP/1.1\r\nHost : public.test\r\n\r\n"), "", false},
 				"HTTP after an empty line":  {80, sends("\r\nGET / HTTP/1.1\r\nHost: public.test\r\n\r\n"), "", false},
+				"HTTP of two hosts":         {80, sends("GET / HTTP/1.1\r\nHost: public.test\r\nHost: other.test\r\n\r\n"), "", false},
 				"TLS that cannot be read":   {443, sends("\x16\x99\x99\x00\x05hello"), "", false},
 				"TLS on the port of HTTP":   {80, sends("\x16\x03\x01\x00\x05\x01\n\x00\x00\x00"), address, yes},
 				"HTTP of an older language": {80, sends("GET /\r\n"), address, yes},
@@ -73,7 +66,7 @@ func TestAskHoldsForTheName(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/allowed %q/yes %t", name, allow, yes), func(t *testing.T) {
 					t.Parallel()
 					e, _ := askingEgress(t, Policy{}, allow, "")
-					e.Dialer.connect = accepting
+					e.Dialer.connect = new(origins).connect
 					ctx, end := context.WithCancel(t.Context())
 					p := &program{}
 					done := make(chan struct{})
@@ -249,6 +242,7 @@ func TestProxiedConnectionsShowTheirName(t *testing.T) {
 				_ = answer.Body.Close()
 				if answer.StatusCode == http.StatusOK {
 					_, _ = io.WriteString(conn, tt.sent)
+					_ = conn.(*net.TCPConn).CloseWrite()
 					_, _ = io.Copy(io.Discard, from)
 				}
 				seen := strings.Join(servers.take(), "; ")
