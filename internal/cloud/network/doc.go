@@ -43,6 +43,9 @@
 // reaches. [Dialer].ProxyNames is for proxies that filter by name; they then
 // decide.
 //
+// A name without a dot, or with localhost in it, is never passed to a proxy, which would
+// take it for its own machine or network.
+//
 // A name that ends in a number is always refused: resolvers and proxies read
 // "127.1", "2130706433" and "0x7f000001" as addresses.
 package network

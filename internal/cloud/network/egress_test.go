@@ -593,3 +593,44 @@ func BenchmarkDial(b *testing.B) {
 		}
 	}
 }
+
+// Names that every machine has for itself, and those of its own network, are not passed to
+// a proxy: they would lead to the proxy's machine. What they lead to here may be reached.
+func TestLocalNamesStayHere(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{
+		"localhost", "LOCALHOST.", "localhost.localdomain", "localhost.example.test", "db.localhost", "a.b.Localhost.", "x.localhost.test",
+		"localhost4", "localhost4.localdomain4", "localhost6.localdomain6", "host.localdomain", "ip6-localhost", "ip6-loopback", "broadcasthost", "metadata", "intranet", "intranet.",
+	} {
+		for _, tt := range []struct {
+			names  bool     // ProxyNames
+			here   []string // what it resolves to here
+			denied bool
+		}{
+			{names: true, denied: true},
+			{names: true, here: []string{"203.0.113.5"}, denied: true},
+			{names: true, here: []string{"10.1.2.3"}, denied: true},
+			{names: false, denied: true},
+			{names: false, here: []string{"203.0.113.5"}},
+		} {
+			proxy, asked := asking(t, http.StatusForbidden)
+			d := &Dialer{Resolver: resolverFunc(func(string) []string { return tt.here }), ProxyNames: tt.names, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
+			recording(d)
+			proxy.Host = net.JoinHostPort(elsewhere, proxy.Port())
+			e := &Egress{Dialer: d, Denials: &Denials{}}
+			_, err := e.Dial(t.Context(), host, 443)
+			denied, ok := errors.AsType[*DeniedError](err)
+			switch got := asked(); {
+			case tt.denied && (!ok || denied.Rule != ruleLocalName || len(got) > 0):
+				t.Errorf("%s %+v: got %v, and the proxy was asked %v, want a denial and nothing", host, tt, err, got)
+			case !tt.denied && !slices.Equal(got, []string{"CONNECT 203.0.113.5:443"}):
+				t.Errorf("%s %+v: got %v, and the proxy was asked %v, want the address", host, tt, err, got)
+			}
+		}
+	}
+	for _, host := range []string{"localhosts.test", "mylocalhost.test", "local.test", "nolocaldomain.test"} {
+		if local(host) {
+			t.Errorf("%s is taken for a name of the machine itself", host)
+		}
+	}
+}
