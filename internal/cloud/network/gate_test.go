@@ -3,6 +3,7 @@ package network
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -257,4 +260,43 @@ func TestGatePasses(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The connection to a server ends with that of the client, also if it could be used again.
+func TestUpstreamEndsWithClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		servers := make(chan net.Conn, 1)
+		d := &Dialer{Resolver: world}
+		recording(d)
+		d.connect = func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+			_, near, far := newDuplex(ctx)
+			servers <- far
+			return near, nil
+		}
+		e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
+		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := <-servers
+		defer server.Close()
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: public.test\r\n\r\n")
+		if _, err := http.ReadRequest(bufio.NewReader(server)); err != nil {
+			t.Fatal(err)
+		}
+		go fmt.Fprint(server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		synctest.Wait() // the gate keeps the connection
+		start := time.Now()
+		_ = conn.Close()
+		_, err = server.Read(make([]byte, 1))
+		if took := time.Since(start); !errors.Is(err, io.EOF) || took != 0 {
+			t.Errorf("the server read %v after %v, want the end at once", err, took)
+		}
+	})
 }
