@@ -17,7 +17,6 @@ const (
 	takeTimeout = 5 * time.Second
 	maxOpenAsks = 32
 	maxAsks     = 1000
-	maxLearned  = 4096
 )
 
 // Rules by which a host is not reached about which a program is asked.
@@ -38,11 +37,10 @@ type Question struct {
 // Asks are the questions about what one sandbox may reach, and their answers, which hold
 // for as long as the sandbox lives. The zero value has none. It is safe for concurrent use.
 type Asks struct {
-	mu      sync.Mutex
-	last    int64
-	hosts   map[string]*asked
-	asking  chan struct{} // closed when the next question is asked; nil: nobody waits for it
-	learned map[netip.Addr]bool
+	mu     sync.Mutex
+	last   int64
+	hosts  map[string]*asked
+	asking chan struct{} // closed when the next question is asked; nil: nobody waits for it
 }
 
 // asked is a question that is open, or was answered.
@@ -186,27 +184,6 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 	return a.end(id, ruleRefused)
 }
 
-// learn notes addresses that a DNS question about an allowed name was answered with: they may
-// be reached as such.
-func (a *Asks) learn(addresses []netip.Addr) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.learned == nil {
-		a.learned = map[netip.Addr]bool{}
-	}
-	for _, address := range addresses {
-		if len(a.learned) < maxLearned {
-			a.learned[address] = true
-		}
-	}
-}
-
-func (a *Asks) learnt(address netip.Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.learned[address]
-}
-
 // asks reports whether a program is asked about hosts that no rule names.
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
@@ -232,22 +209,26 @@ func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, nam
 // permitAddress is permitName for an address. It asks about addresses only that nothing but
 // the rule about all traffic denies.
 func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error) {
+	asked, err := e.needsAnswer(host)
+	if err != nil || !asked {
+		return e.Rules, err
+	}
+	return e.permit(ctx, netip.MustParseAddr(host).Unmap().String())
+}
+
+// needsAnswer reports whether a program is asked about an address, to which nothing says no
+// but the rule about all traffic.
+func (e *Egress) needsAnswer(host string) (bool, error) {
 	a, err := netip.ParseAddr(host)
 	if err != nil || !e.asks() {
-		return e.Rules, err
+		return false, err
 	}
 	rule, err := e.judge(a, e.Rules)
 	if err != nil || rule == "" {
-		return e.Rules, err
+		return false, err
 	}
-	lifted := e.Rules.lifted()
-	if rule, err = e.judge(a, lifted); err != nil || rule != "" {
-		return e.Rules, err
-	}
-	if e.Asks.learnt(a.Unmap()) {
-		return lifted, nil
-	}
-	return e.permit(ctx, a.Unmap().String())
+	rule, err = e.judge(a, e.Rules.lifted())
+	return rule == "", err
 }
 
 // permit asks about a host, and returns the rules for it if it may be reached.

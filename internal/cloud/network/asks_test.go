@@ -120,7 +120,11 @@ func TestAsk(t *testing.T) {
 			{"rebound.test", ruleLoopback, []string{"rebound.test"}},
 			{"127.1", ruleNumeric, nil},
 		} {
-			conn, err := e.Dial(t.Context(), tt.host, 22)
+			port := uint16(portHTTPS)
+			if _, err := netip.ParseAddr(tt.host); err == nil {
+				port = 22
+			}
+			conn, err := e.Dial(t.Context(), tt.host, port)
 			if got := ruleOf(t, conn, err); got != tt.rule {
 				t.Errorf("%s: got the denial %q, want %q", tt.host, got, tt.rule)
 			}
@@ -140,8 +144,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// DNS questions wait for the answer, and what they are answered with needs no question of
-// its own.
+// DNS questions wait for the answer, which opens the name and not the addresses that they
+// are answered with.
 func TestAskBeforeLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -166,17 +170,17 @@ func TestAskBeforeLookup(t *testing.T) {
 			t.Error(diff)
 		}
 		conn, err := e.Dial(t.Context(), "203.0.113.5", 22)
-		if got := ruleOf(t, conn, err); got != "" {
-			t.Errorf("the address of the name: got %q, want it to be reached", got)
+		if got := ruleOf(t, conn, err); got != ruleRefused {
+			t.Errorf("the address of the name: got %q, want %q", got, ruleRefused)
 		}
 		if got := ask(t, e, "other.test", dnsmessage.TypeA); got[0] != dnsmessage.RCodeNameError.String() {
 			t.Errorf("got %v, want no such name", got)
 		}
-		if diff := cmp.Diff([]string{"public.test", "other.test"}, p.hosts()); diff != "" {
+		if diff := cmp.Diff([]string{"public.test", "203.0.113.5", "other.test"}, p.hosts()); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
-		if n := e.Denials.Count(); n != 1 {
-			t.Errorf("got %d denials, want 1", n)
+		if n := e.Denials.Count(); n != 2 {
+			t.Errorf("got %d denials, want 2", n)
 		}
 		given, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -193,7 +197,7 @@ func TestAskWithoutAnswer(t *testing.T) {
 		e, _ := askingEgress(t, Policy{}, "", "")
 		took := func(host string) (string, time.Duration) {
 			start := time.Now()
-			conn, err := e.Dial(t.Context(), host, 22)
+			conn, err := e.Dial(t.Context(), host, portHTTPS)
 			return ruleOf(t, conn, err), time.Since(start)
 		}
 		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {

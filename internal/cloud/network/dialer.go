@@ -41,7 +41,8 @@ type Dialer struct {
 	// Names that resolve on this machine are checked first, but the proxy connects to
 	// what it resolves itself. If ProxyNames is false, the proxy is given the address
 	// that was checked; it is given a name only if that does not resolve here, no
-	// network is denied, and the proxy is on another machine.
+	// network is denied, and the proxy is on another machine. A name without a dot or
+	// with localhost in it is never passed on.
 	ProxyNames bool
 
 	// own returns this machine's addresses; nil asks the machine each time, as
@@ -75,7 +76,10 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 		return nil
 	}
 	target := net.JoinHostPort(host, strconv.Itoa(int(port)))
+	_, notLiteral := netip.ParseAddr(host)
 	switch {
+	case (unknown != nil || d.ProxyNames) && proxy != nil && notLiteral != nil && local(host):
+		return nil, &DeniedError{Host: host, Rule: ruleLocalName, Err: unknown}
 	// A machine behind a proxy may have no resolver that knows outside names.
 	case unknown != nil && !d.ProxyNames:
 		if d.Policy.DenyPrivate || rules.restrict() && !named {

@@ -95,9 +95,6 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 		}
 		return nil, dnsmessage.RCodeNameError
 	}
-	if e.asks() && !named {
-		e.Asks.learn(reachable)
-	}
 	return reachable, dnsmessage.RCodeSuccess
 }
 

@@ -16,14 +16,17 @@
 // checked when the connection is made, and the address once more when the kernel is
 // given it: a name that resolves differently the next time reaches nothing that was
 // not checked. Where only names are allowed, a connection to port 80 or 443 is
-// judged by the name in the client's first message. The server cannot see inside
-// TLS: if an allowed server also serves other names, the sandbox can reach those
-// too.
+// judged by the name in the client's first message, and other connections are not
+// allowed. This holds for connections that the proxy is asked for by name, too: the
+// name in CONNECT proves nothing. Each request of a connection of plain HTTP is
+// judged, and sent on as it was understood. The server cannot see inside TLS: if an allowed
+// server also serves other names, the sandbox can reach those too.
 //
 // Rules can want a program to be asked about hosts that they do not name, [Asks]: what
 // only the rule about all traffic denies. A name is not looked up before the answer, and
-// its addresses must pass all other rules after it. An address that a name was looked up
-// to, with a yes about the name, needs no question of its own.
+// its addresses must pass all other rules after it. An answer about a name holds for
+// connections that show the name. A connection that shows none, such as one to another
+// port, is asked about by its address, even if an allowed name was looked up to it.
 //
 // A resolver listens inside at 169.254.0.22. A name server in a sandbox must
 // therefore listen on a specific address: UDP port 53 of the wildcard address is
@@ -39,6 +42,9 @@
 // proxy is on another machine, because the proxy reaches whatever its own machine
 // reaches. [Dialer].ProxyNames is for proxies that filter by name; they then
 // decide.
+//
+// A name without a dot, or with localhost in it, is never passed to a proxy, which would
+// take it for its own machine or network.
 //
 // A name that ends in a number is always refused: resolvers and proxies read
 // "127.1", "2130706433" and "0x7f000001" as addresses.

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // maxDenials bounds the denials that are reported; further ones are only counted.
@@ -79,7 +78,9 @@ type Door interface {
 func (e *Egress) Closed() bool { return e.Rules.closed() }
 
 // Dial connects to a TCP port of a host, which is a name or an address. It returns
-// a *[DeniedError] if the host may not be reached.
+// a *[DeniedError] if the host may not be reached. If only its name allows that, the
+// connection ends unless what is written to it shows an allowed name: then it leads
+// there. Nothing is sent before.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if port == portHTTPS && e.decorates(host) {
 		if _, _, err := e.permitName(ctx, host); err != nil {
@@ -87,17 +88,26 @@ func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 		}
 		return e.throughDoor(nil), nil
 	}
+	if e.Rules.DenyAll() {
+		return e.reach(ctx, host, port, e.dialRestricted)
+	}
 	return e.Reach(ctx, host, port)
 }
 
-// Reach is Dial to the host itself, also if the rules have headers for it.
+// Reach is Dial to the host itself, also if the rules have headers for it. The caller
+// makes sure that the connection is meant for the host.
 func (e *Egress) Reach(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	return e.reach(ctx, host, port, e.dial)
+}
+
+// reach connects by dial, and counts denials.
+func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error)) (net.Conn, error) {
 	_, err := netip.ParseAddr(host)
 	literal := err == nil
 	if !literal && !validName(normalize(host)) || port == 0 {
 		return nil, fmt.Errorf("network: %.255q, port %d: not an address", host, port)
 	}
-	conn, err := e.dial(ctx, literal, host, port)
+	conn, err := dial(ctx, literal, host, port)
 	return conn, e.noted(err, port)
 }
 
@@ -185,19 +195,22 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		return nil, err
 	}
 	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // a rule that a name may override
-	if port != portHTTP && port != portHTTPS || !denied && (rule != "" || proxy == nil) {
+	if !showsName(port) || !denied && (rule != "" || proxy == nil) {
 		return e.pass(ctx, inside, host, port, heard)
 	}
 	if heard == nil {
 		heard, problem = listen(ctx, inside, port)
 	}
-	if problem != nil && (denied && !e.asks() || !errors.Is(problem, errNoName)) {
+	if denied && e.Rules.DenyAll() {
+		return e.admitHeard(ctx, inside, host, port, heard, problem)
+	}
+	if problem != nil && (denied || !errors.Is(problem, errNoName)) {
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, problem
 	}
 	// The proxy is given the name here too, except for an address that is allowed
 	// as an address.
-	if problem == nil && denied == e.Rules.DenyAll() {
+	if problem == nil && !denied && !e.Rules.DenyAll() {
 		host = normalize(heard.name)
 	}
 	outside, err := e.pass(ctx, inside, host, port, heard)
@@ -213,14 +226,7 @@ func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port ui
 	if err != nil || heard == nil {
 		return outside, err
 	}
-	err = inside.SetReadDeadline(time.Time{})
-	if err == nil {
-		_, err = outside.Write(heard.bytes)
-	}
-	if err != nil {
-		return nil, errors.Join(err, outside.Close())
-	}
-	return outside, nil
+	return forward(inside, outside, heard)
 }
 
 // judge returns the rule that denies an address, or "" if none does.

@@ -86,7 +86,7 @@ func TestRules(t *testing.T) {
 		d := &Dialer{Policy: tt.policy, Resolver: world}
 		recording(d)
 		e := &Egress{Dialer: d, Rules: mustRules(t, !tt.offline, tt.allow, tt.deny), Denials: &Denials{}}
-		conn, err := e.Dial(t.Context(), tt.host, 22)
+		conn, err := e.Dial(t.Context(), tt.host, portHTTPS)
 		if conn != nil {
 			_ = conn.Close()
 		}
@@ -156,8 +156,9 @@ func TestDenialsAreBounded(t *testing.T) {
 }
 
 // from connects a client to a connection that pretends to come from inside and go
-// to address: its local address is the one that Connect reads as the destination.
-func from(t *testing.T, e *Egress, address string, client func(net.Conn)) (reached string, err error) {
+// to address: its local address is the one that Connect reads as the destination. If the
+// client talks, it waits until the server answers.
+func from(t *testing.T, e *Egress, address string, talks bool, client func(net.Conn)) error {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -182,21 +183,16 @@ func from(t *testing.T, e *Egress, address string, client func(net.Conn)) (reach
 	defer inside.Close()
 	outside, err := e.connect(t.Context(), inside.(*net.TCPConn), netip.MustParseAddrPort(address))
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer outside.Close()
-	return outside.(pretended).address, nil
+	if talks {
+		if _, err := outside.Read(make([]byte, 1)); err != nil {
+			t.Errorf("the server does not answer: %v", err)
+		}
+	}
+	return nil
 }
-
-// pretended is a connection to address that accepts everything.
-type pretended struct {
-	net.Conn
-	address string
-	got     *strings.Builder
-}
-
-func (p pretended) Write(b []byte) (int, error) { return p.got.Write(b) }
-func (p pretended) Close() error                { return nil }
 
 func TestConnect(t *testing.T) {
 	t.Parallel()
@@ -258,19 +254,22 @@ func TestConnect(t *testing.T) {
 			t.Parallel()
 			d := &Dialer{Resolver: world}
 			recording(d)
-			var got strings.Builder
-			d.connect = func(_ context.Context, nd *net.Dialer, address string) (net.Conn, error) {
-				if err := nd.Control("tcp", address, nil); err != nil {
-					return nil, err
+			var reached string
+			servers := &origins{}
+			d.connect = func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
+				conn, err := servers.connect(ctx, nd, address)
+				if err == nil {
+					reached = address
 				}
-				return pretended{address: address, got: &got}, nil
+				return conn, err
 			}
 			denials := &Denials{}
 			e := &Egress{Dialer: d, Rules: mustRules(t, true, tt.allow, tt.deny), Denials: denials}
 			ended := make(chan struct{})
-			reached, err := from(t, e, tt.to, func(c net.Conn) {
+			talks := tt.reached != "" && (strings.HasPrefix(tt.name, "host") || strings.HasPrefix(tt.name, "server name"))
+			err := from(t, e, tt.to, talks, func(c net.Conn) {
 				defer close(ended)
-				if tt.reached != "" && !strings.HasPrefix(tt.name, "host") && !strings.HasPrefix(tt.name, "server name") {
+				if tt.reached != "" && !talks {
 					return
 				}
 				tt.client(c)
@@ -282,8 +281,8 @@ func TestConnect(t *testing.T) {
 			if (denials.Count() > 0) != (tt.reached == "") {
 				t.Errorf("%d denials, want some: %v", denials.Count(), tt.reached == "")
 			}
-			if strings.HasPrefix(tt.name, "host") && tt.reached != "" && !strings.HasPrefix(got.String(), "GET / HTTP/1.1\r\nHost: ") {
-				t.Errorf("what was read is lost: %q", got.String())
+			if got := servers.take(); strings.HasPrefix(tt.name, "host") && talks && (len(got) != 1 || !strings.HasPrefix(got[0], tt.reached+": GET / HTTP/1.1\r\nHost: ")) {
+				t.Errorf("what was read is lost: %q", got)
 			}
 		})
 	}
@@ -434,7 +433,7 @@ func TestNumericNames(t *testing.T) {
 				t.Errorf("%s can be a rule", host)
 			}
 			ended := make(chan struct{})
-			_, err = from(t, e, "203.0.113.9:80", func(c net.Conn) {
+			err = from(t, e, "203.0.113.9:80", false, func(c net.Conn) {
 				defer close(ended)
 				fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 				_, _ = io.Copy(io.Discard, c)
@@ -585,12 +584,53 @@ func FuzzListen(f *testing.F) {
 // machine's own addresses.
 func BenchmarkDial(b *testing.B) {
 	d := &Dialer{Resolver: world, connect: func(context.Context, *net.Dialer, string) (net.Conn, error) {
-		return pretended{got: &strings.Builder{}}, nil
+		return struct{ net.Conn }{}, nil
 	}}
 	e := &Egress{Dialer: d, Denials: &Denials{}}
 	for b.Loop() {
 		if _, err := e.Dial(b.Context(), "203.0.113.5", 443); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// Names that every machine has for itself, and those of its own network, are not passed to
+// a proxy: they would lead to the proxy's machine. What they lead to here may be reached.
+func TestLocalNamesStayHere(t *testing.T) {
+	t.Parallel()
+	for _, host := range []string{
+		"localhost", "LOCALHOST.", "localhost.localdomain", "localhost.example.test", "db.localhost", "a.b.Localhost.", "x.localhost.test",
+		"localhost4", "localhost4.localdomain4", "localhost6.localdomain6", "host.localdomain", "ip6-localhost", "ip6-loopback", "broadcasthost", "metadata", "intranet", "intranet.",
+	} {
+		for _, tt := range []struct {
+			names  bool     // ProxyNames
+			here   []string // what it resolves to here
+			denied bool
+		}{
+			{names: true, denied: true},
+			{names: true, here: []string{"203.0.113.5"}, denied: true},
+			{names: true, here: []string{"10.1.2.3"}, denied: true},
+			{names: false, denied: true},
+			{names: false, here: []string{"203.0.113.5"}},
+		} {
+			proxy, asked := asking(t, http.StatusForbidden)
+			d := &Dialer{Resolver: resolverFunc(func(string) []string { return tt.here }), ProxyNames: tt.names, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
+			recording(d)
+			proxy.Host = net.JoinHostPort(elsewhere, proxy.Port())
+			e := &Egress{Dialer: d, Denials: &Denials{}}
+			_, err := e.Dial(t.Context(), host, 443)
+			denied, ok := errors.AsType[*DeniedError](err)
+			switch got := asked(); {
+			case tt.denied && (!ok || denied.Rule != ruleLocalName || len(got) > 0):
+				t.Errorf("%s %+v: got %v, and the proxy was asked %v, want a denial and nothing", host, tt, err, got)
+			case !tt.denied && !slices.Equal(got, []string{"CONNECT 203.0.113.5:443"}):
+				t.Errorf("%s %+v: got %v, and the proxy was asked %v, want the address", host, tt, err, got)
+			}
+		}
+	}
+	for _, host := range []string{"localhosts.test", "mylocalhost.test", "local.test", "nolocaldomain.test"} {
+		if local(host) {
+			t.Errorf("%s is taken for a name of the machine itself", host)
 		}
 	}
 }

@@ -11,7 +11,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Ports whose clients speak first, and name the server they want.
@@ -33,6 +36,9 @@ type said struct {
 	port  uint16
 }
 
+// errNoName is returned for a first message that has no name, also because its protocol
+// has none. A message of the expected protocol that cannot be read is another error: its
+// server may find a name in it.
 var errNoName = errors.New("network: the client sent no name")
 
 // listen reads from a connection until the name of the server it is meant for has
@@ -53,10 +59,27 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 		s.name, err = hostHeader(from)
 	}
 	s.bytes = read.Bytes()
+	if err != nil && s.foreign() {
+		err = errNoName
+	}
 	if err == nil {
 		err = conn.SetReadDeadline(time.Time{})
 	}
 	return s, err
+}
+
+// recordHandshake is the first byte of every ClientHello.
+const recordHandshake = 22
+
+// foreign reports whether what a client sent is certainly of another protocol than that
+// of its port.
+func (s *said) foreign() bool {
+	if s.port == portHTTPS {
+		return len(s.bytes) > 0 && s.bytes[0] != recordHandshake
+	}
+	line, _, whole := bytes.Cut(s.bytes, []byte("\n"))
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	return whole && len(line) > 0 && !bytes.Contains(bytes.ToUpper(line), []byte("HTTP/"))
 }
 
 // serverName reads a ClientHello.
@@ -84,11 +107,21 @@ func hostHeader(from io.Reader) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("network: read the start of HTTP: %w", err)
 	}
+	for field := range r.Header {
+		if !httpguts.ValidHeaderFieldName(field) {
+			return "", fmt.Errorf("network: read the start of HTTP: %.100q is not the name of a header", field)
+		}
+	}
+	return hostOf(r)
+}
+
+// hostOf returns the name that a request is for, or errNoName.
+func hostOf(r *http.Request) (string, error) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
-	if _, err := netip.ParseAddr(host); err == nil || host == "" {
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || host == "" {
 		return "", errNoName
 	}
 	return host, nil
@@ -111,7 +144,7 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
 // refuse tells a client, in its own protocol, why it is not connected, and gives
 // it a moment to read the answer.
-func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
+func (s *said) refuse(conn net.Conn, why *DeniedError) {
 	answer := accessDenied
 	if s.port == portHTTP {
 		host := s.name
@@ -125,6 +158,8 @@ func (s *said) refuse(conn *net.TCPConn, why *DeniedError) {
 	if _, err := conn.Write(answer); err != nil {
 		return
 	}
-	_ = conn.CloseWrite()
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
 	_, _ = io.CopyN(io.Discard, conn, maxPeek)
 }

@@ -30,6 +30,7 @@ const (
 
 	// For names that only a proxy could resolve.
 	ruleUnchecked = "the name does not resolve on this machine, so its addresses cannot be checked against the networks that are denied; local.WithProxyNames leaves that to the proxy"
+	ruleLocalName = "the name has no dot or is one of localhost, so the proxy of this machine would take it for itself or for its own network"
 	ruleProxyHere = "the name does not resolve on this machine, and the proxy that would resolve it runs here too; local.WithProxyNames leaves it to the proxy"
 )
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -48,13 +49,28 @@ func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn
 		IdleConnTimeout:    tunnelIdle,
 	}
 	p.forward = httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.RawQuery = r.In.URL.RawQuery },
+		Rewrite:       passOn,
 		Transport:     p.idle,
 		FlushInterval: -1,
 		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { refuse(w, r.Host, err) },
-		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		ErrorLog:      silence(),
 	}
 	return p
+}
+
+// silence is the log of what could be filled from inside.
+func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
+
+// passOn keeps what the client says in its request.
+func passOn(r *httputil.ProxyRequest) {
+	r.Out.URL.RawQuery = r.In.URL.RawQuery
+	r.Out.Host = r.In.Host
+	r.Out.Trailer = r.In.Trailer // which is filled when the body has been read
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if sent, ok := r.In.Header[name]; ok {
+			r.Out.Header[name] = sent
+		}
+	}
 }
 
 // Close closes the connections kept for reuse. Tunnels end with their clients.

@@ -142,6 +142,16 @@ func numeric(name string) bool {
 	return strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
+// local reports whether a name means the machine that resolves it, or something in that
+// machine's own network: a name without a dot, or one that has localhost or localdomain in
+// it, such as localhost.localdomain, localhost4.example or db.localhost.
+func local(name string) bool {
+	labels := strings.Split(normalize(name), ".")
+	return len(labels) == 1 || slices.ContainsFunc(labels, func(label string) bool {
+		return slices.Contains([]string{"localhost", "localdomain"}, strings.TrimRight(label, "46"))
+	})
+}
+
 // validName reports whether a normalized name is a valid DNS name.
 func validName(name string) bool {
 	if name == "" || len(name) > maxHost {

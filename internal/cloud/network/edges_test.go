@@ -1,0 +1,186 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Every network that is treated in its own way is so from its first address to its last,
+// and the addresses beside it are not.
+func TestNetworksByTheirEdges(t *testing.T) {
+	t.Parallel()
+	const open = ""
+	for _, tt := range []struct{ before, first, last, after, rule, beside, behind string }{
+		{"", "0.0.0.0", "0.255.255.255", "1.0.0.0", ruleUnspec, open, open},
+		{"9.255.255.255", "10.0.0.0", "10.255.255.255", "11.0.0.0", rulePrivate, open, open},
+		{"100.63.255.255", "100.64.0.0", "100.127.255.255", "100.128.0.0", rulePrivate, open, open},
+		{"100.100.100.199", "100.100.100.200", "100.100.100.200", "100.100.100.201", ruleMetadata, rulePrivate, rulePrivate},
+		{"126.255.255.255", "127.0.0.0", "127.255.255.255", "128.0.0.0", ruleLoopback, open, open},
+		{"168.63.129.15", "168.63.129.16", "168.63.129.16", "168.63.129.17", ruleMetadata, open, open},
+		{"169.253.255.255", "169.254.0.0", "169.254.255.255", "169.255.0.0", ruleLinkLocal, open, open},
+		{"169.254.169.253", "169.254.169.254", "169.254.169.254", "169.254.169.255", ruleMetadata, ruleLinkLocal, ruleLinkLocal},
+		{"172.15.255.255", "172.16.0.0", "172.31.255.255", "172.32.0.0", rulePrivate, open, open},
+		{"191.255.255.255", "192.0.0.0", "192.0.0.191", "192.0.0.192", rulePrivate, open, ruleMetadata},
+		{"192.0.0.192", "192.0.0.193", "192.0.0.255", "192.0.1.0", rulePrivate, ruleMetadata, open},
+		{"192.167.255.255", "192.168.0.0", "192.168.255.255", "192.169.0.0", rulePrivate, open, open},
+		{"198.17.255.255", "198.18.0.0", "198.19.255.255", "198.20.0.0", rulePrivate, open, open},
+		{"223.255.255.255", "224.0.0.0", "239.255.255.255", "240.0.0.0", ruleMulticast, open, rulePrivate},
+		{"239.255.255.255", "240.0.0.0", "255.255.255.254", "255.255.255.255", rulePrivate, ruleMulticast, ruleMulticast},
+		{"192.0.2.9", "192.0.2.10", "192.0.2.10", "192.0.2.11", ruleOwn, open, open},
+		{"2001:db8::f", "2001:db8::10", "2001:db8::10", "2001:db8::11", ruleOwn, open, open},
+		{"fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fc00::", "fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fe00::", rulePrivate, open, open},
+		{"fd00:ec2::253", "fd00:ec2::254", "fd00:ec2::254", "fd00:ec2::255", ruleMetadata, rulePrivate, rulePrivate},
+		{"fd20:ce::253", "fd20:ce::254", "fd20:ce::254", "fd20:ce::255", ruleMetadata, rulePrivate, rulePrivate},
+		{"fd00:42::41", "fd00:42::42", "fd00:42::42", "fd00:42::43", ruleMetadata, rulePrivate, rulePrivate},
+		{"fe7f:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fe80::", "febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fec0::", ruleLinkLocal, open, rulePrivate},
+		{"febf:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "fec0::", "feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ff00::", rulePrivate, ruleLinkLocal, ruleMulticast},
+		{"feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ruleMulticast, rulePrivate, open},
+		{"64:ff9b:0:ffff:ffff:ffff:ffff:ffff", "64:ff9b:1:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", "64:ff9b:2::", rulePrivate, open, open},
+
+		// Those whose addresses stand for an IPv4 address, here for one of loopback.
+		{"", "::7f00:0", "::7fff:ffff", "::1:7f00:0", ruleLoopback, open, open},
+		{"64:ff9a:ffff:ffff:ffff:ffff:7f00:0", "64:ff9b::7f00:0", "64:ff9b::7fff:ffff", "64:ff9b::1:7f00:0", ruleLoopback, open, open},
+		{"64:ff9b:0:ffff:ffff:ffff:7f00:0", "64:ff9b:1::7f00:0", "64:ff9b:1::7fff:ffff", "64:ff9b:1:0:0:1:7f00:0", ruleLoopback, open, rulePrivate},
+		{"::fffe:ffff:7f00:0", "::ffff:0:7f00:0", "::ffff:0:7fff:ffff", "::ffff:1:7f00:0", ruleLoopback, open, open},
+		{"2001:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "2002:7f00::", "2002:7fff:ffff:ffff:ffff:ffff:ffff:ffff", "2002:8000::", ruleLoopback, open, open},
+		{"::ffff:126.255.255.255", "::ffff:127.0.0.0", "::ffff:127.255.255.255", "::ffff:128.0.0.0", ruleLoopback, open, open},
+	} {
+		d := &Dialer{}
+		recording(d)
+		own, err := d.own()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for address, want := range map[string]string{tt.before: tt.beside, tt.first: tt.rule, tt.last: tt.rule, tt.after: tt.behind} {
+			if address == "" {
+				continue
+			}
+			a := netip.MustParseAddr(address)
+			if got := (Policy{DenyPrivate: true}).check(a, nil, false, own); got != want {
+				t.Errorf("%s without private networks: got %q, want %q", address, got, want)
+			}
+			if want == rulePrivate {
+				want = open
+			}
+			if got := (Policy{}).check(a, nil, false, own); got != want {
+				t.Errorf("%s: got %q, want %q", address, got, want)
+			}
+		}
+	}
+}
+
+// Each bound allows what is one below it and what is at it, and nothing above.
+func TestRuleBounds(t *testing.T) {
+	t.Parallel()
+	addresses := func(n int) []string {
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf("203.0.%d.%d", i/256, i%256))
+		}
+		return list
+	}
+	name := func(n int) string { // of n bytes
+		const label = "a23456789."
+		return strings.Repeat(label, n/len(label)) + strings.Repeat("b", n%len(label))
+	}
+	allow := func(entry string) error {
+		_, err := ParseRules(true, []string{entry}, []string{allTraffic})
+		return err
+	}
+	for what, tt := range map[string]struct {
+		bound int
+		try   func(n int) error
+	}{
+		"entries that are allowed": {1000, func(n int) error { _, err := ParseRules(true, addresses(n), nil); return err }},
+		"entries that are denied":  {1000, func(n int) error { _, err := ParseRules(true, nil, addresses(n)); return err }},
+		"name servers":             {10, func(n int) error { _, err := AllowNameServers(nil, addresses(n)); return err }},
+		"bytes of a name":          {253, func(n int) error { return allow(name(n)) }},
+		"bytes of a label":         {63, func(n int) error { return allow(strings.Repeat("a", n) + ".test") }},
+		"bits of an IPv4 network":  {32, func(n int) error { return allow(fmt.Sprintf("203.0.113.0/%d", n)) }},
+		"bits of an IPv6 network":  {128, func(n int) error { return allow(fmt.Sprintf("2001:db8::/%d", n)) }},
+	} {
+		for n := tt.bound - 1; n <= tt.bound+1; n++ {
+			err := tt.try(n)
+			if _, ok := errors.AsType[*RuleError](err); ok != (n > tt.bound) || (err != nil) != ok {
+				t.Errorf("%d %s: got %v, want an error above %d", n, what, err, tt.bound)
+			}
+		}
+	}
+}
+
+// A client has ten seconds for its first message, also if it sends it byte by byte.
+func TestFirstMessageHasADeadline(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		port uint16
+		drip string
+	}{{portHTTP, ""}, {portHTTPS, ""}, {portHTTP, "GET / HTTP"}, {portHTTPS, "\x16\x03\x01\x01\x00\x01"}} {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			var dripping sync.WaitGroup
+			dripping.Go(func() {
+				for i := range tt.drip {
+					<-time.After(3 * time.Second)
+					_, _ = io.WriteString(far, tt.drip[i:i+1])
+				}
+			})
+			start := time.Now()
+			_, err := listen(t.Context(), near, tt.port)
+			if took := time.Since(start); took != 10*time.Second || err == nil || errors.Is(err, errNoName) {
+				t.Errorf("port %d, %q: got %v after %v, want an error after 10s", tt.port, tt.drip, err, took)
+			}
+			_ = far.Close()
+			_ = near.Close()
+			dripping.Wait()
+		})
+	}
+}
+
+// failing is a connection that cannot be written to.
+type failing struct {
+	net.Conn
+	closed bool
+}
+
+func (*failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (f *failing) Close() error            { f.closed = true; return f.Conn.Close() }
+
+// A connection that does not take what was heard is closed, and so is one that was made
+// for a name that the client does not show.
+func TestUnusedConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	for _, shown := range []string{"public.test", "other.test"} {
+		for _, port := range []uint16{portHTTP, portHTTPS} {
+			client, inside := net.Pipe()
+			near, far := net.Pipe()
+			outside := &failing{Conn: near}
+			message := hello(t, shown)
+			if port == portHTTP {
+				message = "GET / HTTP/1.1\r\nHost: " + shown + "\r\n\r\n"
+			}
+			go func() { _, _ = io.WriteString(client, message); _, _ = io.Copy(io.Discard, client); _ = client.Close() }()
+			d := &Dialer{Resolver: world}
+			recording(d)
+			e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
+			conn, err := e.admit(t.Context(), inside, "public.test", port, outside)
+			if passed := shown == "public.test" && port == portHTTP; (err == nil) != passed {
+				t.Errorf("%s on port %d: got %v, want it to pass: %t", shown, port, err, passed)
+			}
+			if conn != nil {
+				_ = conn.Close()
+			}
+			_ = inside.Close()
+			if _, err := far.Read(make([]byte, 1)); err == nil || !outside.closed {
+				t.Errorf("%s on port %d: the connection is open", shown, port)
+			}
+		}
+	}
+}

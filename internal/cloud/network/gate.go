@@ -1,0 +1,160 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Bounds of a connection whose requests are judged one by one.
+const (
+	maxUpstreams  = 4       // connections that are kept for its next request
+	maxAnswerHead = 1 << 20 // of a server's answer
+	// endedTimeout bounds the wait for an answer after the client has ended its side.
+	endedTimeout = 30 * time.Second
+)
+
+// gate passes on the requests of one connection of plain HTTP that only a name allows. It
+// judges each by its own Host, and sends it anew: the server reads no other requests than
+// the gate. It ends with its context.
+type gate struct {
+	egress *Egress
+	ctx    context.Context //nolint:containedctx // it is that of the connection, not of a call
+	host   string          // that requests without a name are for
+	ready  atomic.Pointer[upstream]
+	shown  *httputil.ReverseProxy // of requests that show a name
+	others *httputil.ReverseProxy
+}
+
+// upstream is a connection that was made for the first request.
+type upstream struct {
+	net.Conn
+	name string // that was shown; "" for none
+}
+
+// throughGate returns a connection whose requests are judged, beginning with what was
+// heard. The first is sent to outside. Requests without a name are for host.
+func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string, heard *said) net.Conn {
+	ctx, near, far := newDuplex(ctx)
+	g := &gate{egress: e, ctx: ctx, host: host}
+	g.ready.Store(&upstream{outside, normalize(heard.name)})
+	g.shown, g.others = g.proxy(true), g.proxy(false)
+	server := &http.Server{
+		Handler:                      g,
+		DisableGeneralOptionsHandler: true, // that is for the server to answer
+		ReadHeaderTimeout:            peekTimeout,
+		IdleTimeout:                  tunnelIdle,
+		MaxHeaderBytes:               maxPeek,
+		ErrorLog:                     silence(),
+	}
+	one := make(oneConn, 1)
+	one <- &replayed{far, heard.bytes}
+	close(one)
+	_ = server.Serve(one) // it returns when it has begun to serve the connection
+	return near
+}
+
+// proxy returns what sends requests on, those that show a name or the others. Its
+// connections end with the gate.
+func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			name, _, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(g.ctx, cancel)()
+			if !shown {
+				name = ""
+			}
+			if first := g.ready.Swap(nil); first != nil {
+				if first.name == name {
+					return first.Conn, nil
+				}
+				_ = first.Close()
+			}
+			if shown {
+				return g.egress.Reach(ctx, name, portHTTP)
+			}
+			conn, err := g.egress.dialUnshown(ctx, g.host, portHTTP)
+			return conn, g.egress.noted(err, portHTTP)
+		},
+		DisableCompression:     true,
+		MaxIdleConns:           maxUpstreams,
+		IdleConnTimeout:        tunnelIdle,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: maxAnswerHead,
+	}
+	context.AfterFunc(g.ctx, func() {
+		if first := g.ready.Swap(nil); first != nil {
+			_ = first.Close()
+		}
+		transport.CloseIdleConnections()
+	})
+	return &httputil.ReverseProxy{
+		Rewrite:       g.rewrite,
+		Transport:     transport,
+		FlushInterval: -1,
+		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { refuse(w, r.URL.Host, err) },
+		ErrorLog:      silence(),
+	}
+}
+
+// ServeHTTP passes on one request.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.ProtoMajor != 1:
+		http.Error(w, "the name that a request is for cannot be seen in this version of HTTP: use HTTP/1.1", http.StatusHTTPVersionNotSupported)
+		return
+	case r.Method == http.MethodConnect:
+		http.Error(w, "CONNECT is for proxies: connect to the host itself", http.StatusMethodNotAllowed)
+		return
+	}
+	// After another upgrade, such as to h2c, requests could be for other names.
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		r.Header.Del("Upgrade")
+	}
+	// The server's answer is passed on as it is: nothing is added for what it lacks.
+	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
+
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	// A client that has ended its side may still want the answer.
+	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(endedTimeout, cancel) })()
+	by := g.shown
+	if _, err := hostOf(r); err != nil {
+		by = g.others
+	}
+	by.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// rewrite makes the request that is sent.
+func (g *gate) rewrite(r *httputil.ProxyRequest) {
+	name, err := hostOf(r.In)
+	if err != nil {
+		name = g.host
+	}
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", net.JoinHostPort(normalize(name), strconv.Itoa(portHTTP))
+	passOn(r)
+}
+
+// oneConn is a listener that accepts what the channel has.
+type oneConn chan net.Conn
+
+func (c oneConn) Accept() (net.Conn, error) {
+	if conn, ok := <-c; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (oneConn) Close() error   { return nil }
+func (oneConn) Addr() net.Addr { return &net.TCPAddr{} }
