@@ -21,21 +21,28 @@ const (
 
 // variables are those whose relative paths programs resolve against their own current
 // directory, by their names in upper case.
-var variables = map[string]kind{
-	"PATH": searched, "LD_LIBRARY_PATH": searched, "NODE_PATH": searched, "PERL5LIB": searched,
+var variables = [...]struct {
+	kind  kind
+	names string // separated by spaces
+}{
+	{searched, "PATH LD_LIBRARY_PATH NODE_PATH PERL5LIB"},
+	{trusted, "SSL_CERT_DIR"},
+	{file, "SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS GIT_SSL_CAINFO GIT_SSL_CERT GIT_SSL_KEY " +
+		"NETRC TMPDIR TMP TEMP GOENV " +
+		"PIP_CERT PIP_CLIENT_CERT PIP_CACHE_DIR PIP_CONFIG_FILE PIP_LOG PIP_LOG_FILE PIP_SRC PIP_SOURCE PIP_REPORT PIP_INDEX_URL PIP_PYPI_URL " +
+		"NPM_CONFIG_CACHE NPM_CONFIG_CAFILE NPM_CONFIG_USERCONFIG NPM_CONFIG_GLOBALCONFIG NPM_CONFIG_PREFIX NPM_CONFIG_TMP"},
+	{addresses, "PIP_FIND_LINKS PIP_EXTRA_INDEX_URL PIP_BUILD_CONSTRAINT"},
+	{caller, "PWD OLDPWD INIT_CWD"},
+}
 
-	"SSL_CERT_FILE": file, "SSL_CERT_DIR": trusted, "REQUESTS_CA_BUNDLE": file, "CURL_CA_BUNDLE": file,
-	"NODE_EXTRA_CA_CERTS": file, "GIT_SSL_CAINFO": file, "GIT_SSL_CERT": file, "GIT_SSL_KEY": file,
-	"NETRC": file, "TMPDIR": file, "TMP": file, "TEMP": file, "GOENV": file,
-
-	"PIP_CERT": file, "PIP_CLIENT_CERT": file, "PIP_CACHE_DIR": file, "PIP_CONFIG_FILE": file, "PIP_LOG": file, "PIP_LOG_FILE": file,
-	"PIP_SRC": file, "PIP_SOURCE": file, "PIP_BUILD_CONSTRAINT": addresses, "PIP_REPORT": file,
-	"PIP_FIND_LINKS": addresses, "PIP_INDEX_URL": file, "PIP_PYPI_URL": file, "PIP_EXTRA_INDEX_URL": addresses,
-
-	"NPM_CONFIG_CACHE": file, "NPM_CONFIG_CAFILE": file, "NPM_CONFIG_USERCONFIG": file, "NPM_CONFIG_GLOBALCONFIG": file,
-	"NPM_CONFIG_PREFIX": file, "NPM_CONFIG_TMP": file,
-
-	"PWD": caller, "OLDPWD": caller, "INIT_CWD": caller,
+// kindOf returns the kind of a variable, and whether it has one.
+func kindOf(name string) (kind, bool) {
+	for _, v := range variables {
+		if slices.Contains(strings.Fields(v.names), strings.ToUpper(name)) {
+			return v.kind, true
+		}
+	}
+	return 0, false
 }
 
 // Environ returns the environment of this process for a program that runs in dir. Files
@@ -45,7 +52,7 @@ func Environ(dir string) []string {
 	var environ []string
 	for _, variable := range os.Environ() {
 		name, value, _ := strings.Cut(variable, "=")
-		kind, known := variables[strings.ToUpper(name)]
+		kind, known := kindOf(name)
 		if !known {
 			environ = append(environ, variable)
 			continue
@@ -115,7 +122,5 @@ func fileURL(path string) string {
 // IsURL reports whether text begins with the scheme of a URL. A single letter is a drive.
 func IsURL(text string) bool {
 	scheme, _, found := strings.Cut(text, ":")
-	return found && len(scheme) > 1 && !strings.ContainsFunc(scheme, func(c rune) bool {
-		return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '-')
-	})
+	return found && len(scheme) > 1 && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-") == ""
 }

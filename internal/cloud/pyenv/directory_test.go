@@ -142,7 +142,7 @@ func TestRequirementLines(t *testing.T) {
 		{"", ""},
 	}
 	for _, test := range tests {
-		files := requirementFiles{dir: t.TempDir(), copies: map[string]string{}}
+		files := newRequirementFiles(t.TempDir())
 		if got := files.line(test.line, filepath.Join(caller, "lists")); got != test.want {
 			t.Errorf("%q (-want +got):\n%s", test.line, cmp.Diff(test.want, got))
 		}

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
-	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -16,6 +16,25 @@ import (
 type requirementFiles struct {
 	dir    string            // of the copies
 	copies map[string]string // by the absolute paths of the files
+
+	options   *regexp.Regexp // the options of a line whose values are files
+	argument  *regexp.Regexp // a requirement: what may be a path, extras and marker
+	trailing  *regexp.Regexp // a comment
+	archives  *regexp.Regexp // the names of packages that are files
+	reference *regexp.Regexp // to a variable
+}
+
+// newRequirementFiles returns what copies files to dir. It compiles its expressions, which
+// are for a setup only.
+func newRequirementFiles(dir string) *requirementFiles {
+	return &requirementFiles{
+		dir: dir, copies: map[string]string{},
+		options:   regexp.MustCompile(`(^|\s)(--(?:requirement|constraint|editable|find-links|index-url|pypi-url|extra-index-url)(?:=|\s+)|-[rcefi]\s*)("[^"]*"|'[^']*'|[^\s"']\S*)`),
+		argument:  regexp.MustCompile(`^(\s*)(.*?)(\s*(?:\[[^\]]*\])?\s*(?:;.*)?)$`),
+		trailing:  regexp.MustCompile(`(?:^|\s+)#.*$`),
+		archives:  regexp.MustCompile(`(?i)\.(?:whl|zip|tar|tar\.gz|tgz|tar\.bz2|tbz|tar\.xz|txz|tlz|tar\.lz|tar\.lzma)$`),
+		reference: regexp.MustCompile(`\$\{[A-Z0-9_]+\}`),
+	}
 }
 
 // copy returns the path of the copy of a file, in which paths are absolute. Files that it
@@ -34,12 +53,12 @@ func (r *requirementFiles) copy(name string) (string, error) {
 	joined := 0
 	for line := range strings.Lines(string(content)) {
 		bare := strings.TrimRight(line, "\r\n")
-		if strings.HasSuffix(bare, `\`) && !comment().MatchString(bare) {
+		if strings.HasSuffix(bare, `\`) && !isComment(bare) {
 			logical.WriteString(strings.Trim(bare, `\`))
 			joined++
 			continue
 		}
-		if comment().MatchString(bare) { // it ends what it continues
+		if isComment(bare) { // it ends what it continues
 			bare = " " + bare
 		}
 		logical.WriteString(bare)
@@ -73,34 +92,23 @@ func (r *requirementFiles) originals() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-var (
-	comment = lazyregexp.New(`^\s*#`)
-	// pathOption matches the options of a line whose values are files.
-	pathOption = lazyregexp.New(`(^|\s)(--(?:requirement|constraint|editable|find-links|index-url|pypi-url|extra-index-url)(?:=|\s+)|-[rcefi]\s*)("[^"]*"|'[^']*'|[^\s"']\S*)`)
-	// pathArgument splits a requirement into what may be a path, and extras and marker.
-	pathArgument = lazyregexp.New(`^(\s*)(.*?)(\s*(?:\[[^\]]*\])?\s*(?:;.*)?)$`)
-	trailing     = lazyregexp.New(`(?:^|\s+)#.*$`)
-	archive      = lazyregexp.New(`(?i)\.(?:whl|zip|tar|tar\.gz|tgz|tar\.bz2|tbz|tar\.xz|txz|tlz|tar\.lz|tar\.lzma)$`)
-	reference    = lazyregexp.New(`\$\{[A-Z0-9_]+\}`)
-)
-
 // line returns one logical line of a file in dir with absolute paths.
 func (r *requirementFiles) line(text, dir string) string {
-	text = trailing().ReplaceAllString(text, "")
-	options := len(text)
+	text = r.trailing.ReplaceAllString(text, "")
+	begin := len(text)
 	if strings.HasPrefix(text, "-") {
-		options = 0
+		begin = 0
 	} else if i := strings.Index(text, " -"); i >= 0 {
-		options = i
+		begin = i
 	}
-	return requirement(text[:options]) + pathOption().ReplaceAllStringFunc(text[options:], func(option string) string {
-		part := pathOption().FindStringSubmatch(option)
+	return r.requirement(text[:begin]) + r.options.ReplaceAllStringFunc(text[begin:], func(option string) string {
+		part := r.options.FindStringSubmatch(option)
 		value := part[3]
 		if value[0] == '"' || value[0] == '\'' {
 			value = value[1 : len(value)-1]
 		}
-		resolved := r.option(strings.TrimRight(part[2], "= \t"), expand(value), dir)
-		if resolved == expand(value) { // what it refers to may be secret
+		resolved := r.option(strings.TrimRight(part[2], "= \t"), r.expand(value), dir)
+		if resolved == r.expand(value) { // what it refers to may be secret
 			return option
 		}
 		return part[1] + part[2] + shell.Quote(resolved)
@@ -136,9 +144,9 @@ func (r *requirementFiles) option(name, value, dir string) string {
 }
 
 // requirement returns a line without options, with an absolute path if it is a path.
-func requirement(text string) string {
-	part := pathArgument().FindStringSubmatch(text)
-	path := expand(part[2])
+func (r *requirementFiles) requirement(text string) string {
+	part := r.argument.FindStringSubmatch(text)
+	path := r.expand(part[2])
 	if name, url, found := strings.Cut(path, "@"); found && !looksLikePath(name) && hostprogram.IsURL(strings.TrimSpace(url)) {
 		if resolved := hostprogram.Resolve(strings.TrimSpace(url)); resolved != strings.TrimSpace(url) {
 			return part[1] + name + "@ " + resolved + part[3]
@@ -146,7 +154,8 @@ func requirement(text string) string {
 		return text
 	}
 	resolved := hostprogram.Resolve(path)
-	if resolved == path || !looksLikePath(path) && !(archive().MatchString(path) && exists(resolved)) {
+	isPath := looksLikePath(path) || r.archives.MatchString(path) && exists(resolved)
+	if resolved == path || !isPath {
 		return text
 	}
 	return part[1] + resolved + part[3]
@@ -158,14 +167,17 @@ func looksLikePath(text string) bool {
 }
 
 // expand replaces references to variables as pip does.
-func expand(text string) string {
-	return reference().ReplaceAllStringFunc(text, func(reference string) string {
+func (r *requirementFiles) expand(text string) string {
+	return r.reference.ReplaceAllStringFunc(text, func(reference string) string {
 		if value := os.Getenv(reference[2 : len(reference)-1]); value != "" {
 			return value
 		}
 		return reference
 	})
 }
+
+// isComment reports whether a line is nothing but a comment.
+func isComment(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "#") }
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

@@ -284,7 +284,7 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 // installFile installs the packages of the user's own file.
 func (b *builder) installFile(ctx context.Context) error {
 	b.report.stage("fetching the packages of "+b.choice.File, 0)
-	files := requirementFiles{dir: b.scratch, copies: map[string]string{}}
+	files := newRequirementFiles(b.scratch)
 	copied, err := files.copy(b.choice.File)
 	if err != nil {
 		return err
