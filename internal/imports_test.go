@@ -43,8 +43,8 @@ var imports = map[string]string{
 	"cli/e2bctl":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
-	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/volumes",
-	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/shell",
+	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
+	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
@@ -171,9 +171,10 @@ var imports = map[string]string{
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol internal/shell",
 	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
-	"internal/cloud/gvisorenv":            "internal/clip internal/cloud/setupdir internal/cloud/shortage internal/privatedir",
+	"internal/cloud/gvisorenv":            "internal/clip internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/privatedir",
 	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/engine/enginetest internal/cloud/gvisorenv internal/pinned",
 	"internal/cloud/headers":              "internal/cloud/network",
+	"internal/cloud/hostprogram":          "",
 	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
@@ -185,12 +186,12 @@ var imports = map[string]string{
 	"internal/cloud/layers":                  "internal/cloud/store",
 	"internal/cloud/lifecycle":               "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/mounts internal/cloud/network internal/cloud/store",
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
-	"internal/cloud/linuxprogram":            "internal/clip internal/cloud/setupdir internal/privatedir",
+	"internal/cloud/linuxprogram":            "internal/clip internal/cloud/hostprogram internal/cloud/setupdir internal/privatedir",
 	"internal/cloud/linuxprogram/contained":  "internal/cloud/reexec",
 	"internal/cloud/mounts":                  "internal/clip internal/cloud/engine internal/cloud/engine/room/spawn",
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
-	"internal/cloud/pyenv":                   "internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp",
+	"internal/cloud/pyenv":                   "internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp internal/shell",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol internal/shell",
 	"internal/cloud/requestlog":       "",
@@ -203,9 +204,9 @@ var imports = map[string]string{
 	"internal/cloud/treecopy":         "",
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",
 	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
-	"internal/cloud/volumes":          "internal/cloud/store internal/protocol",
+	"internal/cloud/volumes":          "internal/cloud/hostprogram internal/cloud/store internal/protocol",
 	"internal/cloud/wasmenv/wasmtest": "internal/cloud/engine/enginetest internal/cloud/wasmenv internal/pinned",
-	"internal/cloud/wasmenv":          "internal/clip internal/cloud/kernel/python internal/cloud/setupdir internal/privatedir internal/protocol",
+	"internal/cloud/wasmenv":          "internal/clip internal/cloud/hostprogram internal/cloud/kernel/python internal/cloud/setupdir internal/privatedir internal/protocol",
 }
 
 // TestImports holds the packages to the picture.

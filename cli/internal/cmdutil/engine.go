@@ -13,6 +13,15 @@ type Engine local.Engine
 func (e *Engine) Type() string   { return "engine" }
 func (e *Engine) String() string { return string(*e) }
 
+// engines returns the values of --engine.
+func engines() []string {
+	var names []string
+	for _, engine := range local.Engines() {
+		names = append(names, string(engine))
+	}
+	return names
+}
+
 func (e *Engine) Set(value string) error {
 	if !slices.Contains(local.Engines(), local.Engine(value)) {
 		return fmt.Errorf("want one of %v", local.Engines())

@@ -15,6 +15,7 @@ import (
 // that start one; on a service the template decides.
 type ResourceFlags struct {
 	engine       Engine
+	isolation    Isolation
 	memory, disk Size
 	cpus         Processors
 	pids         Count
@@ -34,12 +35,22 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&atLeast[Size]{&r.disk, 1 << 20}, "disk", "files of a local sandbox (default half of its memory,\nat most 10GiB)")
 	add(&atLeast[Count]{&r.pids, 16}, "pids", "processes and threads of a local sandbox (default 1024)")
 	flags.Var(&r.engine, "engine", "what runs local sandboxes: room, docker, wasm or gvisor\n(default "+string(local.DefaultEngine)+")")
+	add(&r.isolation, "isolation", "isolate sandboxes of room this strongly or start none:\nfull, restricted, or none for trusted code (default the\nstrongest of full and restricted that this machine has)")
 	add(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
 	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
+	complete(cmd, "engine", engines())
+	complete(cmd, "isolation", isolations)
+}
+
+// complete lets shells complete the values of a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag was not added before
+	}
 }
 
 // otherThanLimits says what those of the flags are that limit nothing.
-var otherThanLimits = map[string]string{"runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
+var otherThanLimits = map[string]string{"isolation": "the isolation level", "runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
 
 // first returns the first of the flags that is set and that only a new cloud heeds, or nil.
 func (r *ResourceFlags) first() *pflag.Flag {
@@ -57,7 +68,7 @@ func (r *ResourceFlags) Engine() string { return string(r.engine) }
 // Options returns what starts a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
-	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)})}
+	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)), local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)})}
 }
 
 // Arguments returns those flags as they are set, for another e2bctl.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/privatedir"
@@ -108,7 +109,7 @@ func versionOf(ctx context.Context, path string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, errSlow)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--version")
+	cmd := hostprogram.Command(ctx, "", path, "--version")
 	cmd.Env = []string{"PATH=/usr/bin:/bin"}
 	cmd.WaitDelay = time.Second
 	said, err := cmd.Output()
@@ -157,7 +158,7 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 	if !errors.Is(err, ErrNotSetUp) && !errors.Is(err, ErrDamaged) {
 		return program, err
 	}
-	command, err = exec.LookPath(cmp.Or(command, "go"))
+	command, err = hostprogram.Find(cmp.Or(command, "go"))
 	if err != nil {
 		return Program{}, fmt.Errorf("gvisor: runsc is built with the go command, which is not there: install Go (https://go.dev/dl), or name a runsc with --runsc PATH: %w", err)
 	}
@@ -182,9 +183,9 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 // build builds runsc in dir.
 func build(ctx context.Context, progress io.Writer, command, dir, scratch string) error {
 	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, command, "install", "-trimpath", "-ldflags=-s -w", source)
-	cmd.Env = append(os.Environ(), "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	cmd.Dir = scratch // no module of the caller's decides anything
+	// No module of the caller's decides anything in scratch.
+	cmd := hostprogram.Command(ctx, scratch, command, "install", "-trimpath", "-ldflags=-s -w", source)
+	cmd.Env = append(cmd.Env, "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	cmd.Stdout = io.MultiWriter(&said, progress)
 	cmd.Stderr = cmd.Stdout // the same, so that nothing is written at once
 	cmd.WaitDelay = 10 * time.Second

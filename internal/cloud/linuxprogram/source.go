@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
 // modulePath is the module whose sources are needed; one that replaces it has another path.
@@ -128,7 +129,7 @@ func isAside(name string) bool {
 
 // build compiles the program for Linux.
 func (s source) build(ctx context.Context, progress io.Writer, architecture, to string) error {
-	golang, err := exec.LookPath("go")
+	golang, err := hostprogram.Find("go")
 	if err != nil {
 		return fmt.Errorf("it has to be compiled, and there is no Go: install Go, or use a release build of e2bctl, which carries it, or name an e2bctl for Linux with local.WithBinary(path): %w", err)
 	}
@@ -139,17 +140,16 @@ func (s source) build(ctx context.Context, progress io.Writer, architecture, to 
 		}
 	}
 	fmt.Fprintf(progress, "compiling the program of containers for %s, of %s, which takes minutes the first time\n", architecture, cmp.Or(s.dir, s.module+" "+s.version))
-	command := exec.CommandContext(ctx, golang, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, "./internal/cloud/linuxprogram/contained")
-	command.Dir = dir
-	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	command := hostprogram.Command(ctx, dir, golang, "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", to, "./internal/cloud/linuxprogram/contained")
+	command.Env = append(command.Env, "GOOS=linux", "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off")
 	_, err = output(ctx, command)
 	return err
 }
 
 // download returns the directory with the sources in Go's module cache.
 func (s source) download(ctx context.Context, golang, in string) (string, error) {
-	command := exec.CommandContext(ctx, golang, "mod", "download", "-json", s.module+"@"+s.version)
-	command.Dir, command.Env = in, append(os.Environ(), "GOWORK=off")
+	command := hostprogram.Command(ctx, in, golang, "mod", "download", "-json", s.module+"@"+s.version)
+	command.Env = append(command.Env, "GOWORK=off")
 	text, err := output(ctx, command)
 	var found struct{ Dir, Error string }
 	if json.Unmarshal(text, &found) == nil && found.Error != "" {

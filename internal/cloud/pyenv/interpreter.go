@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
@@ -103,7 +103,7 @@ func candidates(ctx context.Context) ([]*interpreter, error) {
 
 // ask runs the interpreter that name leads to and checks that a sandbox can use it.
 func ask(ctx context.Context, name string) (*interpreter, error) {
-	path, err := exec.LookPath(name)
+	path, err := hostprogram.Find(name)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,8 @@ func ask(ctx context.Context, name string) (*interpreter, error) {
 	for _, module := range append(slices.Clone(modules), struct{ name, distribution string }{name: "ensurepip"}) {
 		arguments = append(arguments, module.name)
 	}
-	command := exec.CommandContext(ctx, path, arguments...)
+	command := hostprogram.Command(ctx, "", path, arguments...)
+	command.Env = withoutPython(command.Env)
 	command.WaitDelay = time.Second
 	var errs tail
 	command.Stderr = &errs

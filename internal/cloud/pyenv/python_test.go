@@ -30,7 +30,7 @@ if [ "$1$2" = -I-c ]; then
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
   mkdir -p "$4/bin" && cp "$self" "$4/bin/python3"
-elif [ "$1$2" = -mpip ]; then
+elif [ "$1$2$3" = -I-mpip ]; then
   echo run >> "$PIP_RUNS"
   echo "Collecting numpy==1.0 (from -r x)"
   eval "$PRETEND"
@@ -188,7 +188,7 @@ func TestIndexRefuses(t *testing.T) {
 	directory := t.TempDir()
 	log := filepath.Join(directory, "pip.log")
 	build := builder{directory: directory}
-	err = build.command(t.Context(), nil, env.Python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--log="+log, "--target", directory, "e2bctl-no-such-package==1.0")
+	err = build.command(t.Context(), nil, env.Python, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--log="+log, "--target", directory, "e2bctl-no-such-package==1.0")
 	if err == nil {
 		t.Fatal("pip read an index that nobody serves")
 	}

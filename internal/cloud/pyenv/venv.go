@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/lockedfile"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
@@ -210,7 +210,7 @@ func baseInterpreter(ctx context.Context, l list, report *reporter) (*interprete
 // installVenvModule installs the part of Python that Debian leaves out of its
 // python3.
 func installVenvModule(ctx context.Context, report *reporter) error {
-	apt, err := exec.LookPath("apt-get")
+	apt, err := hostprogram.Find("apt-get")
 	if err != nil || os.Geteuid() != 0 {
 		return errors.New("python: this python3 cannot make virtual environments; install python3-venv (apt-get install python3-venv)")
 	}
@@ -230,6 +230,7 @@ func installVenvModule(ctx context.Context, report *reporter) error {
 type builder struct {
 	choice    choice
 	directory string
+	scratch   string   // where its programs run; empty: in their own directories
 	lock      *os.File // inherited by the programs it runs, so that an orphan still holds it
 	report    *reporter
 }
@@ -243,6 +244,10 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	if err := b.command(ctx, nil, base.Base, "-I", "-m", "venv", b.directory); err != nil {
 		return err
 	}
+	b.scratch = filepath.Join(b.directory, "scratch")
+	if err := os.Mkdir(b.scratch, 0o700); err != nil {
+		return fmt.Errorf("python: make the directory that pip runs in: %w", err)
+	}
 	name := filepath.Join(b.directory, "requirements.txt")
 	if err := os.WriteFile(name, []byte(list), 0o644); err != nil {
 		return fmt.Errorf("python: write the list of packages: %w", err)
@@ -252,8 +257,7 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 		return err
 	}
 	if b.choice.File != "" {
-		b.report.stage("fetching the packages of "+b.choice.File, 0)
-		if err := b.install(ctx, "--prefer-binary", "-r", b.choice.File); err != nil {
+		if err := b.installFile(ctx); err != nil {
 			return err
 		}
 	}
@@ -267,6 +271,9 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	if err := b.command(ctx, nil, venvPython(b.directory), "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {
 		return err
 	}
+	if err := os.RemoveAll(b.scratch); err != nil {
+		return fmt.Errorf("python: remove the directory that pip ran in: %w", err)
+	}
 	if err := os.WriteFile(filepath.Join(b.directory, marker), []byte(base.Base+"\n"), 0o644); err != nil {
 		return fmt.Errorf("python: finish the environment: %w", err)
 	}
@@ -274,11 +281,25 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	return nil
 }
 
+// installFile installs the packages of the user's own file.
+func (b *builder) installFile(ctx context.Context) error {
+	b.report.stage("fetching the packages of "+b.choice.File, 0)
+	files := newRequirementFiles(b.scratch)
+	copied, err := files.copy(b.choice.File)
+	if err != nil {
+		return err
+	}
+	if err := b.install(ctx, "--prefer-binary", "-r", copied); err != nil {
+		return &renamedError{err, files.originals()}
+	}
+	return nil
+}
+
 // install runs the environment's pip.
 func (b *builder) install(ctx context.Context, arguments ...string) error {
 	log := filepath.Join(b.directory, "pip.log")
 	pip := []string{
-		venvPython(b.directory), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--log=" + log,
+		venvPython(b.directory), "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--log=" + log,
 	}
 	err := b.command(ctx, func(line string) {
 		if match := collecting().FindStringSubmatch(line); match != nil {
@@ -294,10 +315,17 @@ func (b *builder) install(ctx context.Context, arguments ...string) error {
 	return nil
 }
 
-// elsewhere lists the variables that would make Python or pip work on another
-// installation than the one being made.
+// elsewhere lists the variables that would make pip work on another installation than the
+// one being made, or install more than it is told.
 var elsewhere = []string{
-	"PYTHONHOME", "PYTHONPATH", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_REQUIREMENT", "PIP_CONSTRAINT",
+	"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_REQUIREMENT", "PIP_CONSTRAINT", "PIP_EDITABLE", "PIP_GROUP",
+	"PIP_REQUIREMENTS_FROM_SCRIPT",
+}
+
+// withoutPython returns an environment without the variables of Python, which would run
+// files of the caller's in it, or in what it starts.
+func withoutPython(environ []string) []string {
+	return slices.DeleteFunc(environ, func(variable string) bool { return strings.HasPrefix(strings.ToUpper(variable), "PYTHON") })
 }
 
 var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
@@ -307,8 +335,8 @@ var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 // would make it install elsewhere is removed.
 func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
 	run := umask(argv)
-	command := exec.CommandContext(ctx, run[0], run[1:]...)
-	command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool {
+	command := hostprogram.Command(ctx, b.scratch, run[0], run[1:]...)
+	command.Env = slices.DeleteFunc(withoutPython(command.Env), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		return slices.Contains(elsewhere, name)
 	})

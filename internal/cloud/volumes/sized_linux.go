@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
 const (
@@ -66,7 +67,7 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 		return err
 	}
 	// Nothing is reserved for root, whose rights the content API has.
-	command := exec.CommandContext(ctx, program, "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
+	command := hostprogram.Command(ctx, "", program, "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(output))
 	}
@@ -76,12 +77,12 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 // findProgram finds a program of the system administrator, whose directories need not be
 // among those of PATH.
 func findProgram(name string) (string, error) {
-	path, err := exec.LookPath(name)
+	path, err := hostprogram.Find(name)
 	if err == nil {
 		return path, nil
 	}
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+		if path, err := hostprogram.Find(filepath.Join(dir, name)); err == nil {
 			return path, nil
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
 //go:embed lock.json
@@ -83,13 +83,12 @@ func fetch(ctx context.Context, all []npmPackage, dir string) error {
 	for _, p := range all {
 		arguments = append(arguments, p.String())
 	}
-	npm, err := exec.LookPath("npm")
+	npm, err := hostprogram.Find("npm")
 	if err != nil {
 		return fmt.Errorf("there is no npm, from which Deno and Pyodide come: install Node.js, or take %s from a machine that has it, where `npm pack %s` makes them, and name their directory with --from: %w",
 			names(all), strings.Join(arguments[len(arguments)-len(all):], " "), err)
 	}
-	cmd := exec.CommandContext(ctx, npm, arguments...)
-	cmd.Dir = dir // no project's configuration holds there
+	cmd := hostprogram.Command(ctx, dir, npm, arguments...) // no project's configuration holds there
 	cmd.WaitDelay = waitDelay
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {

@@ -36,7 +36,7 @@ type runOptions struct {
 }
 
 // ofNewSandbox are the flags that describe a sandbox to create.
-var ofNewSandbox = [...]string{"template", "no-internet", "allow-out", "deny-out", "memory", "cpus", "disk", "pids"}
+var ofNewSandbox = [...]string{"template", "no-internet", "allow-out", "deny-out", "memory", "cpus", "disk", "pids", "isolation"}
 
 func newCmdRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
 // checkNames checks that the names of sandboxes lead to this machine, in the local cloud
@@ -54,10 +55,11 @@ func leadsHere(ctx context.Context, name string) error {
 // resolve asks the system's resolver, as most languages do; that of Go does not load the
 // modules that know localhost.
 func resolve(ctx context.Context, name string) ([]string, error) {
-	output, err := exec.CommandContext(ctx, "getent", "ahosts", name).Output()
-	if errors.Is(err, exec.ErrNotFound) {
+	getent, err := hostprogram.Find("getent")
+	if err != nil {
 		return net.DefaultResolver.LookupHost(ctx, name)
 	}
+	output, err := hostprogram.Command(ctx, "", getent, "ahosts", name).Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 2 {
 		return nil, errors.New("the system knows no such name")
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -74,10 +74,7 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 	}
 	changed, err := act(opts.Dir)
 	if len(changed) > 0 && err == nil {
-		update := exec.CommandContext(ctx, to.update[0], to.update[1:]...)
-		if output, failed := update.CombinedOutput(); failed != nil {
-			err = fmt.Errorf("%s: %w: %s", update, failed, strings.TrimSpace(string(output)))
-		}
+		err = runUpdate(ctx, to.update)
 	}
 	if err != nil || opts.Quiet {
 		return err
@@ -89,6 +86,19 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 	return nil
 }
 
+// runUpdate makes the system read its list again.
+func runUpdate(ctx context.Context, command []string) error {
+	program, err := hostprogram.Find(command[0])
+	if err != nil {
+		return err
+	}
+	update := hostprogram.Command(ctx, "", program, command[1:]...)
+	if output, err := update.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", update, err, strings.TrimSpace(string(output)))
+	}
+	return nil
+}
+
 // findStore returns the store of this machine.
 func findStore(stores []trustStore) (trustStore, error) {
 	for _, s := range stores {
@@ -96,7 +106,7 @@ func findStore(stores []trustStore) (trustStore, error) {
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		if _, err := exec.LookPath(s.update[0]); err == nil {
+		if _, err := hostprogram.Find(s.update[0]); err == nil {
 			return s, nil
 		}
 	}

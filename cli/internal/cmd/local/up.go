@@ -68,7 +68,8 @@ are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --engine says what runs its sandboxes unless their template does: room, the default
 on Linux, docker, the only one on macOS and Windows, wasm or gvisor. --memory, --cpus, --disk
 and --pids limit each of its sandboxes; e2bctl doctor says whether this machine can
-enforce them. With --volume-size each new volume is a file system of that size, which
+enforce them. --isolation full starts no cloud where
+sandboxes would be isolated less than fully. With --volume-size each new volume is a file system of that size, which
 takes root, loop devices and mkfs.ext4. Directories of this machine come into a sandbox
 only below one of --allow-mount, and only if the sandbox is created with them
 (e2bctl create --mount).

@@ -1,0 +1,126 @@
+package hostprogram
+
+import (
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// kind says how the value of a variable names files.
+type kind int
+
+const (
+	file      kind = iota // one path, or URL
+	addresses             // paths or URLs, separated by spaces
+	trusted               // directories that certificates are read from, as in PATH
+	searched              // directories that programs and libraries are run from, as in PATH
+	caller                // the caller's directory, by which programs find its files
+)
+
+// variables are those whose relative paths programs resolve against their own current
+// directory, by their names in upper case.
+var variables = [...]struct {
+	kind  kind
+	names string // separated by spaces
+}{
+	{searched, "PATH LD_LIBRARY_PATH NODE_PATH PERL5LIB"},
+	{trusted, "SSL_CERT_DIR"},
+	{file, "SSL_CERT_FILE REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS GIT_SSL_CAINFO GIT_SSL_CERT GIT_SSL_KEY " +
+		"NETRC TMPDIR TMP TEMP GOENV " +
+		"PIP_CERT PIP_CLIENT_CERT PIP_CACHE_DIR PIP_CONFIG_FILE PIP_LOG PIP_LOG_FILE PIP_SRC PIP_SOURCE PIP_REPORT PIP_INDEX_URL PIP_PYPI_URL " +
+		"NPM_CONFIG_CACHE NPM_CONFIG_CAFILE NPM_CONFIG_USERCONFIG NPM_CONFIG_GLOBALCONFIG NPM_CONFIG_PREFIX NPM_CONFIG_TMP"},
+	{addresses, "PIP_FIND_LINKS PIP_EXTRA_INDEX_URL PIP_BUILD_CONSTRAINT"},
+	{caller, "PWD OLDPWD INIT_CWD"},
+}
+
+// kindOf returns the kind of a variable, and whether it has one.
+func kindOf(name string) (kind, bool) {
+	for _, v := range variables {
+		if slices.Contains(strings.Fields(v.names), strings.ToUpper(name)) {
+			return v.kind, true
+		}
+	}
+	return 0, false
+}
+
+// Environ returns the environment of this process for a program that runs in dir. Files
+// that it names by relative paths stay those of the caller's directory. Relative
+// directories from which programs or libraries would be run are left out.
+func Environ(dir string) []string {
+	var environ []string
+	for _, variable := range os.Environ() {
+		name, value, _ := strings.Cut(variable, "=")
+		kind, known := kindOf(name)
+		if !known {
+			environ = append(environ, variable)
+			continue
+		}
+		switch kind {
+		case caller:
+			continue
+		case file:
+			value = Resolve(value)
+		case addresses:
+			paths := strings.Fields(value)
+			for i, path := range paths {
+				if resolved := Resolve(path); resolved != path && strings.ContainsAny(resolved, " \t") {
+					paths[i] = fileURL(resolved)
+				} else {
+					paths[i] = resolved
+				}
+			}
+			value = strings.Join(paths, " ")
+		case trusted:
+			dirs := filepath.SplitList(value)
+			for i, dir := range dirs {
+				dirs[i] = Resolve(dir)
+			}
+			value = strings.Join(dirs, string(filepath.ListSeparator))
+		case searched:
+			value = strings.Join(absolute(value), string(filepath.ListSeparator))
+		}
+		environ = append(environ, name+"="+value)
+	}
+	return append(environ, "PWD="+dir)
+}
+
+// absolute returns the absolute directories of a list such as PATH.
+func absolute(list string) []string {
+	return slices.DeleteFunc(filepath.SplitList(list), func(dir string) bool { return !filepath.IsAbs(dir) })
+}
+
+// Resolve returns path as one that means the same in any current directory. A URL, a path
+// that begins with the home directory's ~ and the empty text are unchanged, and so is
+// what cannot be resolved because the current directory is gone.
+func Resolve(path string) string {
+	if rest, local := strings.CutPrefix(path, "file:"); local && rest != "" && !strings.HasPrefix(rest, "/") {
+		if resolved := Resolve(rest); filepath.IsAbs(resolved) {
+			return fileURL(resolved)
+		}
+	}
+	if path == "" || strings.HasPrefix(path, "~") || IsURL(path) {
+		return path
+	}
+	resolved, err := filepath.Abs(path)
+	if err != nil {
+		return path
+	}
+	return resolved
+}
+
+// fileURL returns the URL of an absolute path.
+func fileURL(path string) string {
+	path = filepath.ToSlash(path)
+	if !strings.HasPrefix(path, "/") { // it begins with a drive
+		path = "/" + path
+	}
+	return (&url.URL{Scheme: "file", Path: path}).String()
+}
+
+// IsURL reports whether text begins with the scheme of a URL. A single letter is a drive.
+func IsURL(text string) bool {
+	scheme, _, found := strings.Cut(text, ":")
+	return found && len(scheme) > 1 && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-") == ""
+}

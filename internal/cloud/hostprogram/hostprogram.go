@@ -1,0 +1,41 @@
+// Package hostprogram starts programs of this machine for a setup or a local cloud.
+// Nothing in the directory of the caller decides which program runs, or what it reads:
+// that directory may be a project of somebody else, and the caller may be root.
+package hostprogram
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Find returns the absolute path of a program. A name without a separator is looked up
+// in the directories of PATH; those that depend on the current directory are left out.
+func Find(name string) (string, error) {
+	if filepath.Base(name) != name {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return "", err
+		}
+		return filepath.Abs(path)
+	}
+	for _, dir := range absolute(os.Getenv("PATH")) {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
+}
+
+// Command returns the command that runs the program at an absolute path, in dir and with
+// [Environ]. An empty dir stands for the program's own directory: who can write there can
+// change the program, too.
+func Command(ctx context.Context, dir, path string, arguments ...string) *exec.Cmd {
+	if dir == "" {
+		dir = filepath.Dir(path)
+	}
+	cmd := exec.CommandContext(ctx, path, arguments...)
+	cmd.Dir, cmd.Env = dir, Environ(dir)
+	return cmd
+}
