@@ -52,7 +52,7 @@
 //   - The name of a time's location is kept if it is in the IANA database
 //     ("Europe/Berlin", "UTC"); otherwise only the offset is kept.
 //   - A nil slice becomes an empty list, a nil map an empty dict.
-//   - A str with lone surrogates, which Python allows, becomes a Go string with
+//   - A str with surrogates, which Python allows, becomes a Go string with
 //     each surrogate in its three-byte form (invalid UTF-8), and can be sent back
 //     unchanged. Other strings that are not UTF-8 are refused: send them as []byte.
 //   - A map[string]any has no order; decode into Dict to keep a dict's order.

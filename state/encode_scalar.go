@@ -43,7 +43,7 @@ func (e *encoder) string(s string) error {
 		return errLarge()
 	case utf8.ValidString(s):
 		e.buf = appendString(e.buf, s)
-	case isWTF8(s):
+	case isSurrogatePass(s):
 		e.text(`{"$":"str","base64":`)
 		e.buf = appendBase64(e.buf, []byte(s))
 		e.text(`}`)

@@ -1,6 +1,7 @@
 package state_test
 
 import (
+	"fmt"
 	"math"
 	"math/big"
 	"net/netip"
@@ -112,6 +113,7 @@ func TestThroughPython(t *testing.T) {
 		{"string", "héllo \"q\" \\ \u2028 \x00\x1f\x7f\n\t😀", `x == "h\u00e9llo \"q\" \\ \u2028 \x00\x1f\x7f\n\t\U0001f600"`, nil},
 		{"lone surrogate", "a\xed\xa0\x80b", `x == "a\ud800b"`, nil},
 		{"surrogates the wrong way round", "\xed\xb0\x80\xed\xa0\x80", `x == "\udc00\ud800"`, nil},
+		{"pair of surrogates", "\xed\xa0\xbd\xed\xb8\x80", `x == "\ud83d\ude00" and len(x) == 2`, nil},
 		{"surrogate in a list", []any{"\xed\xa0\x80", "plain"}, `x == ["\ud800", "plain"]`, nil},
 		{"surrogate as a key", map[string]any{"\xed\xa0\x80": int64(1)}, `x == {"\ud800": 1}`, nil},
 		{"bytes", []byte{0, 255, 128}, `x == b"\x00\xff\x80" and type(x) is bytes`, nil},
@@ -256,6 +258,15 @@ func roundTrip[T any](t *testing.T, v T) {
 	}
 }
 
+// found is code that defines a class where it can be found by its name.
+func found(code, class string) string {
+	return fmt.Sprintf("%s\nimport sys\n%[2]s.__module__ = '__main__'\nsys.modules['__main__'].%[2]s = %[2]s", code, class)
+}
+
+func unfound(class string) string {
+	return "its class cannot be found by its name, " + class + ": define it outside of functions, under this name"
+}
+
 // Python values as Go sees them.
 func TestFromPython(t *testing.T) {
 	t.Parallel()
@@ -269,10 +280,16 @@ func TestFromPython(t *testing.T) {
 		{"", "{1: 2, '1': 3}", state.Dict{{int64(1), int64(2)}, {"1", int64(3)}}},
 		{"", "collections.OrderedDict(a=1)", state.Instance{Kind: state.KindSubclass, Type: "collections.OrderedDict", Value: state.Dict{{"a", int64(1)}}}},
 		{"", "collections.Counter('aab')", state.Instance{Kind: state.KindSubclass, Type: "collections.Counter", Value: state.Dict{{"a", int64(2)}, {"b", int64(1)}}}},
-		{"", "collections.namedtuple('P', 'x y')(1, 2)", state.Instance{Kind: state.KindNamedTuple, Type: "__main__.P", Value: state.Dict{{"x", int64(1)}, {"y", int64(2)}}}},
-		{"class E(enum.IntEnum):\n  A = 3", "E.A", state.Instance{Kind: state.KindEnum, Type: "builtins.E.A", Value: int64(3)}},
-		{"class S(str): pass", "{S('$'): 1}", state.Dict{{state.Instance{Kind: state.KindSubclass, Type: "builtins.S", Value: "$"}, int64(1)}}},
-		{"class F(float): pass", "F(1)", state.Instance{Kind: state.KindSubclass, Type: "builtins.F", Value: 1.0}},
+		{found("P = collections.namedtuple('P', 'x y')", "P"), "P(1, 2)", state.Instance{Kind: state.KindNamedTuple, Type: "__main__.P", Value: state.Dict{{"x", int64(1)}, {"y", int64(2)}}}},
+		{found("class E(enum.IntEnum):\n  A = 3", "E"), "E.A", state.Instance{Kind: state.KindEnum, Type: "__main__.E.A", Value: int64(3)}},
+		{found("class S(str): pass", "S"), "{S('$'): 1}", state.Dict{{state.Instance{Kind: state.KindSubclass, Type: "__main__.S", Value: "$"}, int64(1)}}},
+		{found("class F(float): pass", "F"), "F(1)", state.Instance{Kind: state.KindSubclass, Type: "__main__.F", Value: 1.0}},
+		{"", "collections.namedtuple('Q', 'x')(1)", state.Opaque{Type: "__main__.Q", Repr: "Q of 1", Reason: unfound("__main__.Q")}},
+		{"def f():\n  class Local(list): pass\n  return Local([1])", "[f()]", []any{state.Opaque{Type: "builtins.f.<locals>.Local", Repr: "Local of 1", Reason: unfound("builtins.f.<locals>.Local")}}},
+		{
+			found("import dataclasses\n@dataclasses.dataclass(eq=False)\nclass Broken(Exception):\n  n: int", "Broken"), "Broken(1)",
+			state.Opaque{Type: "__main__.Broken", Repr: "Broken(n=1)", Reason: "its class is a dataclass and extends one of Python's own: neither alone has all of it"},
+		},
 		{"", "[True, 1, 1.0]", []any{true, int64(1), 1.0}},
 		{"", "len", state.Opaque{Type: "builtins.builtin_function_or_method", Repr: "<built-in function len>"}},
 		{"", "[1, 1j]", []any{int64(1), 1i}},

@@ -310,8 +310,8 @@ func (s *scanner) base64(n *node) error {
 		n.rare = data
 		return nil
 	}
-	if n.str = string(data); utf8.ValidString(n.str) || !isWTF8(n.str) {
-		return s.fail("a str in base64 that has no lone surrogate")
+	if n.str = string(data); utf8.ValidString(n.str) || !isSurrogatePass(n.str) {
+		return s.fail("a str in base64 that has no surrogate")
 	}
 	return nil
 }

@@ -58,25 +58,21 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	return append(b, '"')
 }
 
-// isWTF8 reports whether a string is UTF-8 except for lone surrogates in their
-// three-byte form, as Python's "surrogatepass" writes them. A high surrogate
-// followed by a low one is not lone: Python would write the character.
-func isWTF8(s string) bool {
-	high := false
+// isSurrogatePass reports whether a string is UTF-8 except for surrogates in their
+// three-byte form, as Python's "surrogatepass" writes them. Both halves of a pair may
+// follow each other: in Python they are two characters of a str, and not the one that
+// they stand for in UTF-16.
+func isSurrogatePass(s string) bool {
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)
 		if r != utf8.RuneError || n > 1 {
-			s, high = s[n:], false
+			s = s[n:]
 			continue
 		}
 		if len(s) < 3 || s[0] != 0xed || s[1]&0xe0 != 0xa0 || s[2]&0xc0 != 0x80 {
 			return false
 		}
-		low := s[1] >= 0xb0
-		if high && low {
-			return false
-		}
-		s, high = s[3:], !low
+		s = s[3:]
 	}
 	return true
 }

@@ -109,6 +109,8 @@ class _Encoder:
         self.blobs = blobs
         # The size of each blob, by its hash.
         self.beside = {}
+        # Why objects of a class cannot be made again, "" if they can.
+        self.classes = {}
         # How much large leaves may still add: checked before they are hashed.
         self.left = float("inf") if max_bytes is None else max_bytes
 
@@ -332,11 +334,13 @@ class _Encoder:
     def subclass(self, v):
         """Returns the form of a value whose class extends one of Python's; None for others."""
         t = type(v)
+        if t not in self.classes:
+            self.classes[t] = _unmade(t)
+        if self.classes[t]:
+            return _opaque(v, self.classes[t])
         if isinstance(v, enum.Enum):
             return self.instance("enum", "%s.%s" % (_name(t), v._name_ or ""), v, v._value_)
         if dataclasses.is_dataclass(v) and not isinstance(v, type):
-            if isinstance(v, _STORED):
-                return _opaque(v, "its class is a dataclass and extends one of Python's own: neither alone has all of it")
             fields = {}
             for f in dataclasses.fields(v):
                 if f.name not in getattr(v, "__dict__", ()) and not hasattr(v, f.name):
@@ -559,6 +563,9 @@ _PLAIN = {
     dict: lambda v: dict(dict.items(v)),
 }
 
+# Py_TPFLAGS_HEAPTYPE, which classes have that were defined in Python.
+_HEAP_TYPE = 1 << 9
+
 # Classes whose objects store more than attributes.
 _STORED = (*_PLAIN, bytearray, collections.deque)
 _PATHS = frozenset((pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath))
@@ -595,6 +602,16 @@ def _class(name):
             found = getattr(found, part, None)
         return found if isinstance(found, type) else None
     return None
+
+
+def _unmade(t):
+    """Returns why another kernel could not make an object of a class, or ""."""
+    fielded = dataclasses.is_dataclass(t)
+    if fielded and (issubclass(t, _STORED) or any(not base.__flags__ & _HEAP_TYPE for base in t.__mro__[:-1])):
+        return "its class is a dataclass and extends one of Python's own: neither alone has all of it"
+    if (fielded or issubclass(t, (enum.Enum, *_STORED))) and _class(_name(t)) is not t:
+        return "its class cannot be found by its name, %s: define it outside of functions, under this name" % _name(t)
+    return ""
 
 
 def _base64(data):
