@@ -42,6 +42,13 @@ class ToolError(Exception):
         self.type = type
         self.retryable = retryable
 
+    def __reduce__(self):  # also in another process, such as one of a multiprocessing.Pool
+        return _tool_error, (str(self), self.tool, self.type, self.retryable)
+
+
+def _tool_error(*state):
+    return ToolError(*state)
+
 
 class FinalAnswer(BaseException):
     """Ends the code once the host has recorded the answer. Catching it has no

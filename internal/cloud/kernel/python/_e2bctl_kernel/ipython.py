@@ -9,9 +9,11 @@ import tempfile
 import traceback
 import types
 import warnings
+import zlib
 
 import IPython
 from IPython.core import page
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -67,7 +69,21 @@ class Forgotten(dict):
         return []
 
 
-class Shell(InteractiveShell):
+class Compiler(CachingCompiler):
+    """Names cells as ipykernel does. Libraries and tracebacks that are sent elsewhere know
+    such a name as that of a notebook's cell."""
+
+    def get_code_name(self, raw_code, transformed_code, number):
+        code = raw_code.encode("utf-8", "surrogatepass")
+        return os.path.join(tempfile.gettempdir(), "ipykernel_%d" % os.getpid(), "%d.py" % zlib.crc32(code))
+
+
+class ZMQInteractiveShell(InteractiveShell):
+    """The shell. It has the name of ipykernel's, and an attribute kernel: libraries look for
+    these to find out whether they are in a notebook, and then show tables and progress as
+    HTML, not for a terminal."""
+
+    compiler_class = Type(Compiler)
     displayhook_class = Type(Hook)
     display_pub_class = Type(Publisher)
 
@@ -209,7 +225,7 @@ class Engine:
         sys.meta_path.insert(0, images.Finder)
         directory = scratch()
         profile = ProfileDir.create_profile_dir(directory, config=config)
-        self._shell = Shell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
+        self._shell = ZMQInteractiveShell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
         self.kernel = kernel
         self._loop = None
         self._shell.loop_runner = self._run_async
@@ -221,6 +237,15 @@ class Engine:
         # This backend sends figures through the display formatters, as PNG.
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
+    def load(self, names):
+        """Imports modules as a cell would: some look at that moment for the shell."""
+        with self._shell.builtin_trap:
+            for name in names:
+                try:
+                    __import__(name)
+                except Exception:
+                    pass  # not installed, or broken, which code that imports it will see
+
     def warm(self):
         """Does what cells do, so that everything for it is loaded and made, and leaves no trace."""
         cells = ["1+1", "print(1)"]
@@ -228,7 +253,11 @@ class Engine:
             cells.append("import numpy; numpy.ones(2)")
         if "pandas" in sys.modules:
             cells.append("import pandas; pandas.DataFrame({'a': [1.5]})")
-        self.rehearse(['[{"a": ""}]'] + cells * ROUNDS)
+        # The first traceback imports a dozen modules, which takes longer than an interrupted
+        # cell has to answer.
+        self.rehearse(['[{"a": ""}]', "1/0"] + cells * ROUNDS)
+        for name in "last_type", "last_value", "last_traceback", "last_exc":
+            vars(sys).pop(name, None)
         if "matplotlib" in sys.modules:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
             from matplotlib.figure import Figure

@@ -1,11 +1,14 @@
 """The socket to the agent, what may be sent on it, and when SIGINT may take effect."""
 import base64
+import dataclasses
 import datetime
+import enum
 import json
 import math
 import queue
 import signal
 import socket
+import sys
 import threading
 
 # The maximum size of a result as JSON; the agent reads lines of twice this size.
@@ -176,6 +179,8 @@ def clean(value, nonfinite=str, other=None, _depth=0):
 
 
 def _key(key):
+    if isinstance(key, enum.Enum):
+        key = key.value
     if isinstance(key, str):
         return key
     if key is None or isinstance(key, bool):
@@ -184,6 +189,13 @@ def _key(key):
 
 
 def _default(value):
+    # The next three are as the service's serialiser, orjson, writes them.
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, getattr(sys.modules.get("uuid"), "UUID", ())):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if not f.name.startswith("_") and hasattr(value, f.name)}
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (datetime.date, datetime.time)):
