@@ -165,6 +165,10 @@ func TestToolCalls(t *testing.T) {
 		if got := text(t, r, caught("fails()")); !strings.HasSuffix(got, "True") {
 			t.Errorf("retryable: %s, want %q at its end", got, "True")
 		}
+		// The error of a tool that fails in another process, such as one of a pool, comes whole.
+		if got := text(t, r, "import pickle\ntry:\n    typed()\nexcept Exception as e:\n    again = pickle.loads(pickle.dumps(e))\nrepr((type(again).__name__, str(again), again.tool, again.type, again.retryable))"); got != `('ToolError', 'typed: none left', 'typed', 'Empty', False)` {
+			t.Errorf("a pickled error: got %s", got)
+		}
 		// A name that is not a tool, called without going through the functions.
 		if got := text(t, r, caught("__import__('sys').modules['_e2bctl_tools']._bridge.call('os', {})")); !strings.Contains(got, `no tool "os"`) {
 			t.Errorf("got %q, want %q in it", got, `no tool "os"`)

@@ -22,7 +22,7 @@ import (
 // variable lists.
 const containerVariable = "LOCAL_TEST_CONTAINER"
 
-// dockerCapabilities are those that Docker gives to root.
+// dockerCapabilities are the capabilities of root in a container of Docker.
 var dockerCapabilities = []int{
 	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FSETID, unix.CAP_FOWNER, unix.CAP_MKNOD, unix.CAP_NET_RAW, unix.CAP_SETGID,
 	unix.CAP_SETUID, unix.CAP_SETFCAP, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_SYS_CHROOT, unix.CAP_KILL, unix.CAP_AUDIT_WRITE,
@@ -83,7 +83,7 @@ func contain(t *testing.T, has []int, refuse string) string {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // for ever: the thread does not get back what it gives up
+		runtime.LockOSThread() // and never unlocked: a capability that was given up does not come back
 		for c := range unix.CAP_LAST_CAP + 1 {
 			if kept[c] {
 				continue

@@ -90,6 +90,60 @@ func TestIPython(t *testing.T) {
 	}
 }
 
+// Lists and dicts are JSON as the service's serialiser writes them.
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	s := attach(t, newKernel(t, richPython(t)))
+	if o := s.run(`import dataclasses, enum, uuid, math
+class Color(enum.Enum): RED = "r"; BOTH = ("r", 1)
+class Level(enum.IntEnum): LOW = 1
+class Name(enum.Enum): KEY = "k"
+@dataclasses.dataclass
+class Point:
+    x: int
+    of: object = None
+    _hidden: int = 3
+@dataclasses.dataclass
+class Slotted:
+    __slots__ = ("y",)
+    y: float
+u = uuid.UUID(int=1)`); len(o.errors) > 0 {
+		t.Fatal(o.errors)
+	}
+	for code, want := range map[string]string{
+		"[Point(1, [Point(2, Color.RED)])]":                  `[{"of":[{"of":"r","x":2}],"x":1}]`,
+		"[Slotted(math.nan), Point]":                         "",
+		"[Slotted(math.nan)]":                                `[{"y":null}]`,
+		"{Name.KEY: Color.BOTH, 'l': Level.LOW}":             `{"k":["r",1],"l":1}`,
+		"[u, {u: u}]":                                        `["00000000-0000-0000-0000-000000000001",{"00000000-0000-0000-0000-000000000001":"00000000-0000-0000-0000-000000000001"}]`,
+		"[object()]":                                         "",
+		"[Point(1, object())]":                               "",
+		"a = Point(1); a.of = a; [a]":                        "",
+		"[(lambda p: (delattr(p, 'x'), p)[1])(Point(1, 5))]": `[{"of":5}]`,
+	} {
+		o := s.run(code)
+		if len(o.results) != 1 {
+			t.Errorf("%s: got %v and errors %v, want one result", code, o.results, o.errors)
+			continue
+		}
+		got := string(o.results[0].Data["application/json"])
+		var plain any
+		if got != "" {
+			if err := json.Unmarshal([]byte(got), &plain); err != nil {
+				t.Fatal(err)
+			}
+			sorted, err := json.Marshal(plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = string(sorted)
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", code, got, want)
+		}
+	}
+}
+
 // A number is formatted the short way only as long as code has registered no other
 // way.
 func TestFormattersOfCode(t *testing.T) {

@@ -97,9 +97,8 @@ func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 	return attr
 }
 
-// mapTo gives a process of the server with a user namespace of its own the ids of
-// sandboxes: count ids from first on if they are ranged, else the single one of all
-// sandboxes.
+// mapTo maps the ids of sandboxes into the user namespace that a process of the server gets:
+// count ids from first on if they are ranged, else the one id that all sandboxes share.
 func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 	if ids.apart && !ids.ranged {
 		first, count = spawn.IDBase, 1

@@ -28,7 +28,7 @@ const (
 )
 
 // planProcesses decides how many processes and threads all sandboxes together may have,
-// and gives the server its threads before there is any sandbox.
+// and makes the threads of the server, before the first sandbox starts.
 func (r *Room) planProcesses() error {
 	if r.options.Processes == 0 {
 		most, err := machineProcesses()

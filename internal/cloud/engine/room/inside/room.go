@@ -227,14 +227,19 @@ func zygoteAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
 }
 
+// process returns the first process of a sandbox, or nil if its end has been reported.
+func (r *roomProcess) process(id uint64) *os.Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running[id]
+}
+
 // name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
 // its hostname is known it has given up the privilege.
 func (r *roomProcess) name(m wire.Message) error {
-	r.mu.Lock()
-	p := r.running[m.ID]
-	r.mu.Unlock()
+	p := r.process(m.ID)
 	if p == nil {
-		return nil // its end has been reported
+		return nil
 	}
 	answer := wire.Message{Kind: wire.KindNamed, ID: m.ID}
 	if err := setHostname(p, m.Host); err != nil {

@@ -15,11 +15,9 @@ import (
 // server connects to a port of a program: one for IPv4, and one for IPv6 if the machine has
 // that.
 func (r *roomProcess) sockets(m wire.Message) error {
-	r.mu.Lock()
-	p := r.running[m.ID]
-	r.mu.Unlock()
+	p := r.process(m.ID)
 	if p == nil {
-		return nil // its end has been reported
+		return nil
 	}
 	answer := wire.Message{Kind: wire.KindSockets, ID: m.ID}
 	var made []*os.File

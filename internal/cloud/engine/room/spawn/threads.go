@@ -15,9 +15,8 @@ const (
 	spareThreads     = 4
 )
 
-// Supervise gives this process, which must outlive sandboxes, all threads that it needs.
-// When sandboxes have taken all that the machine allows, it can have no others, and would
-// end.
+// Supervise makes all threads that this process will need. Sandboxes may later take every
+// process and thread that the machine allows: a process that cannot make a thread then ends.
 func Supervise(processors int) {
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), processors))
 	ReserveThreads(processors + spareThreads)

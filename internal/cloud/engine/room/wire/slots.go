@@ -28,8 +28,8 @@ func (s Slots) Take() (release func(), ok bool) {
 // serve its owner, are counted apart: however many others there are, these ports answer.
 type PortSlots struct{ user, own Slots }
 
-// NewPortSlots returns slots for so many connections to ports of programs and to the
-// sandbox's own ports, but at most [MaxStreams] of each, and at least one.
+// NewPortSlots returns slots for connections: user for those to ports of programs, own for
+// those to the sandbox's own ports. Each gets at least one and at most [MaxStreams].
 func NewPortSlots(user, own uint64) PortSlots {
 	return PortSlots{user: NewSlots(user), own: NewSlots(own)}
 }
