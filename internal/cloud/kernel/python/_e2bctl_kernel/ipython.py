@@ -99,6 +99,24 @@ class ZMQInteractiveShell(InteractiveShell):
         # The output of `name?` is displayed, because there is no terminal to page it on.
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
 
+    def init_traceback_handlers(self, *arguments):
+        super().init_traceback_handlers(*arguments)
+        records = self.InteractiveTB.get_records
+
+        def get_records(etb, *options):
+            # Of code without a file IPython takes the line from the frame, which has gone on
+            # to a finally or an except since.
+            lines, found = {}, records(etb, *options)
+            while etb is not None:
+                lines[etb.tb_frame] = etb.tb_lineno
+                etb = etb.tb_next
+            for record in found:
+                if getattr(record, "frame", None) in lines:
+                    record.lineno = lines[record.frame]
+            return found
+
+        self.InteractiveTB.get_records = get_records
+
     def init_display_formatter(self):
         self.display_formatter = formatters.Formatter(parent=self)
         self.configurables.append(self.display_formatter)
