@@ -298,7 +298,7 @@ func TestErrorBodiesAreBounded(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}, WithRetries(0))
 		_, err := c.Sandboxes.Get(t.Context(), "i1")
-		if err == nil || len(err.Error()) > 1024 || strings.Contains(err.Error(), "\uFFFD") {
+		if err == nil || len(err.Error()) > maxMessage+128 || strings.Contains(err.Error(), "\uFFFD") {
 			t.Errorf("%s: %d bytes of error", name, len(fmt.Sprint(err)))
 		}
 	}

@@ -128,7 +128,9 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 	return e
 }
 
-const maxMessage = 512
+// maxMessage bounds a message of the service in an error, in bytes. What to do stands at its
+// end.
+const maxMessage = 2 << 10
 
 // answerBody is the error body of the service. Its code is the status as a
 // number; envd's RPCs have a name there.

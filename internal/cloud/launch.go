@@ -38,12 +38,10 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if err != nil {
 		return nil, err
 	}
-	err = r.checkMCP(ctx, spec)
-	if err == nil && spec.Memory == "" { // otherwise what the template runs runs already
-		err = r.begin(ctx, spec)
-	}
-	if err != nil {
-		return nil, errors.Join(err, r.Close())
+	if spec.Memory == "" { // otherwise what the template runs runs already
+		if err := r.begin(ctx, spec); err != nil {
+			return nil, errors.Join(err, r.Close())
+		}
 	}
 	return r, nil
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
@@ -42,15 +41,14 @@ func TestMCP(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)
 	servers := sandbox.WithMCP(map[string]any{"exa": map[string]string{"apiKey": "it's a secret"}})
-	refused := func(name string, opts ...sandbox.Option) {
-		t.Helper()
-		_, err := b.client.Create(t.Context(), opts...)
-		if e, ok := errors.AsType[*api.Error](err); !ok || e.StatusCode != http.StatusBadRequest || !strings.Contains(err.Error(), "build a template named mcp-gateway that has it") {
-			t.Errorf("%s: got %v, want 400 that says what to build", name, err)
-		}
+	if _, err := b.client.Create(t.Context(), servers); !errors.Is(err, sandbox.ErrUnknownTemplate) || !strings.Contains(err.Error(), "build a template mcp-gateway with the program mcp-gateway") {
+		t.Errorf("without the template: got %v, want ErrUnknownTemplate and what to build", err)
 	}
-	refused("without the template", servers)
-	refused("a template without the program", servers, sandbox.WithTemplate("base"))
+	// As on the service: the sandbox is created, and it is its client that cannot go on.
+	var missing *sandbox.ExitError
+	if _, err := b.client.Create(t.Context(), servers, sandbox.WithTemplate("base")); !errors.As(err, &missing) || missing.Result.ExitCode != 127 || !strings.Contains(err.Error(), "mcp-gateway") {
+		t.Errorf("a template without the program: got %v, want an ExitError of 127 that names it", err)
+	}
 
 	b.write(t, "mcp-gateway", standIn, 0o755)
 	b.must(t, "mcp-gateway", template.FromBase().Copy("mcp-gateway", "/usr/local/bin/", &template.CopyParams{User: "root"}))
@@ -88,17 +86,6 @@ func TestMCP(t *testing.T) {
 	r.Header.Del("Authorization")
 	if status, _ := answer(); status != http.StatusUnauthorized {
 		t.Errorf("without the token: got %d, want 401", status)
-	}
-
-	// One that is resumed is as its programs left it.
-	if _, err := sb.Commands.Run(t.Context(), "rm /usr/local/bin/mcp-gateway", &sandbox.CommandParams{User: "root"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Resume(t.Context(), nil); err != nil {
-		t.Errorf("resume without the program: %v", err)
 	}
 
 	label := map[string]string{"which": "broken"}

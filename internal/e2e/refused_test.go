@@ -77,7 +77,7 @@ func TestUnsupportedFields(t *testing.T) {
 		"autoPause":            `"autoPause":1`,
 		"autoPauseMemory":      `"autoPauseMemory":false`,
 		"autoResume.enabled":   `"autoResume":{"enabled":"x"}`,
-		"mcp":                  `"mcp":{"x":{}}`,
+		"mcp":                  `"mcp":[]`,
 		"iam":                  `"iam":{"x":1}`,
 		"volumeMounts":         `"volumeMounts":[{"name":"v","path":"/v"}]`,
 		"network.egressProxy":  `"network":{"egressProxy":{"host":"x"}}`,

@@ -352,11 +352,11 @@ func buildError(err error) *apiError {
 	case errors.Is(err, builds.ErrClosed):
 		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &apiError{Code: http.StatusInsufficientStorage, Message: "the disk is full: " + bounded(err.Error())}
+		return &apiError{Code: http.StatusInsufficientStorage, Message: "the disk is full: " + reason(err)}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &apiError{Code: http.StatusRequestTimeout, Message: "the archive did not come"}
 	case errors.Is(err, builds.ErrCutOff):
-		return &apiError{Code: http.StatusBadRequest, Message: bounded(err.Error())}
+		return &apiError{Code: http.StatusBadRequest, Message: reason(err)}
 	}
 	return nil
 }

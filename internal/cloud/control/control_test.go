@@ -176,7 +176,7 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`, 400, "validation error: autoPauseMemory false needs autoPause true"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "validation error: autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":[]}`, 400, "validation error: mcp must be an object, not array"},
-		{"POST", "/v2/sandboxes", `{"templateID":"mcp-gateway","mcp":{"github":{}}}`, 400, "validation error: mcp: template 'mcp-gateway' not found; it takes the program mcp-gateway, which this local cloud does not bring: build a template named mcp-gateway that has it"},
+		{"POST", "/v2/sandboxes", `{"templateID":"mcp-gateway","mcp":{"github":{}}}`, 404, "template 'mcp-gateway' not found: a local cloud brings no program for MCP servers: build a template mcp-gateway with the program mcp-gateway"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"a","path":"/a"}]}`, 400, `validation error: volumeMounts names the volume "a", which does not exist`},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},

@@ -83,7 +83,6 @@ func (s *Service) create(d dialect) handler {
 			Internet: q.AllowInternetAccess, Network: q.Network.asked(), Egress: q.egress,
 			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts, Mounts: hostMounts(q.Mounts),
 			Headers: q.Network != nil && len(q.Network.Rules) > 0,
-			MCP:     q.MCP != nil,
 		}
 		sb, err := s.createOnce(r, request)
 		if err != nil {
@@ -95,12 +94,12 @@ func (s *Service) create(d dialect) handler {
 	}
 }
 
-// templateOf returns what a sandbox is to be made from. This cloud brings no template with
-// the gateway of MCP servers.
+// templateOf returns the template, and its build, that a sandbox is created from. A local
+// cloud brings no template with the gateway of MCP servers, so the error says how to get one.
 func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.findTemplate(q.TemplateID)
 	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {
-		err = lifecycle.NoMCPGateway(e.Error())
+		err = errorf(http.StatusNotFound, "%s: a local cloud brings no program for MCP servers: build a template %s with the program mcp-gateway", e, bounded(q.TemplateID))
 	}
 	return t, build, err
 }

@@ -34,7 +34,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error 
 			}
 			return invalid("%s must be %s, not %s", bounded(fieldPath(e.Field, reflect.TypeOf(v).Elem())), kindName(e.Type), e.Value)
 		}
-		return errorf(http.StatusBadRequest, "the body is not JSON: %s", bounded(err.Error()))
+		return errorf(http.StatusBadRequest, "the body is not JSON: %s", reason(err))
 	}
 	requestlog.Ignored(r.Context(), unknownFields(body, reflect.TypeOf(v).Elem(), "")...)
 	return nil
@@ -54,7 +54,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, errorf(http.StatusRequestEntityTooLarge, "the body is larger than %d MiB", maxBody>>20)
 	}
-	return nil, errorf(http.StatusBadRequest, "the body could not be read: %s", bounded(err.Error()))
+	return nil, errorf(http.StatusBadRequest, "the body could not be read: %s", reason(err))
 }
 
 // fieldPath returns the path of a field as clients know it. In what encoding/json says

@@ -81,9 +81,9 @@
 // # MCP servers
 //
 // What mcp of a create request holds is for the program mcp-gateway, which the client then
-// starts inside. No template of this cloud has it: with mcp, a sandbox is made from one that
-// was built with that program, named mcp-gateway for SDKs to ask for it, and anything else
-// is 400.
+// starts inside. As on the service, a sandbox is created whether its template has that
+// program or not: the client finds out, says so, and kills the sandbox. No template of this
+// cloud has it; SDKs ask for one named mcp-gateway.
 //
 // # What it does not
 //

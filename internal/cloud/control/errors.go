@@ -16,8 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxMessage bounds how much of a request an error answer repeats.
-const maxMessage = 300
+const (
+	// maxMessage bounds how much of a request an error answer repeats, in bytes.
+	maxMessage = 300
+	// maxReason bounds what an error answer says of its cause, in bytes. It has room for a
+	// chain of calls with what each was tried on, because the last of them says what to do.
+	maxReason = 2 << 10
+)
 
 // apiError is the error body of the API. Clients look at the code in the body,
 // not only at the status, so the body always repeats it.
@@ -50,6 +55,9 @@ func unsupported(field string) error {
 // bounded shortens text from outside for a message.
 func bounded(s string) string { return clip.Text(s, maxMessage) }
 
+// reason returns the text of an error for a message.
+func reason(err error) string { return clip.Text(err.Error(), maxReason) }
+
 // answerFor converts an error of the registry into the answer of the API.
 func answerFor(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
@@ -73,12 +81,12 @@ func answerFor(err error) *apiError {
 	if e := failed(err); e != nil {
 		return e
 	}
-	for known, e := range known {
-		if errors.Is(err, known) {
-			return &e
+	for _, k := range known {
+		if errors.Is(err, k.err) {
+			return &k.answer
 		}
 	}
-	return &apiError{Code: http.StatusInternalServerError, Message: bounded(err.Error()), ErrorCode: "internal_server_error"}
+	return &apiError{Code: http.StatusInternalServerError, Message: reason(err), ErrorCode: "internal_server_error"}
 }
 
 // refused are the statuses for what is refused of templates.
@@ -90,20 +98,24 @@ var refused = map[templates.Kind]int{
 	templates.Full:     http.StatusTooManyRequests,
 }
 
-// known are the answers for errors that carry nothing.
-var known = map[error]apiError{
-	lifecycle.ErrClosed:    {Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"},
-	lifecycle.ErrKeyReused: {Code: http.StatusUnprocessableEntity, Message: protocol.HeaderIdempotency + " was used for a different request"},
-	lifecycle.ErrUnhealthy: {
+// known are the answers for errors that carry nothing. The first that matches counts: a
+// call that waited for a cloud that is closing may also have met its deadline.
+var known = []struct {
+	err    error
+	answer apiError
+}{
+	{lifecycle.ErrClosed, apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}},
+	{lifecycle.ErrKeyReused, apiError{Code: http.StatusUnprocessableEntity, Message: protocol.HeaderIdempotency + " was used for a different request"}},
+	{lifecycle.ErrUnhealthy, apiError{
 		Code:    http.StatusServiceUnavailable,
 		Message: "envd in the sandbox does not answer, so it was not paused: it runs on; a pause with memory that does not require a healthy guest would pause it",
-	},
-	lifecycle.ErrUnresponsive: {
+	}},
+	{lifecycle.ErrUnresponsive, apiError{
 		Code: http.StatusConflict, ErrorCode: "sandbox_snapshot_guest_agent_unresponsive",
 		Message: "envd in the sandbox did not answer when it was paused, and would not if its memory was resumed: resume it with memory false",
-	},
-	layers.ErrGone:           {Code: http.StatusNotFound, Message: "the template has just been deleted"},
-	context.DeadlineExceeded: {Code: http.StatusGatewayTimeout, Message: fmt.Sprintf("not done within %v: it goes on, so look at the sandbox and ask again", requestDeadline)},
+	}},
+	{layers.ErrGone, apiError{Code: http.StatusNotFound, Message: "the template has just been deleted"}},
+	{context.DeadlineExceeded, apiError{Code: http.StatusGatewayTimeout, Message: fmt.Sprintf("not done within %v: it goes on, so look at the sandbox and ask again", requestDeadline)}},
 }
 
 func notFound(e *lifecycle.NotFoundError) *apiError {
@@ -155,25 +167,25 @@ func noRoom(err error) *apiError {
 // failed returns the answer for what the machine could not do.
 func failed(err error) *apiError {
 	if errors.Is(err, errors.ErrUnsupported) {
-		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + bounded(err.Error())}
+		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + reason(err)}
 	}
 	if e, ok := errors.AsType[*lifecycle.RefusedError](err); ok {
 		if e.Forbidden {
-			return &apiError{Code: http.StatusForbidden, Message: bounded(e.Reason)}
+			return &apiError{Code: http.StatusForbidden, Message: clip.Text(e.Reason, maxReason)}
 		}
-		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + bounded(e.Reason)}
+		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + clip.Text(e.Reason, maxReason)}
 	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
 		const code = "sandbox_save_failed"
 		if errors.Is(e, lifecycle.ErrMemory) {
 			return &apiError{
 				Code: http.StatusInternalServerError, ErrorCode: code,
-				Message: "The sandbox could not be kept: " + bounded(e.Err.Error()) + `; it is as it was before: mode="filesystem" (memory false) keeps only its files`,
+				Message: "The sandbox could not be kept: " + reason(e.Err) + `; it is as it was before: mode="filesystem" (memory false) keeps only its files`,
 			}
 		}
 		return &apiError{
 			Code: http.StatusInternalServerError, ErrorCode: code,
-			Message: "The files of the sandbox could not be kept: " + bounded(e.Err.Error()) + "; the sandbox is as it was before: make room on the disk, or kill paused sandboxes that are no longer needed, and try again",
+			Message: "The files of the sandbox could not be kept: " + reason(e.Err) + "; the sandbox is as it was before: make room on the disk, or kill paused sandboxes that are no longer needed, and try again",
 		}
 	}
 	if e, ok := errors.AsType[*lifecycle.LaunchError](err); ok {
@@ -183,7 +195,7 @@ func failed(err error) *apiError {
 		}
 		return &apiError{
 			Code: http.StatusInternalServerError, ErrorCode: "sandbox_create_failed",
-			Message: message + bounded(e.Err.Error()),
+			Message: message + reason(e.Err),
 		}
 	}
 	return nil

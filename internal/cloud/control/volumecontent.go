@@ -154,7 +154,7 @@ func contentErrorFor(err error) *contentError {
 			return &contentError{known.code, known.message, known.status}
 		}
 	}
-	return &contentError{"internal", bounded(err.Error()), http.StatusInternalServerError}
+	return &contentError{"internal", reason(err), http.StatusInternalServerError}
 }
 
 func (c *contentCall) stat() error {

@@ -80,6 +80,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	target := &target{upstream: u, spell: spell, port: port, rules: to.rules, class: as, grpc: isGRPC(r)}
 	served := make(chan struct{})
 	defer close(served)
+	defer resetWhenAborted(w, r)
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 

@@ -117,12 +117,3 @@ func refusal(err error, remedy string) error {
 	}
 	return &RefusedError{Reason: fmt.Sprintf("the saved memory cannot be used on this machine: %s: %v", remedy, err)}
 }
-
-// MCPGateway is the program that runs MCP servers in a sandbox, and the template that SDKs
-// ask for to have it.
-const MCPGateway = "mcp-gateway"
-
-// NoMCPGateway returns the error for a sandbox that is to have MCP servers, and cannot.
-func NoMCPGateway(why string) *RefusedError {
-	return &RefusedError{Reason: fmt.Sprintf("mcp: %s; it takes the program %[2]s, which this local cloud does not bring: build a template named %[2]s that has it", why, MCPGateway)}
-}

@@ -184,7 +184,6 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 	if err != nil {
 		return &RefusedError{Reason: err.Error()}
 	}
-	spec.MCP = rec.MCP // one that is resumed is as its programs left it
 	if err := r.enter(rec); err != nil {
 		return err
 	}

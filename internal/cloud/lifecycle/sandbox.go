@@ -48,8 +48,6 @@ type Request struct {
 	// Headers: it can have rules for headers, which takes a certificate authority that it is
 	// started with.
 	Headers bool `json:",omitempty"`
-	// MCP: it is refused unless it has the program [MCPGateway].
-	MCP bool `json:",omitempty"`
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
 	// Layers are the ids of the layers that it begins with, lowest first, and that the
@@ -144,7 +142,6 @@ type Spec struct {
 	Headers      bool // Egress may have headers, now or later
 	// AutoPause: it is to be paused later, with its memory if KeepMemory.
 	AutoPause, KeepMemory bool
-	MCP                   bool // it is new, and refused unless it has the program [MCPGateway]
 }
 
 // An Instance is a running sandbox.

@@ -278,7 +278,7 @@ func TestPauseToFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		id := s.create(t, func(q *lifecycle.Request) {
-			q.Secure, q.MCP, q.Envs = true, true, map[string]string{"A": "b"}
+			q.Secure, q.Envs = true, map[string]string{"A": "b"}
 			q.Network = &lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}, MaskHost: "a.test", AllowPublicTraffic: new(bool)}
 		})
 		first, spec := s.fakes.Fake(id), s.fakes.Spec(id)
@@ -296,10 +296,7 @@ func TestPauseToFiles(t *testing.T) {
 		if again.Files == "" {
 			t.Error("it was started without files")
 		}
-		if !spec.MCP || again.MCP {
-			t.Errorf("the program for MCP is looked for: at first %v, again %v, want it at first only", spec.MCP, again.MCP)
-		}
-		again.Files, again.Egress, again.MCP = "", spec.Egress, spec.MCP
+		again.Files, again.Egress = "", spec.Egress
 		if got, want := fmt.Sprintf("%+v", again), fmt.Sprintf("%+v", spec); got != want {
 			t.Errorf("it was started with %s, want %s", got, want)
 		}

@@ -1,0 +1,45 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+)
+
+// What to do stands at the end of an error that went through many calls.
+func TestAnswersKeepTheRemedy(t *testing.T) {
+	t.Parallel()
+	const remedy = "make room on the disk"
+	chain := errors.New(remedy)
+	for _, call := range []string{"open /some/directory/of/a/user", "write the layer", "save the files", "pause the sandbox"} {
+		chain = fmt.Errorf("%s %s: %w", call, strings.Repeat("x", 200), chain)
+	}
+	for name, err := range map[string]error{
+		"any":           chain,
+		"unsupported":   fmt.Errorf("%w: %w", errors.ErrUnsupported, chain),
+		"refused":       &lifecycle.RefusedError{Reason: chain.Error()},
+		"not allowed":   &lifecycle.RefusedError{Reason: chain.Error(), Forbidden: true},
+		"not saved":     &lifecycle.SaveError{Err: chain},
+		"not started":   &lifecycle.LaunchError{Err: chain},
+		"memory unkept": &lifecycle.SaveError{Err: fmt.Errorf("%w: %w", lifecycle.ErrMemory, chain)},
+	} {
+		if got := answerFor(err).Message; !strings.Contains(got, remedy) || len(got) > 2*maxReason {
+			t.Errorf("%s: got %q, want it with %q and at most %d bytes", name, got, remedy, 2*maxReason)
+		}
+	}
+}
+
+// The same error has the same answer each time, also when it is two errors.
+func TestAnswersAreTheSame(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		if got := answerFor(errors.Join(context.DeadlineExceeded, lifecycle.ErrClosed)).Code; got != http.StatusServiceUnavailable {
+			t.Fatalf("got %d, want %d", got, http.StatusServiceUnavailable)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package edge
+
+import (
+	"crypto/tls"
+	"net"
+	"net/http"
+)
+
+// resetWhenAborted resets the connection of a request when its handler is aborted, because
+// the sandbox was killed or paused, or its connection broke. It is to be deferred. HTTP/2 has
+// a reset for a stream. A connection of HTTP/1.1 would be closed where the answer stops,
+// which clients take for one of their own limits on time, or for a whole answer.
+func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	if reason == http.ErrAbortHandler && r.ProtoMajor == 1 {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			reset(conn)
+		}
+	}
+	panic(reason)
+}
+
+// reset closes a connection so that its other end sees an error, not an end.
+func reset(conn net.Conn) {
+	inner := conn
+	if secured, ok := conn.(*tls.Conn); ok {
+		inner = secured.NetConn()
+	}
+	if c, ok := inner.(interface{ SetLinger(seconds int) error }); ok {
+		_ = c.SetLinger(0)
+	}
+	_ = inner.Close()
+}
