@@ -11,14 +11,14 @@ import (
 )
 
 // checkMCP refuses a sandbox that is to have MCP servers and lacks the program that runs
-// them. It looks where the client is going to: in the login shell of root.
+// them. It looks where clients start it: in the PATH of root.
 func (r *reachable) checkMCP(ctx context.Context, spec lifecycle.Spec) error {
 	if !spec.MCP {
 		return nil
 	}
 	client := envdclient.New(r.Dial, spec.AccessToken)
 	defer client.Close()
-	look := envdclient.Shell("type -P " + lifecycle.MCPGateway)
+	look := envdclient.Check("type -P " + lifecycle.MCPGateway)
 	look.User = "root"
 	err := client.Run(ctx, look)
 	if _, missing := errors.AsType[*envdclient.ExitError](err); missing {

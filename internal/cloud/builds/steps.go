@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -32,7 +33,7 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c := r.inTemplate(args[0])
+	c := r.inTemplate(envdclient.Shell(args[0]))
 	if user := args[1]; user != "" {
 		if c.User = user; r.state.Workdir == "" {
 			c.Dir = "~"

@@ -19,7 +19,7 @@ var Directories = []struct {
 	Mode fs.FileMode
 }{
 	{"/code", 0o777}, {"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky},
-	{"/etc", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/ssl", 0o755},
+	{"/etc", 0o755}, {"/etc/default", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/skel", 0o755}, {"/etc/ssl", 0o755},
 	{"/home", 0o755}, {UserHome, 0o755}, {"/media", 0o755}, {"/mnt", 0o755}, {"/opt", 0o755}, {"/proc", 0o555},
 	{RootHome, 0o700}, {"/run", 0o755}, {"/run/lock", 0o777 | fs.ModeSticky}, {"/srv", 0o755}, {"/sys", 0o555},
 	{"/tmp", 0o777 | fs.ModeSticky}, {"/usr", 0o755}, {"/var", 0o755}, {"/var/cache", 0o755}, {"/var/lib", 0o755},
