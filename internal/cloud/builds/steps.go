@@ -132,11 +132,12 @@ func (r *run) expand(text string) string {
 	if r.state.Image != nil {
 		search = imagePath
 	}
-	return expand(text, func(variable string) string {
-		if value, ok := r.state.Envs[variable]; ok {
-			return value
+	return expand(text, func(variable string) (string, bool) {
+		value, set := r.state.Envs[variable]
+		if !set {
+			value, set = map[string]string{"HOME": home, "USER": name, "LOGNAME": name, "PATH": search}[variable]
 		}
-		return map[string]string{"HOME": home, "USER": name, "LOGNAME": name, "PATH": search}[variable]
+		return value, set
 	})
 }
 
