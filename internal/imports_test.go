@@ -120,7 +120,7 @@ var imports = map[string]string{
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
-	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
@@ -199,7 +199,7 @@ var imports = map[string]string{
 	"internal/cloud/setupdir":         "",
 	"internal/cloud/shortage":         "",
 	"internal/cloud/store":            "",
-	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
+	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":           "",
 	"internal/cloud/treecopy":         "",
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",

@@ -136,3 +136,47 @@ func TestTemplateWithUserFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Commands of root begin in its home in the template base, where its files are looked for,
+// too, and in that of user in the default one; homes and accounts are as on the service.
+func TestBaseSkeleton(t *testing.T) {
+	t.Parallel()
+	cloud := shared(t)
+	base, interpreter := cloud.Create(t, sandbox.WithTemplate("base")), cloud.Create(t)
+	root := func(sb *sandbox.Sandbox, command string) string {
+		t.Helper()
+		result, err := sb.Commands.Run(t.Context(), command, &sandbox.CommandParams{User: "root"})
+		if err != nil {
+			t.Errorf("%s: %v, stdout %q, stderr %q", command, err, result.Stdout, result.Stderr)
+			return ""
+		}
+		return result.Stdout
+	}
+	if got := root(base, "pwd; echo text > made"); got != "/root\n" {
+		t.Errorf("directory of root in base: got %q, want /root", got)
+	}
+	if got, err := base.Files.ReadText(t.Context(), "made", &sandbox.FileParams{User: "root"}); got != "text\n" {
+		t.Errorf("a file of root: got %q, %v", got, err)
+	}
+	if got := run(t, base, "pwd"); got != "/home/user\n" {
+		t.Errorf("directory of user in base: got %q", got)
+	}
+	if got := root(interpreter, "pwd"); got != "/home/user\n" {
+		t.Errorf("directory of root in the default template: got %q, want /home/user", got)
+	}
+	if got := run(t, base, "ls -A ~ /etc/skel | sort -u"); !strings.Contains(got, ".bash_logout\n.bashrc\n") || !strings.Contains(got, ".profile\n") {
+		t.Errorf("a home: got %q", got)
+	}
+	for _, tt := range []struct{ program, command, want string }{
+		{"useradd", "useradd -m one && id one && stat -c %U:%G /home/one/.bashrc", "uid=1001(one) gid=1001(one) groups=1001(one)\none:one\n"},
+		{"adduser", "adduser --quiet --disabled-password --gecos '' two 2>&1 && id -gn two && stat -c %U:%G:%a /home/two /home/two/.profile && getent passwd two | cut -d: -f7", "two\ntwo:two:755\ntwo:two:644\n/bin/bash\n"},
+		{"useradd", "su - one -c 'echo $PATH' | grep -c /usr/local/bin", "1\n"},
+	} {
+		if got := root(base, "command -v "+tt.program+" || echo none"); got == "none\n" {
+			continue
+		}
+		if got := root(base, tt.command); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.command, got, tt.want)
+		}
+	}
+}

@@ -4,15 +4,6 @@ package guest
 
 import "io/fs"
 
-// Homes and shell inside, if there is a range of ids, and the shell of an image that does
-// not have that one.
-const (
-	RootHome   = "/root"
-	UserHome   = "/home/user"
-	LoginShell = "/bin/bash"
-	PlainShell = "/bin/sh"
-)
-
 // Directories are all directories of a sandbox that do not belong to a tree.
 var Directories = []struct {
 	Path string
