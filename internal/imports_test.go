@@ -153,7 +153,7 @@ var imports = map[string]string{
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/layer" +
 		" internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire internal/cloud/engine/tunnel" +
-		" internal/cloud/kernel/python internal/cloud/pty internal/protocol internal/shell",
+		" internal/cloud/kernel/python internal/cloud/pty internal/protocol",
 	"internal/cloud/engine/room/instance": "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
 	"internal/cloud/engine/room/landlock": "",
 	"internal/cloud/engine/room/layer":    "",
@@ -193,7 +193,7 @@ var imports = map[string]string{
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp internal/shell",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
-		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol internal/shell",
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/requestlog":       "",
 	"internal/cloud/secrets":          "internal/cloud/store",
 	"internal/cloud/setupdir":         "",
