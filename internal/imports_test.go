@@ -120,7 +120,7 @@ var imports = map[string]string{
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
-	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
+	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
@@ -131,7 +131,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/patience",
 	"internal/cloud/engine/enginetest":        "",
-	"internal/cloud/engine/guest":             "",
+	"internal/cloud/engine/guest":             "internal/shell",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
@@ -153,7 +153,7 @@ var imports = map[string]string{
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/layer" +
 		" internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire internal/cloud/engine/tunnel" +
-		" internal/cloud/kernel/python internal/cloud/pty internal/protocol internal/shell",
+		" internal/cloud/kernel/python internal/cloud/pty internal/protocol",
 	"internal/cloud/engine/room/instance": "internal/cloud/engine/room/cgroup internal/cloud/engine/room/place",
 	"internal/cloud/engine/room/landlock": "",
 	"internal/cloud/engine/room/layer":    "",
@@ -193,13 +193,13 @@ var imports = map[string]string{
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp internal/shell",
 	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
-		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol internal/shell",
+		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/requestlog":       "",
 	"internal/cloud/secrets":          "internal/cloud/store",
 	"internal/cloud/setupdir":         "",
 	"internal/cloud/shortage":         "",
 	"internal/cloud/store":            "",
-	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/layers internal/cloud/store internal/lazyregexp",
+	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/layers internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":           "",
 	"internal/cloud/treecopy":         "",
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",

@@ -79,13 +79,23 @@ func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*
 	if p.Input {
 		return nil, errors.New("sandbox: run a command: CommandParams.Input is for Start: give Run a Stdin")
 	}
+	return c.runLine(ctx, command, shell(command), p)
+}
+
+// runOwn runs a line of this package as Run does, and reads no file of the user's.
+func (c *Commands) runOwn(ctx context.Context, line string, p *CommandParams) (*CommandResult, error) {
+	return c.runLine(ctx, line, ownShell(line), p)
+}
+
+// runLine runs argv, which runs the line command.
+func (c *Commands) runLine(ctx context.Context, command string, argv []string, p *CommandParams) (*CommandResult, error) {
 	ctx, end, err := c.sb.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
 	ctx, traced := tracingIn(ctx, c.sb.client.trace.Command, c.sb, command)
-	result, err := c.run(ctx, shell(command), p)
+	result, err := c.run(ctx, argv, p)
 	if _, ok := errors.AsType[*ExitError](err); err != nil && !ok {
 		err = c.sb.failed(ctx, "run a command", err)
 	}
@@ -142,6 +152,10 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 
 // shell returns the arguments that run a shell command line.
 func shell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
+
+// ownShell returns the arguments that run a line of this package. A plain shell reads no file
+// before it, as bash does: what a user's .bashrc does or prints must not change the outcome.
+func ownShell(line string) []string { return []string{"/bin/sh", "-c", line} }
 
 // run runs argv to its end, during a call; the command ends with the call. Errors
 // are returned as they are, except for [*ExitError].

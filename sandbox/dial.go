@@ -146,8 +146,11 @@ func (t *tunnel) run() {
 func (t *tunnel) carry() error {
 	stdin := true
 	started, err := t.sb.startProcess(t.life, t.life, "", &process.StartRequest{
-		Process: &process.ProcessConfig{Cmd: "/bin/bash", Args: []string{"-c", relay, "relay", strconv.Itoa(t.port)}},
-		Stdin:   &stdin,
+		Process: &process.ProcessConfig{
+			Cmd: "/bin/bash", Args: []string{"-c", relay, "relay", strconv.Itoa(t.port)},
+			Envs: map[string]string{"BASH_ENV": ""}, // a file that bash would read first
+		},
+		Stdin: &stdin,
 	})
 	if err != nil {
 		return broken(err)

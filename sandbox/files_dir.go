@@ -220,7 +220,7 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 		}
 		paths[name] = path
 	}
-	_, err := f.sb.Commands.Run(ctx, "cd && "+line, &CommandParams{User: user, Envs: paths, Stdout: stdout, MaxOutput: 4096})
+	_, err := f.sb.Commands.runOwn(ctx, "cd && "+line, &CommandParams{User: user, Envs: paths, Stdout: stdout, MaxOutput: 4096})
 	return err
 }
 

@@ -170,7 +170,7 @@ func (g *Git) runWith(ctx context.Context, op string, c *CommandParams, command 
 	maps.Copy(c.Envs, p.Envs)
 	out := &gitOutput{}
 	c.Stdout = out
-	result, err := g.sb.Commands.Run(ctx, command, c)
+	result, err := g.sb.Commands.runOwn(ctx, command, c)
 	if err == nil {
 		return out.Bytes(), nil
 	}

@@ -71,7 +71,7 @@ func (sb *Sandbox) startMCP(ctx context.Context) error {
 	}
 	defer end()
 	// Not by Run, whose spans have the command, and here it may have credentials.
-	_, err = sb.Commands.run(ctx, append(shell(mcpGateway+` --config "$1"`), mcpGateway, string(servers)), &CommandParams{
+	_, err = sb.Commands.run(ctx, append(ownShell(mcpGateway+` --config "$1"`), mcpGateway, string(servers)), &CommandParams{
 		User: "root", Envs: map[string]string{"GATEWAY_ACCESS_TOKEN": rand.Text()},
 	})
 	if err != nil {

@@ -89,7 +89,7 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 	}
 	defer end()
 	defer sb.background(ctx, func(ctx context.Context) {
-		_, _ = sb.Commands.run(ctx, []string{"/bin/sh", "-c", removeProgram, "sh", directory}, &CommandParams{User: p.User})
+		_, _ = sb.Commands.run(ctx, append(ownShell(removeProgram), "sh", directory), &CommandParams{User: p.User})
 	})
 	if err := sb.Files.MakeDir(ctx, directory, &PathParams{User: p.User}); err != nil {
 		return nil, err

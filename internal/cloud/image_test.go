@@ -138,6 +138,7 @@ func TestImageCommands(t *testing.T) {
 		want    string
 	}{
 		{envdclient.Shell("tool; echo $0 $PATH; pwd; id -un; echo $HOME"), "tool of the image\nsh /opt/bin:/bin\n/srv/made\nuser\n/home/user\n"},
+		{envdclient.Command{Args: []string{"/bin/bash", "-l", "-c", "echo $PATH"}, Envs: map[string]string{"PATH": "/mine:/bin"}}, "/mine:/bin\n"},
 		{envdclient.Command{Args: []string{"tool"}}, "tool of the image\n"},
 		{envdclient.Command{Args: []string{"/bin/bash", "-l", "-c", `echo "$@"`, "x", "an argument"}}, "an argument\n"},
 		{envdclient.Command{Args: []string{"sh", "-c", "env | grep -c -i python; cat /.e2b"}}, "0\nENV_ID=test\nTEMPLATE_ID=test\n"},

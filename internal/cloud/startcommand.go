@@ -32,7 +32,7 @@ func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	defer client.Close()
 	err := client.Start(ctx, envdclient.Shell(spec.Template.Start))
 	if ready := spec.Template.Ready; err == nil && ready != "" && !onlySleeps().MatchString(ready) {
-		err = untilReady(ctx, r.Done(), func(ctx context.Context) error { return client.Run(ctx, envdclient.Shell(ready)) })
+		err = untilReady(ctx, r.Done(), func(ctx context.Context) error { return client.Run(ctx, envdclient.Check(ready)) })
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -59,7 +59,7 @@ func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	if err != nil {
 		return d.failed("Dockerfile%s: %w", lineOf(err), err)
 	}
-	c := conversion{words: shell.NewLex(parsed.EscapeToken), given: map[string]string{}, taken: map[string]bool{}, global: variables{}}
+	c := conversion{words: shell.NewLex(parsed.EscapeToken), escape: parsed.EscapeToken, given: map[string]string{}, taken: map[string]bool{}, global: variables{}}
 	c.words.SkipUnsetEnv = true
 	if p == nil {
 		p = &DockerfileParams{}
@@ -88,18 +88,10 @@ func lineOf(err error) string {
 	return ""
 }
 
-// variables are those that the file has set so far.
-type variables map[string]string
-
-// Get implements shell.EnvGetter.
-func (v variables) Get(name string) (string, bool) { value, ok := v[name]; return value, ok }
-
-// Keys implements shell.EnvGetter.
-func (v variables) Keys() []string { return slices.Collect(maps.Keys(v)) }
-
 // conversion makes a definition of a Dockerfile.
 type conversion struct {
 	words    *shell.Lex
+	escape   rune              // that of the file
 	given    map[string]string // build arguments
 	taken    map[string]bool   // those that an ARG has taken
 	global   variables         // of ARG before the first FROM
@@ -226,23 +218,6 @@ func (c *conversion) noFlags(n *parser.Node) error {
 	return err
 }
 
-// text returns a word without quotes and escapes, and with its references to variables,
-// which are the service's to resolve: it knows those of the image, too.
-func (c *conversion) text(word string) (string, error) {
-	text, _, err := c.words.ProcessWord(word, variables{})
-	return text, err
-}
-
-// resolved returns a word with the values of its variables, if the file sets all of them,
-// and otherwise as text does. It is for words in which services resolve none.
-func (c *conversion) resolved(word string) (string, error) {
-	value, missing, err := c.words.ProcessWord(word, c.values)
-	if err != nil || len(missing) > 0 || strings.Contains(value, "$") {
-		return c.text(word)
-	}
-	return value, nil
-}
-
 func (c *conversion) single(n *parser.Node) (string, error) {
 	if err := c.noFlags(n); err != nil {
 		return "", err
@@ -267,21 +242,17 @@ func (c *conversion) env(n *parser.Node) error {
 	var pairs []string
 	known := maps.Clone(c.values)
 	for i := 0; i+2 < len(args); i += 3 {
-		key, err := c.text(args[i])
+		key, err := c.resolved(args[i])
 		if err != nil {
 			return err
 		}
 		if key == "" {
 			return errors.New("ENV with an empty name")
 		}
-		value, err := c.text(args[i+1])
-		if err != nil {
-			return err
-		}
-		pairs = append(pairs, key, value)
 		if known[key], err = c.value(args[i+1]); err != nil {
 			return err
 		}
+		pairs = append(pairs, key, expanding(known[key]))
 	}
 	c.values = known
 	for i := 0; i < len(pairs); i += 2 {
@@ -291,13 +262,6 @@ func (c *conversion) env(n *parser.Node) error {
 	return nil
 }
 
-// value returns what a variable has in later words. Variables that the file has not set
-// stay references.
-func (c *conversion) value(word string) (string, error) {
-	value, _, err := c.words.ProcessWord(word, c.values)
-	return value, err
-}
-
 func (c *conversion) arg(n *parser.Node) error {
 	if err := c.noFlags(n); err != nil {
 		return err
@@ -305,7 +269,7 @@ func (c *conversion) arg(n *parser.Node) error {
 	var pairs []string
 	for _, word := range values(n) {
 		before, after, hasDefault := strings.Cut(word, "=")
-		key, err := c.text(before)
+		key, err := c.resolved(before)
 		if err != nil {
 			return err
 		}
@@ -319,7 +283,7 @@ func (c *conversion) arg(n *parser.Node) error {
 		if c.envs[key] { // which wins in Docker, too
 			continue
 		}
-		pairs = append(pairs, key, value)
+		pairs = append(pairs, key, expanding(value))
 	}
 	if len(pairs) > 0 {
 		c.set(pairs)
@@ -327,9 +291,10 @@ func (c *conversion) arg(n *parser.Node) error {
 	return nil
 }
 
-// argValue returns the value of an argument for a step, and notes the one for later words.
+// argValue returns the value of an argument, and notes it for later words.
 func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (string, error) {
 	if value, given := c.given[key]; given {
+		value = literal(value)
 		c.taken[key] = true
 		c.know(key, value)
 		return value, nil
@@ -346,7 +311,7 @@ func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool)
 		return "", err
 	}
 	c.know(key, value)
-	return c.text(word)
+	return value, nil
 }
 
 // know notes the value of an argument, unless ENV has set one.

@@ -7,6 +7,7 @@ import (
 	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
 // lines are the steps of a definition, one a line.
@@ -35,7 +36,7 @@ func TestDockerfile(t *testing.T) {
 	}{
 		{name: "least", text: "FROM x", want: defaults[1:], image: "x"},
 		{name: "own user and directory", text: "FROM x\nUSER me\nWORKDIR /srv", want: "USER me\nWORKDIR /srv"},
-		{name: "variables", text: "FROM x\nENV A=/srv\nENV B=\"$A/b\" C='$A'\nENV PATH=$PATH:/x\nENV old way\nWORKDIR $B\nCOPY .${A}/x $UNKNOWN/y", want: "ENV A|/srv\nENV B|$A/b|C|$A\nENV PATH|$PATH:/x\nENV old|way\nWORKDIR /srv/b\nCOPY ./srv/x|$UNKNOWN/y||\nUSER user"},
+		{name: "variables", text: "FROM x\nENV A=/srv\nENV B=\"$A/b\" C='$A'\nENV PATH=$PATH:/x\nENV old way\nWORKDIR $B\nCOPY .${A}/x $UNKNOWN/y", want: "ENV A|/srv\nENV B|/srv/b|C|\\$A\nENV PATH|$PATH:/x\nENV old|way\nWORKDIR /srv/b\nCOPY ./srv/x|$UNKNOWN/y||\nUSER user"},
 		{name: "arguments", text: "ARG TAG=1\nFROM x:$TAG\nARG TAG\nARG N=2 M\nRUN echo $N", args: map[string]string{"M": "given", "Z": "z"}, image: "x:1",
 			want: "ENV TAG|1\nENV TAG|1\nENV N|2|M|given\nRUN echo $N" + defaults, warnings: []string{"Dockerfile: no ARG declares the build argument Z"}},
 		{name: "copies", text: "FROM x\nCOPY --chown=a:b --chmod=750 a b /to/\nADD c /d\nCOPY [\"with space\", \"/e f\"]", want: "COPY a|/to/|a:b|0750\nCOPY b|/to/|a:b|0750\nCOPY c|/d||\nCOPY with space|/e f||" + defaults},
@@ -121,6 +122,74 @@ func TestDockerfileRefuses(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	if d := FromDockerfile(iotest.ErrReader(broken), nil); !errors.Is(d.err, broken) {
 		t.Errorf("got %v, want the reader's error", d.err)
+	}
+}
+
+// Words of ENV are what Docker makes of them, by its own reader of words: variables in single
+// quotes and behind a backslash are text, and those that the file does not set are left to
+// the service.
+func TestDockerfileWords(t *testing.T) {
+	t.Parallel()
+	known := variables{"VER": "1.2.3", "DIR": "/srv", "EMPTY": "", "PRICE": "$5", "LIST": "a,b,a"}
+	for _, word := range []string{
+		`'single $VER'`, `"\$VER"`, `\$VER`, `${VER%.*}`, `${VER%%.*}`, `${VER#*.}`, `${VER##*.}`, `${LIST/a/x}`, `${LIST//a/x}`,
+		`$VER`, `${VER}x`, `"$VER"x`, `$VER'x'`, `a"b $DIR"'c $DIR'$DIR`, `"it's $VER"`, `'"$VER"'`, `"\"$VER\""`, `\\$VER`, `\'$VER\'`,
+		`${EMPTY:-"a $VER"}`, `${VER:+'x $VER'}`, `"${EMPTY:-'$VER'}"`, `${EMPTY:-${DIR}/b}`, `"${VER:+\$}"`, `$PRICE`, `'$PRICE'`, `$`, `a$`, `$ $`, `"$"`, `a\b`, `"a\b"`, `x=$VER`, `ü$VER'ü$'`,
+	} {
+		lex := shell.NewLex('\\')
+		want, _, err := lex.ProcessWord(word, plainVariables(known))
+		if err != nil {
+			t.Fatalf("%s: %v", word, err)
+		}
+		marked := variables{}
+		for name, value := range known {
+			marked[name] = literal(value)
+		}
+		c := conversion{words: lex, escape: '\\', dockerStage: &dockerStage{values: marked}}
+		lex.SkipUnsetEnv = true
+		if got, err := c.resolved(word); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %q as Docker", word, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		`ENV A='$X' B="\$X" C=\$X D=$X`:                 `A|\$X|B|\$X|C|\$X|D|$X`,
+		"ENV V=1.2\nENV A=${V%.*} B=${X%.*} C=${X:-$V}": `V|1.2 A|1|B|${X%.*}|C|${X:-1.2}`,
+		"ENV PATH=/x:$PATH\nENV PATH=/y:$PATH":          `PATH|/x:$PATH PATH|/y:$PATH`,
+		`ENV A="$X"b C="${X}"b`:                         `A|${X}b|C|${X}b`,
+		"ENV A='$X'\nENV B=$A":                          `A|\$X B|\$X`,
+		"ARG G\nENV A=$G":                               `G|\$5 A|\$5`,
+		"# escape=`\nFROM x\nENV A=`$X B='$X'":          `A|\$X|B|\$X`,
+		"ENV old '$X' \\$X $X":                          `old|\$X \$X $X`,
+		"ARG D='$X'\nENV A=${D}":                        `D|\$X A|\$X`,
+	} {
+		if !strings.HasPrefix(text, "#") {
+			text = "FROM x\n" + text
+		}
+		d := FromDockerfile(strings.NewReader(text), &DockerfileParams{Args: map[string]string{"G": "$5"}})
+		var got []string
+		for _, s := range d.steps {
+			if s.Type == "ENV" {
+				got = append(got, strings.Join(s.Args, "|"))
+			}
+		}
+		if d.err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, %v, want %s", text, got, d.err, want)
+		}
+	}
+}
+
+// plainVariables are all known, whatever is in them.
+type plainVariables map[string]string
+
+func (v plainVariables) Get(name string) (string, bool) { value, ok := v[name]; return value, ok }
+func (v plainVariables) Keys() []string                 { return nil }
+
+// A value that doubles with each line ends in an error, not in all memory.
+func TestDockerfileValueGrows(t *testing.T) {
+	t.Parallel()
+	text := "FROM x\nENV A=0123456789\n" + strings.Repeat("ENV A=$A$A\n", 100)
+	if d := FromDockerfile(strings.NewReader(text), nil); d.err == nil || !strings.Contains(d.err.Error(), "longer than 128 KiB") {
+		t.Errorf("got %v, want an error", d.err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
@@ -68,6 +69,9 @@ func (r *run) parent(ctx context.Context, from, reference string) error {
 		return err
 	}
 	r.state = build.Content
+	if r.state.Workdir == guest.UserWorkdir { // which builds know the place of
+		r.state.Workdir = guest.UserHome
+	}
 	r.key = key(parts...)
 	r.job.log.add(slog.LevelInfo, r.step, fmt.Sprintf("[base] FROM %s [%s]", clip.Text(from, maxRepeated), r.key))
 	if t.BuiltIn {

@@ -2,12 +2,14 @@ package builds
 
 import (
 	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
 // expand replaces $NAME and ${NAME} in the value of a variable by what get returns, "" for
-// what is not set; ${NAME:-word} and ${NAME:+word} as a shell does; and \$ by a dollar
-// sign. All else stays, commands in backticks and parentheses too.
-func expand(text string, get func(name string) string) string {
+// what is not set; ${NAME:-word}, ${NAME%pattern} and the like as Docker does; and \$ by a
+// dollar sign. All else stays, commands in backticks and parentheses too.
+func expand(text string, get variables) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		switch rest := text[i:]; {
@@ -31,35 +33,51 @@ func expand(text string, get func(name string) string) string {
 
 // variable returns what the text behind a dollar sign stands for, and how long that is; 0
 // if it is no variable.
-func variable(text string, get func(name string) string) (value string, n int) {
+func variable(text string, get variables) (value string, n int) {
 	if !strings.HasPrefix(text, "{") {
 		n = nameLength(text)
-		return get(text[:n]), n
+		value, _ = get(text[:n])
+		return value, n
 	}
-	end := strings.IndexByte(text, '}')
-	if end < 0 {
+	n = bracesLength(text)
+	if n == 0 || nameLength(text[1:n]) == 0 {
 		return "", 0
 	}
-	inner := text[1:end]
-	name := inner[:nameLength(inner)]
-	value = get(name)
-	switch rest := inner[len(name):]; {
-	case name == "":
-		return "", 0
-	case rest == "":
-	case strings.HasPrefix(rest, ":-"):
-		if value == "" {
-			value = rest[2:]
-		}
-	case strings.HasPrefix(rest, ":+"):
-		if value != "" {
-			value = rest[2:]
-		}
-	default:
+	words := shell.NewLex('\\')
+	words.SkipProcessQuotes = true // as between double quotes
+	value, _, err := words.ProcessWord("$"+text[:n], get)
+	if err != nil {
 		return "", 0
 	}
-	return value, end + 1
+	return value, n
 }
+
+// bracesLength returns how long the braces are that a text begins with, 0 if they stay open.
+func bracesLength(text string) int {
+	open := 0
+	for i := 0; i < len(text); i++ {
+		switch {
+		case text[i] == '\\':
+			i++
+		case text[i] == '}':
+			if open--; open == 0 {
+				return i + 1
+			}
+		case text[i] == '{' && (i == 0 || text[i-1] == '$'):
+			open++
+		}
+	}
+	return 0
+}
+
+// variables returns the value of a variable, and whether it is set.
+type variables func(name string) (value string, set bool)
+
+// Get implements shell.EnvGetter.
+func (v variables) Get(name string) (string, bool) { return v(name) }
+
+// Keys implements shell.EnvGetter.
+func (variables) Keys() []string { return nil }
 
 // nameLength returns how long the name of a variable is that a text begins with.
 func nameLength(text string) int {

@@ -21,10 +21,15 @@ import (
 
 func TestExpand(t *testing.T) {
 	t.Parallel()
-	get := func(name string) string { return map[string]string{"A": "1", "HOME": "/h", "_b2": "x"}[name] }
+	get := func(name string) (string, bool) {
+		value, set := map[string]string{"A": "1", "HOME": "/h", "_b2": "x", "VER": "1.2.3", "EMPTY": ""}[name]
+		return value, set
+	}
 	for text, want := range map[string]string{
 		"": "", "plain": "plain", "$A": "1", "${A}": "1", "$A$HOME/x": "1/h/x", "$_b2-": "x-", "$AB": "", "${A}B": "1B",
 		"${NO:-word}": "word", "${A:-word}": "1", "${A:+word}": "word", "${NO:+word}": "", `\$A`: "$A", `a\b`: `a\b`,
+		"${VER%.*}": "1.2", "${VER%%.*}-": "1-", "${VER#*.}": "2.3", "${VER/./_}": "1_2.3", "${A:+:$A}": ":1", "${NO:+:$A}": "", "${NO:-${HOME}/x}y": "/h/xy",
+		"${NO-word}": "word", "${EMPTY-word}": "", "${EMPTY:-word}": "word", "${NO:-it's}": "it's", "${NO:-$NO}": "", `${NO:-\$A}`: "$A", "${A:-{}}": "1}",
 		"$": "$", "$1": "$1", "${": "${", "${}": "${}", "${A": "${A", "${A!}": "${A!}", "$(id)": "$(id)", "`id`": "`id`", "$$A": "$1",
 	} {
 		if got := expand(text, get); got != want {

@@ -354,7 +354,7 @@ func (r *run) finalize(ctx context.Context) error {
 		if r.state.Start == "" {
 			return
 		}
-		if err := r.command(ctx, r.inTemplate(r.state.Start)); err != nil && ctx.Err() == nil {
+		if err := r.command(ctx, r.inTemplate(envdclient.Shell(r.state.Start))); err != nil && ctx.Err() == nil {
 			cancel(fmt.Errorf("the start command failed: %w", err))
 		}
 	}()
@@ -376,7 +376,7 @@ func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) erro
 	ctx, cancel := context.WithTimeoutCause(ctx, readyDeadline, fmt.Errorf("the ready command did not succeed within %v: %s", readyDeadline, clip.Text(ready, maxRepeated)))
 	defer cancel()
 	for interval := minReadyInterval; ; interval = min(2*interval, maxReadyInterval) {
-		c := r.inTemplate(ready)
+		c := r.inTemplate(envdclient.Check(ready))
 		output := r.lines(slog.LevelDebug)
 		c.Stdout, c.Stderr = output, output
 		err := inside.client.Run(ctx, c)
@@ -395,10 +395,13 @@ func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) erro
 	}
 }
 
-// inTemplate returns a command as sandboxes of the template run theirs.
-func (r *run) inTemplate(line string) envdclient.Command {
-	c := envdclient.Shell(line)
+// inTemplate returns a command with the user, the directory and the variables of the template.
+func (r *run) inTemplate(c envdclient.Command) envdclient.Command {
 	name, home := r.user()
-	c.User, c.Dir, c.Envs = name, cmp.Or(r.state.Workdir, home), r.state.Envs
+	c.User, c.Dir = name, cmp.Or(r.state.Workdir, home)
+	envs := make(map[string]string)
+	maps.Copy(envs, r.state.Envs)
+	maps.Copy(envs, c.Envs)
+	c.Envs = envs
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -32,7 +33,7 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	c := r.inTemplate(args[0])
+	c := r.inTemplate(envdclient.Shell(args[0]))
 	if user := args[1]; user != "" {
 		if c.User = user; r.state.Workdir == "" {
 			c.Dir = "~"
@@ -131,11 +132,12 @@ func (r *run) expand(text string) string {
 	if r.state.Image != nil {
 		search = imagePath
 	}
-	return expand(text, func(variable string) string {
-		if value, ok := r.state.Envs[variable]; ok {
-			return value
+	return expand(text, func(variable string) (string, bool) {
+		value, set := r.state.Envs[variable]
+		if !set {
+			value, set = map[string]string{"HOME": home, "USER": name, "LOGNAME": name, "PATH": search}[variable]
 		}
-		return map[string]string{"HOME": home, "USER": name, "LOGNAME": name, "PATH": search}[variable]
+		return value, set
 	})
 }
 

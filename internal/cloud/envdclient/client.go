@@ -62,6 +62,12 @@ type Command struct {
 // Shell returns a command that runs a line as the service runs what it is told.
 func Shell(line string) Command { return Command{Args: []string{"/bin/bash", "-l", "-c", line}} }
 
+// Check returns a command that runs a line to learn something about the sandbox. It reads no
+// file of the user's, whose .bashrc must not change the outcome.
+func Check(line string) Command {
+	return Command{Args: []string{"/bin/bash", "-c", line}, Envs: map[string]string{"BASH_ENV": ""}}
+}
+
 // ExitError means that a command failed.
 type ExitError struct {
 	Code   int

@@ -4,6 +4,7 @@ package reexec
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
-	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // settle fits envd to the image that is the root of its sandbox: the accounts are the
@@ -30,17 +30,34 @@ func settle(config *guest.Config, g *inside.Guest) (err error) {
 	return errors.Join(err, writeProfile(config.Path))
 }
 
-// writeProfile keeps the PATH of the image in login shells, which run every command line:
-// what most images have in /etc/profile sets another one.
+// maxProfile bounds an image's /etc/profile. Shells read a longer one as it is.
+const maxProfile = 1 << 20
+
+// writeProfile has login shells, which run every command line, keep PATH and read the files
+// of the user's home as the service's do.
 func writeProfile(path string) error {
-	const dir = "/etc/profile.d"
-	if !isFile("/etc/profile") {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	const name = "/etc/profile"
+	if err := os.MkdirAll(filepath.Dir(guest.PathFile), 0o755); err != nil {
 		return err
 	}
-	return replace(filepath.Join(dir, "zz-image.sh"), "export PATH="+shell.Quote(path)+"\n")
+	if err := replace(guest.PathFile, guest.PathText(path)); err != nil {
+		return err
+	}
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return replace(name, guest.Profile(guest.PlainProfile))
+	}
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxProfile {
+		return err
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if made := guest.Profile(string(text)); made != string(text) {
+		return os.WriteFile(name, []byte(made), info.Mode().Perm())
+	}
+	return nil
 }
 
 // warm returns where kernels are forked from. What the kernels of an image run is in the

@@ -55,7 +55,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		homes[u.Name] = u.Home
 	}
 	workdir := config.Workdir
-	if workdir == "" && config.User == "" { // the workdir of the built-in templates, whoever a process runs as
+	if workdir == guest.UserWorkdir {
 		workdir = homes[defaultUser]
 	}
 	python, err := wasm(&config, g)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // Template is a template at one moment. What its maps and slices refer to never changes.
@@ -54,7 +55,8 @@ type Content struct {
 	Image  *engine.Image     // they are made from a container image, which Layers has; nil: they see the programs of the engine
 	Envs   map[string]string // unless they are given others
 	// User and Workdir are who processes run as and where, unless they are asked for
-	// otherwise; "": the defaults of envd. Home is that of User; "": /root or one in /home.
+	// otherwise; "": the defaults of envd. Workdir may be guest.UserWorkdir. Home is that of
+	// User; "": /root or one in /home.
 	User, Home, Workdir string
 	// Start is a command that each of them runs, and Ready one that succeeds when what
 	// Start runs can be used; "": none.
@@ -193,30 +195,31 @@ func (t *Template) layers() []string {
 	return all
 }
 
-// builtIn are the templates that every service has. They differ only in name: both
-// include the interpreter. Each is there for every engine, too, as base-docker.
+// builtIn are the templates that every service has. Both include the interpreter. As on the
+// service, all processes of code-interpreter-v1 begin in the home of user, those of base in
+// their own. Each is there for every engine, too, as base-docker.
 func builtIn() []Template {
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, after a restart, too
-	made := func(id, name string, build int, by engine.Name) Template {
+	made := func(id, name string, build int, by engine.Name, workdir string) Template {
 		description := "What every sandbox of this cloud has, to run commands and code"
 		if by != "" {
 			description += ", on the engine " + string(by)
 		}
 		t := Template{ID: id, Name: name, Description: description, BuiltIn: true, Public: true, CreatedAt: now}
-		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by}}
+		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by, Workdir: workdir}}
 		return t.with(first, []string{DefaultTag}, now)
 	}
 	all := []Template{
-		made("localbasetemplate000", "base", 1, ""),
-		made("localcodeinterpreter", "code-interpreter-v1", 2, ""),
+		made("localbasetemplate000", "base", 1, "", ""),
+		made("localcodeinterpreter", "code-interpreter-v1", 2, "", guest.UserWorkdir),
 	}
 	for i, name := range engine.Names {
 		id := func(prefix string) string {
 			return prefix + string(name) + strings.Repeat("0", idLength-len(prefix)-len(name))
 		}
 		all = append(all,
-			made(id("localbase"), "base-"+string(name), 3+2*i, name),
-			made(id("localcode"), "code-interpreter-v1-"+string(name), 4+2*i, name))
+			made(id("localbase"), "base-"+string(name), 3+2*i, name, ""),
+			made(id("localcode"), "code-interpreter-v1-"+string(name), 4+2*i, name, guest.UserWorkdir))
 	}
 	return all
 }

@@ -5,7 +5,7 @@ type Config struct {
 	SandboxID   string            `json:"sandboxId"`
 	TemplateID  string            `json:"templateId"`
 	User        string            `json:"user,omitempty"`        // that processes run as unless another is asked for; "": user
-	Workdir     string            `json:"workdir,omitempty"`     // where they begin unless another is asked for; "": their home
+	Workdir     string            `json:"workdir,omitempty"`     // where they begin unless another is asked for; "": their home; UserWorkdir: that of user
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
@@ -20,6 +20,19 @@ type Config struct {
 	Wasm        *Wasm             `json:"wasm,omitempty"`      // nil: commands and kernels are processes
 	Offline     bool              `json:"offline,omitempty"`   // everything but what is allowed is denied: retrying is of no use
 }
+
+// Homes and shell inside, if there is a range of ids, and the shell of an image that does
+// not have that one.
+const (
+	RootHome   = "/root"
+	UserHome   = "/home/user"
+	LoginShell = "/bin/bash"
+	PlainShell = "/bin/sh"
+)
+
+// UserWorkdir is a working directory that is the home of user, wherever that is, also for
+// processes of others.
+const UserWorkdir = "~user"
 
 // MaxConfig bounds the text of a Config.
 const MaxConfig = 1 << 20

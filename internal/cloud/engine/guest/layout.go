@@ -4,22 +4,13 @@ package guest
 
 import "io/fs"
 
-// Homes and shell inside, if there is a range of ids, and the shell of an image that does
-// not have that one.
-const (
-	RootHome   = "/root"
-	UserHome   = "/home/user"
-	LoginShell = "/bin/bash"
-	PlainShell = "/bin/sh"
-)
-
 // Directories are all directories of a sandbox that do not belong to a tree.
 var Directories = []struct {
 	Path string
 	Mode fs.FileMode
 }{
 	{"/code", 0o777}, {"/dev", 0o755}, {"/dev/pts", 0o755}, {"/dev/shm", 0o777 | fs.ModeSticky},
-	{"/etc", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/ssl", 0o755},
+	{"/etc", 0o755}, {"/etc/default", 0o755}, {"/etc/ld.so.conf.d", 0o755}, {"/etc/pam.d", 0o755}, {"/etc/profile.d", 0o755}, {"/etc/skel", 0o755}, {"/etc/ssl", 0o755},
 	{"/home", 0o755}, {UserHome, 0o755}, {"/media", 0o755}, {"/mnt", 0o755}, {"/opt", 0o755}, {"/proc", 0o555},
 	{RootHome, 0o700}, {"/run", 0o755}, {"/run/lock", 0o777 | fs.ModeSticky}, {"/srv", 0o755}, {"/sys", 0o555},
 	{"/tmp", 0o777 | fs.ModeSticky}, {"/usr", 0o755}, {"/var", 0o755}, {"/var/cache", 0o755}, {"/var/lib", 0o755},

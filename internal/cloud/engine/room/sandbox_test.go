@@ -57,6 +57,49 @@ func TestTools(t *testing.T) {
 	}
 }
 
+// The script in place of sudo sets the variables that sudo sets, and knows its options.
+func TestSudo(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{ID: "sudo"})
+	if at := call(t, s, "/run", testRequest{Command: "command -v sudo"}).Output; at != "/usr/local/bin/sudo\n" {
+		t.Skipf("sandboxes have the machine's own sudo: %s", at)
+	}
+	const who = `sh -c 'echo $HOME $USER $LOGNAME $SUDO_USER'`
+	for _, tt := range []struct{ command, want string }{
+		{"sudo " + who, "/root root root CALLER\n"},
+		{"sudo -H " + who, "/root root root CALLER\n"},
+		{"sudo -nEH " + who, "/root root root CALLER\n"},
+		{"sudo -E " + who, "HOME root root CALLER\n"},
+		{"sudo --preserve-env=A,HOME " + who, "HOME root root CALLER\n"},
+		{"sudo -u root HOME=/x A=b sh -c 'echo $HOME $A'", "/x b\n"},
+		{"sudo -Eu user " + who, "HOME user user CALLER\n"},
+		{"sudo -u user " + who, "/home/user user user CALLER\n"},
+		{"sudo -u '#0' sh -c 'echo $USER'", "USER0\n"},
+		{"sudo -i pwd", "/root\n"},
+		{"sudo -iu user pwd", "/home/user\n"},
+		{"sudo -iu user printf '%s|' 'a  b;c' 'd\ne'", "a  b;c|de|"},
+		{"sudo -i echo '$HOME' \"it's\" '*'", "/root it's *\n"},
+		{"sudo -s echo '$USER'", "root\n"},
+		{"sudo -i -- printf '%s|' x 'y z'", "x|y z|"},
+		{"sudo -k && sudo -v && echo ok", "ok\n"},
+		{"sudo 2>/dev/null || echo failed", "failed\n"},
+		{"sudo -u nobody-here true 2>/dev/null || echo failed", "failed\n"},
+		{"sudo ./no=command 2>/dev/null || echo failed", "failed\n"},
+	} {
+		for _, user := range []string{"root", "user"} {
+			caller, first := user, "root"
+			if !r.ranged() { // one id, whose first name is this
+				caller, first = "user", "user"
+			}
+			want := strings.NewReplacer("CALLER", caller, "HOME", "/tmp", "USER0", first).Replace(tt.want)
+			if got := call(t, s, "/run", testRequest{Command: "export HOME=/tmp; " + tt.command, User: user}); got.Output != want {
+				t.Errorf("%s as %s: got %+v, want %q", tt.command, user, got, want)
+			}
+		}
+	}
+}
+
 // TestTemplate: what is written to the host's directories stays in the sandbox.
 func TestTemplate(t *testing.T) {
 	t.Parallel()

@@ -329,7 +329,7 @@ func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	maps.Copy(envs, c.Envs)
 	c.Envs = envs
-	if dir, err := os.Getwd(); err == nil && dir != "/" && c.Workdir == "" {
+	if dir, err := os.Getwd(); err == nil && dir != "/" && (c.Workdir == "" || c.Workdir == guest.UserWorkdir) {
 		c.Workdir = dir
 	}
 	return json.Marshal(c)

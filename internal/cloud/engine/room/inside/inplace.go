@@ -19,7 +19,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
-	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // initInPlace is the first stage in place: it applies the same restrictions, as far
@@ -40,10 +39,11 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
 	if err := limit(spec.Limits); err != nil {
 		return err
 	}
-	// The host's /etc/profile sets a PATH, and login shells read this after it.
 	if spec.Saved == "" {
-		if err := os.WriteFile(".profile", []byte("export PATH="+shell.Quote(spec.Path)+"\n"), 0o644); err != nil {
-			return err
+		for name, text := range map[string]string{".profile": guest.InPlaceProfile(spec.Path), ".bashrc": guest.UserBashrc, ".bash_logout": guest.UserLogout} {
+			if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+				return err
+			}
 		}
 	}
 	notes := runOn(spec.Processors)

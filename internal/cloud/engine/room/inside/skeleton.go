@@ -16,7 +16,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
-	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 // copiedFiles are files of the host's /etc that programs need to start, find
@@ -73,18 +72,27 @@ func writeSkeleton(spec *wire.InitSpec) error {
 			return err
 		}
 	}
-	return errors.Join(writeApt(spec.Ranged), writeHome(spec.Ranged))
+	return errors.Join(writeApt(spec.Ranged), writeHomes(spec.Ranged))
 }
 
-func writeHome(ranged bool) error {
-	const bashrc = "case $- in *i*) ;; *) return ;; esac\nalias ls='ls --color=auto'\n"
-	for _, home := range []string{guest.RootHome, guest.UserHome} {
-		name := "root" + home + "/.bashrc"
-		if err := os.WriteFile(name, []byte(bashrc), 0o644); err != nil {
-			return err
+// homeFiles are the files of a new home, which /etc/skel has, too.
+var homeFiles = map[string]string{".bashrc": guest.UserBashrc, ".profile": guest.UserProfile, ".bash_logout": guest.UserLogout}
+
+func writeHomes(ranged bool) error {
+	for _, home := range []string{"/etc/skel", guest.RootHome, guest.UserHome} {
+		owned := []string{"root" + home}
+		for name, text := range homeFiles {
+			path := filepath.Join("root"+home, name)
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				return err
+			}
+			owned = append(owned, path)
 		}
-		if home == guest.UserHome && ranged {
-			if err := errors.Join(os.Chown(name, protocol.UserID, protocol.UserID), os.Chown("root"+home, protocol.UserID, protocol.UserID)); err != nil {
+		if home != guest.UserHome || !ranged {
+			continue
+		}
+		for _, path := range owned {
+			if err := os.Chown(path, protocol.UserID, protocol.UserID); err != nil {
 				return err
 			}
 		}
@@ -148,10 +156,14 @@ func etc(spec *wire.InitSpec) map[string]file {
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
 		"/etc/host.conf":          {"multi on\n", 0o644},
 		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},
-		"/etc/profile":            {profile(spec.Path), 0o644},
-		"/etc/bash.bashrc":        {"", 0o644},
+		"/etc/profile":            {guest.Profile(guest.PlainProfile), 0o644},
+		guest.PathFile:            {guest.PathText(spec.Path), 0o644},
+		"/etc/bash.bashrc":        {guest.SystemBashrc, 0o644},
 		"/etc/profile.d/shell.sh": {"export SHELL=" + guest.LoginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
 		"/etc/environment":        {"", 0o644},
+		"/etc/login.defs":         {loginDefs(spec.Path), 0o644},
+		"/etc/adduser.conf":       {"DSHELL=" + guest.LoginShell + "\nDHOME=/home\nSKEL=/etc/skel\nUSERGROUPS=yes\nDIR_MODE=0755\n", 0o644},
+		"/etc/default/useradd":    {"SHELL=/bin/sh\nHOME=/home\nSKEL=/etc/skel\nCREATE_MAIL_SPOOL=no\n", 0o644},
 		// user may become root without a password, as in the service: the boundary
 		// is the sandbox, not the user.
 		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
@@ -202,7 +214,11 @@ func writeNames(hostname string) error {
 	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
 }
 
-func profile(path string) string {
-	return "export PATH=" + shell.Quote(path) + "\n" +
-		"for f in /etc/profile.d/*.sh; do if [ -r \"$f\" ]; then . \"$f\"; fi; done\nunset f\n"
+// loginDefs is what the programs of Debian's package passwd, and su, go by.
+func loginDefs(path string) string {
+	return strings.Join([]string{
+		"ENV_PATH PATH=" + path, "ENV_SUPATH PATH=" + path, "UMASK 022", "USERGROUPS_ENAB yes", "ENCRYPT_METHOD SHA512", "MAIL_DIR /var/mail",
+		"UID_MIN 1000", "UID_MAX 60000", "SYS_UID_MIN 100", "SYS_UID_MAX 999", "GID_MIN 1000", "GID_MAX 60000", "SYS_GID_MIN 100", "SYS_GID_MAX 999",
+		"PASS_MAX_DAYS 99999", "PASS_MIN_DAYS 0", "PASS_WARN_AGE 7", "",
+	}, "\n")
 }

@@ -1,0 +1,115 @@
+package guest
+
+import (
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/shell"
+)
+
+// PathFile sets PATH in login shells. It is the first file of its directory that Profile
+// reads, so that the others can add to PATH.
+const PathFile = "/etc/profile.d/00-e2bctl.sh"
+
+// Lines around the text of /etc/profile. The text of most systems sets PATH, whatever it
+// was. E2B_SANDBOX is set where envd started the shell, or a program that it started: PATH
+// is envd's own then, or somebody asked for another one, which stays. It is not set after
+// su, sudo -i or env -i, which clear the environment.
+const (
+	profileHead = "e2bctl_path=${E2B_SANDBOX:+$PATH}\n"
+	profileTail = "if [ -n \"${e2bctl_path+set}\" ] && [ -r " + PathFile + " ]; then . " + PathFile + "; fi\n" +
+		"if [ -n \"${BASH_VERSION-}\" ] && [ -f ~/.bashrc ]; then . ~/.bashrc; fi\n" +
+		"if [ -f ~/.profile ]; then . ~/.profile; fi\n"
+)
+
+// PlainProfile reads the files of the directory of PathFile, as the /etc/profile of most
+// systems does.
+const PlainProfile = "for e2bctl_file in /etc/profile.d/*.sh; do if [ -r \"$e2bctl_file\" ]; then . \"$e2bctl_file\"; fi; done\n" +
+	"unset e2bctl_file\n"
+
+// Profile returns the text of an /etc/profile that keeps the PATH that a command was given,
+// and ends with the user's .bashrc and .profile, as the service's does. A text that has been
+// through it, and may have grown since, stays as it is.
+func Profile(text string) string {
+	if strings.Contains(text, profileHead) && strings.Contains(text, profileTail) {
+		return text
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return profileHead + text + profileTail
+}
+
+// PathText returns the text of PathFile, for an envd whose processes have the PATH path.
+func PathText(path string) string {
+	return "PATH=${e2bctl_path:-" + shell.Quote(path) + "}\nexport PATH\nunset e2bctl_path\n"
+}
+
+// InPlaceProfile returns the text of .profile where the machine's own /etc/profile is read
+// before it: the PATH that the shell was given can only be learned from the kernel.
+func InPlaceProfile(path string) string {
+	return `e2bctl_path=
+if [ -n "${E2B_SANDBOX-}" ] && [ -n "${BASH_VERSION-}" ]; then
+	while IFS= read -r -d '' e2bctl_path; do
+		case $e2bctl_path in PATH=*) break ;; esac
+		e2bctl_path=
+	done </proc/$$/environ
+	e2bctl_path=${e2bctl_path#PATH=}
+fi
+` + PathText(path) + UserProfile
+}
+
+// UserProfile is the .profile of a new home.
+const UserProfile = `# Read by login shells. Bash reads .bash_profile or .bash_login instead, if there is one.
+if [ -n "${BASH_VERSION-}" ] && [ -f ~/.bashrc ]; then
+	. ~/.bashrc
+fi
+for e2bctl_dir in ~/bin ~/.local/bin; do
+	case :$PATH: in
+	*:$e2bctl_dir:*) ;;
+	*) if [ -d "$e2bctl_dir" ]; then PATH=$e2bctl_dir:$PATH; fi ;;
+	esac
+done
+unset e2bctl_dir
+`
+
+// UserBashrc is the .bashrc of a new home. The prompt is the service's, whatever PS1 was:
+// programs that drive a terminal wait for the prompt that they set themselves.
+const UserBashrc = `# Read by interactive shells, and by login shells of a sandbox.
+case $- in
+*i*) ;;
+*) return ;;
+esac
+HISTCONTROL=ignoreboth
+HISTSIZE=1000
+HISTFILESIZE=2000
+shopt -s histappend checkwinsize
+PS1='\w \$ '
+if command -v dircolors >/dev/null; then
+	eval "$(dircolors -b)"
+	alias ls='ls --color=auto' grep='grep --color=auto'
+fi
+alias ll='ls -alF' la='ls -A' l='ls -CF'
+if [ -f ~/.bash_aliases ]; then
+	. ~/.bash_aliases
+fi
+if ! shopt -oq posix && [ -f /usr/share/bash-completion/bash_completion ]; then
+	. /usr/share/bash-completion/bash_completion
+fi
+`
+
+// UserLogout is the .bash_logout of a new home.
+const UserLogout = `# Read when a login shell of bash ends.
+if [ "$SHLVL" = 1 ] && command -v clear_console >/dev/null; then
+	clear_console -q
+fi
+`
+
+// SystemBashrc is /etc/bash.bashrc, which interactive shells read before the user's own
+// where bash was built to.
+const SystemBashrc = `case $- in
+*i*) ;;
+*) return ;;
+esac
+shopt -s checkwinsize
+PS1='\w \$ '
+`

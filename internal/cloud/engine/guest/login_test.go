@@ -1,0 +1,97 @@
+package guest_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// shells are those that are tried, of the machine's.
+var shells = []string{"bash", "dash"}
+
+// login runs a line as a login shell would that has these files, and returns what it prints.
+func login(t *testing.T, shell, profile string, environment []string, line string) string {
+	t.Helper()
+	program, err := exec.LookPath(shell)
+	if err != nil {
+		t.Skip("no " + shell + " on this machine")
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-c", profile+line)
+	cmd.Env = append([]string{"HOME=/nowhere"}, environment...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// Login shells keep the PATH that they were given, whatever /etc/profile sets, and others
+// get that of envd.
+func TestProfilePath(t *testing.T) {
+	t.Parallel()
+	const own = "/own dir/bin:/bin:/usr/bin"
+	directory := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Base(guest.PathFile), guest.PathText(own))
+	write("aa.sh", "PATH=/added:$PATH\n")
+	for name, text := range map[string]string{
+		"ours": guest.PlainProfile, "sets PATH": "PATH=/nowhere; export PATH\n" + guest.PlainProfile,
+		"no newline": strings.TrimSuffix(guest.PlainProfile, "\n"),
+	} {
+		profile := strings.ReplaceAll(guest.Profile(text), filepath.Dir(guest.PathFile), directory)
+		if again := guest.Profile(guest.Profile(text) + "X=1\n"); again != guest.Profile(text)+"X=1\n" {
+			t.Errorf("%s: a text that has grown: got %q", name, again)
+		}
+		for _, shell := range shells {
+			for want, environment := range map[string][]string{
+				"/added:/opt/mine:/x": {"PATH=/opt/mine:/x", "E2B_SANDBOX=true"},
+				"/added:" + own:       {"PATH=/usr/bin"}, // of su
+			} {
+				if got := login(t, shell, profile, environment, `echo "$PATH ${e2bctl_path-}${e2bctl_file-}"`); got != want+" \n" {
+					t.Errorf("%s, %s, %q: got %q, want %q", name, shell, environment, got, want)
+				}
+			}
+		}
+	}
+	bare := strings.ReplaceAll(guest.Profile("PATH=/nowhere\n"), filepath.Dir(guest.PathFile), directory)
+	if got := login(t, "bash", bare, []string{"PATH=/mine", "E2B_SANDBOX=true"}, "echo $PATH"); got != "/mine\n" {
+		t.Errorf("a profile that reads no other file: got %q, want /mine", got)
+	}
+	for want, environment := range map[string][]string{
+		"/opt/mine": {"PATH=/opt/mine", "E2B_SANDBOX=true", "LAST=PATH=x"},
+		own:         {"PATH=/usr/bin"},
+	} {
+		if got := login(t, "bash", "PATH=/nowhere\n"+guest.InPlaceProfile(own), environment, "echo $PATH"); got != want+"\n" {
+			t.Errorf("in place, %q: got %q, want %q", environment, got, want)
+		}
+	}
+}
+
+// The files of a home are read where the service's are, and say nothing of their own.
+func TestHomeFiles(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	for name, text := range map[string]string{".bashrc": "echo rc\n" + guest.UserBashrc, ".profile": guest.UserProfile} {
+		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(home, ".local/bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	environment := []string{"PATH=/usr/bin:/bin", "E2B_SANDBOX=true", "HOME=" + home}
+	for shell, want := range map[string]string{"bash": "rc\nrc\n", "dash": ""} {
+		want += home + "/.local/bin:/usr/bin:/bin\n"
+		if got := login(t, shell, guest.Profile(""), environment, "echo $PATH"); got != want {
+			t.Errorf("%s: got %q, want %q", shell, got, want)
+		}
+	}
+}
