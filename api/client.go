@@ -79,7 +79,10 @@ type Client struct {
 // before any request is made.
 func NewClient(opts ...Option) (*Client, error) {
 	s := settings{retries: 3, logger: slog.New(slog.DiscardHandler)}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("api: NewClient: option %d is nil: leave it out: %w", i+1, ErrInvalidArgument)
+		}
 		if err := o(&s); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
-	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/shell",
+	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/tlsdoor internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "api cli/internal/cmdutil",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",

@@ -235,7 +235,10 @@ func newConfig(base sandboxConfig, opts []Option) (config, error) {
 	// A lifetime or lease given here replaces a default one of either kind.
 	c.lifetime, c.lease = 0, 0
 	c.timeout = timeoutConfig{}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return c, fmt.Errorf("sandbox: option %d is nil: leave it out: %w", i+1, api.ErrInvalidArgument)
+		}
 		if err := o(&c); err != nil {
 			return c, err
 		}

@@ -209,7 +209,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep})
+	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,

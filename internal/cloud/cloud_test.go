@@ -30,6 +30,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -303,8 +305,19 @@ func TestDeathIsNoticed(t *testing.T) {
 	fake.boxes[id].die(engine.ErrOutOfMemory)
 	for {
 		if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status == 404 && strings.Contains(text, "it died: out of memory") {
-			return
+			break
 		}
+	}
+	patience.Until(t, "the log of the sandbox says why it ended", func() bool {
+		_, text := do(t, c, "GET", "/v2/sandboxes/"+id+"/logs", "")
+		return strings.Contains(text, "sandbox ended") && strings.Contains(text, "it died: out of memory")
+	})
+	status, text := do(t, c, "GET", "/health", "", protocol.HeaderSandboxID, id, protocol.HeaderSandboxPort, "49983")
+	if status != 502 || !strings.Contains(text, `"message":"The sandbox was not found","reason":"it ran out of memory"`) {
+		t.Errorf("a request to the sandbox: got %d %s, want 502 with the reason", status, text)
+	}
+	if _, text := do(t, c, "GET", "/health", "", protocol.HeaderSandboxID, "neverwas", protocol.HeaderSandboxPort, "49983"); strings.Contains(text, "reason") {
+		t.Errorf("a request to a sandbox that never was: got %s, want no reason", text)
 	}
 }
 

@@ -102,8 +102,8 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 // stack go to Params.Audit and, at level error, to the logger of [sandbox.WithLogger],
 // or to [slog.Default] if that logger takes no errors or is not set.
 //
-// NewTool panics if name or a parameter's name cannot be a name in Python, or if a
-// type has no Python form.
+// NewTool panics if name or a parameter's name cannot be a name in Python, if a
+// type has no Python form, or if an option is nil.
 func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
 	t := Tool{name: name, doc: strings.TrimSpace(doc)}
 	if err := state.CheckName(name); err != nil {
@@ -135,7 +135,10 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 		}
 		return v, nil
 	}
-	for _, opt := range opts {
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("agent: NewTool %s: option %d is nil: leave it out", name, i+1))
+		}
 		opt(&t)
 	}
 	return t

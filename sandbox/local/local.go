@@ -77,7 +77,10 @@ type Promise struct {
 // Python, running code fails with an error that says so.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	s := settings{warm: DefaultWarm}
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("local: start: option %d is nil: leave it out: %w", i+1, api.ErrInvalidArgument)
+		}
 		o(&s)
 	}
 	if s.warm < 0 || s.warm > MaxWarm {

@@ -30,7 +30,8 @@ type Request struct {
 	// Port is the sandbox's port, or the one it wanted to connect to. 0 stands for the
 	// API and for a name that a sandbox may not look up.
 	Port int
-	// Ignored are fields of the body that the cloud does not know.
+	// Ignored are fields of the body that the cloud does not know, with the path to them, and
+	// parameters of the query, as ?name.
 	Ignored []string
 }
 

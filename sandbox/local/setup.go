@@ -2,8 +2,10 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"io"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
@@ -42,7 +44,10 @@ func Setup(ctx context.Context, progress io.Writer, options ...SetupOption) (*Py
 		return describe(pyenv.Ensure(ctx, progress))
 	}
 	var packages pyenv.Packages
-	for _, option := range options {
+	for i, option := range options {
+		if option == nil {
+			return nil, fmt.Errorf("local: setup: option %d is nil: leave it out: %w", i+1, api.ErrInvalidArgument)
+		}
 		option(&packages)
 	}
 	return describe(pyenv.EnsurePackages(ctx, progress, packages))

@@ -94,7 +94,7 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 	if err != nil {
 		return Record{}, err
 	}
-	args := []string{"local", "up", "--output", "json", "--port", strconv.Itoa(int(want.Port))}
+	args := []string{"local", "up", "--output", "json", "--port", strconv.Itoa(int(want.Port)), "--log", p.logFile()}
 	if want.Domain != "" {
 		args = append(args, "--domain", want.Domain)
 	}

@@ -27,6 +27,8 @@ type Record struct {
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
+	// Log is the file that its log is written to; "": none.
+	Log string `json:"log,omitempty"`
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
 	// StateNotes are what can go wrong with what the state directory keeps.

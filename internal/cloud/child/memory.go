@@ -39,6 +39,17 @@ func (m *Memory) Watch() func(*os.ProcessState) error {
 	}
 }
 
+// Count is called before something runs. The function that it returns says how many processes
+// of the sandbox have been killed since then because memory ran out, children and those of
+// others included.
+func (m *Memory) Count() func() int {
+	if m == nil || m.Kills == nil {
+		return func() int { return 0 }
+	}
+	before := m.Kills()
+	return func() int { return m.Kills() - before }
+}
+
 // killed reports whether the process ended by SIGKILL, or is a shell reporting that
 // of its last command.
 func killed(state *os.ProcessState) bool {

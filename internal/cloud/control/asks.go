@@ -26,7 +26,7 @@ func (s *Service) asks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}

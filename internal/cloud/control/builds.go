@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -298,8 +297,8 @@ func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
 }
 
 // findBuild finds the build of a request. One that does not exist is 400 on the service.
-func (s *Service) findBuild(r *http.Request) (builds.Status, url.Values, error) {
-	query, err := parseQuery(r.URL.RawQuery)
+func (s *Service) findBuild(r *http.Request) (builds.Status, *query, error) {
+	query, err := parseQuery(r)
 	if err != nil {
 		return builds.Status{}, nil, err
 	}
@@ -314,7 +313,7 @@ func (s *Service) findBuild(r *http.Request) (builds.Status, url.Values, error) 
 }
 
 // selectLines reads which lines of a log are asked for.
-func selectLines(query url.Values) (selection builds.Select, err error) {
+func selectLines(query *query) (selection builds.Select, err error) {
 	if selection.Level, err = leastLevel(query); err != nil {
 		return selection, err
 	}
@@ -326,7 +325,7 @@ func selectLines(query url.Values) (selection builds.Select, err error) {
 }
 
 // wholeNumber reads a number of a query that is not negative.
-func wholeNumber(query url.Values, name string, otherwise int) (int, error) {
+func wholeNumber(query *query, name string, otherwise int) (int, error) {
 	text := query.Get(name)
 	if text == "" {
 		return otherwise, nil

@@ -673,7 +673,11 @@ func FuzzParseListQuery(f *testing.F) {
 	st := store.Temporary(f.TempDir())
 	s := &Service{templates: templatesOf(st)}
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := s.parseListQuery(raw)
+		values, err := newQuery(raw)
+		var q *listQuery
+		if err == nil {
+			q, err = s.parseListQuery(values)
+		}
 		if err != nil {
 			if e, ok := errors.AsType[*apiError](err); !ok || e.Code != 400 || len(e.Message) > 2*maxMessage {
 				t.Errorf("got %v, want status 400 and a message of at most %d bytes", err, 2*maxMessage)

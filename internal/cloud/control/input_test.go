@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -231,4 +232,48 @@ func FuzzBodies(f *testing.F) {
 			t.Errorf("%s %s %q: %d %s, want no failure", q[0], q[1], body, resp.StatusCode, text)
 		}
 	})
+}
+
+// TestIgnoredParameters: parameters of a query that a call does not know are named in the
+// request log, without their values; those that it knows are not, nor those of a request that
+// is refused.
+func TestIgnoredParameters(t *testing.T) {
+	t.Parallel()
+	linuxOnly(t)
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	for _, tt := range []struct {
+		method, path, body string
+		want               []string
+	}{
+		{"GET", "/v2/sandboxes?limit=1&state=running&order=asc&metadata=&nextToken=&startedAfter=&template=", "", nil},
+		{"GET", "/v2/sandboxes?limit=1&sort=x&a=1&a=2", "", []string{"?a", "?sort"}},
+		{"GET", "/sandboxes?metadata=&limit=1", "", []string{"?limit"}},
+		{"GET", "/sandboxes/" + id + "?secret=s3cret", "", []string{"?secret"}},
+		{"GET", "/sandboxes/" + id + "/logs?start=1&limit=1", "", nil},
+		{"GET", "/v2/sandboxes/" + id + "/logs?cursor=&limit=1&direction=forward&level=info&search=x&start=1", "", []string{"?start"}},
+		{"GET", "/templates?teamID=", "", nil},
+		{"GET", "/snapshots?sandboxID=&name=&limit=1&nextToken=", "", nil},
+		{"POST", "/sandboxes/" + id + "/timeout?force=true", `{"timeout":60,"x":1}`, []string{"x", "?force"}},
+		{"GET", "/v2/sandboxes?limit=none&sort=x", "", nil},
+	} {
+		_, answer := s.do(t, tt.method, tt.path, tt.body)
+		entries := s.log.Entries()
+		if last := entries[len(entries)-1]; !slices.Equal(last.Ignored, tt.want) {
+			t.Errorf("%s %s: ignored %q, want %q (it answered %s)", tt.method, tt.path, last.Ignored, tt.want, answer)
+		}
+	}
+	volume, token := s.createVolume(t, "data")
+	for call, want := range map[string][]string{"dir?path=/": nil, "dir?path=/&recursive=true": {"?recursive"}} {
+		name, query, _ := strings.Cut(call, "?")
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, answer := s.content(t, token, "GET", volume, name, values, nil)
+		entries := s.log.Entries()
+		if last := entries[len(entries)-1]; !slices.Equal(last.Ignored, want) {
+			t.Errorf("content of a volume, %s: ignored %q, want %q (it answered %s)", call, last.Ignored, want, answer)
+		}
+	}
 }

@@ -37,7 +37,11 @@ type cursor struct {
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
-	q, err := s.parseListQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
+	if err != nil {
+		return err
+	}
+	q, err := s.parseListQuery(query)
 	if err != nil {
 		return err
 	}
@@ -83,7 +87,7 @@ func (q *listQuery) first(all []*lifecycle.Sandbox, n int) []*lifecycle.Sandbox 
 
 // listRunning is the first generation's list: newest first, without pages.
 func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
-	values, err := parseQuery(r.URL.RawQuery)
+	values, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -127,12 +131,8 @@ func (q *listQuery) compare(sb *lifecycle.Sandbox, c cursor) int {
 	return order
 }
 
-func (s *Service) parseListQuery(raw string) (*listQuery, error) {
-	values, err := parseQuery(raw)
-	if err != nil {
-		return nil, err
-	}
-	q := &listQuery{}
+func (s *Service) parseListQuery(values *query) (q *listQuery, err error) {
+	q = &listQuery{}
 	if q.metadata, err = parseMetadata(values.Get("metadata")); err != nil {
 		return nil, err
 	}

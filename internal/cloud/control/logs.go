@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -52,7 +51,7 @@ func levelName(level slog.Level) string {
 }
 
 // leastLevel reads the least level that is asked for, which is the lowest one if none is.
-func leastLevel(query url.Values) (slog.Level, error) {
+func leastLevel(query *query) (slog.Level, error) {
 	name := query.Get("level")
 	if name == "" {
 		return slog.LevelDebug, nil
@@ -65,9 +64,9 @@ func leastLevel(query url.Values) (slog.Level, error) {
 }
 
 // logs answers with the log of a sandbox that exists, or that ended not long ago.
-func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id string, query url.Values) error) handler {
+func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id string, query *query) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		query, err := parseQuery(r.URL.RawQuery)
+		query, err := parseQuery(r)
 		if err != nil {
 			return err
 		}
@@ -87,7 +86,7 @@ func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id st
 // logs1 answers the first generation, oldest entries first. Its clients ask for what is
 // newer than the latest entry that they have, by the millisecond, so a page has all entries
 // of its last millisecond, which is over.
-func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query url.Values) error {
+func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query *query) error {
 	from, err := millisecond(query, "start")
 	if err != nil {
 		return err
@@ -128,7 +127,7 @@ func line(e sandboxEntry) string {
 }
 
 // logs2 answers the second generation.
-func (s *Service) logs2(w http.ResponseWriter, _ *http.Request, id string, query url.Values) error {
+func (s *Service) logs2(w http.ResponseWriter, _ *http.Request, id string, query *query) error {
 	q, err := parseLogQuery(query)
 	if err != nil {
 		return err
@@ -142,7 +141,7 @@ func (s *Service) logs2(w http.ResponseWriter, _ *http.Request, id string, query
 	return nil
 }
 
-func parseLogQuery(query url.Values) (q telemetry.Query, err error) {
+func parseLogQuery(query *query) (q telemetry.Query, err error) {
 	cursor, err := millisecond(query, "cursor")
 	if err != nil {
 		return q, err
@@ -177,7 +176,7 @@ func entryOf(e telemetry.Entry) sandboxEntry {
 }
 
 // millisecond reads a time of the query in milliseconds; zero if it is not there.
-func millisecond(query url.Values, name string) (time.Time, error) {
+func millisecond(query *query, name string) (time.Time, error) {
 	text := query.Get(name)
 	if text == "" {
 		return time.Time{}, nil

@@ -2,7 +2,6 @@ package control
 
 import (
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -39,7 +38,7 @@ func (s *Service) metricOf(sample telemetry.Sample, by engine.Name) metric {
 
 // metrics answers with what a sandbox has used, oldest first.
 func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -71,7 +70,7 @@ func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
 // metricsOf answers with the latest of each of several sandboxes. Of those that do not
 // exist, and those that were never measured, there is none.
 func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 }
 
 // second reads a time of the query in seconds.
-func second(query url.Values, name string, fallback int64) (int64, error) {
+func second(query *query, name string, fallback int64) (int64, error) {
 	text := query.Get(name)
 	if text == "" {
 		return fallback, nil

@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +12,7 @@ import (
 
 // pageOf returns the page of a list that a request asks for, and says in the answer where
 // the next one begins. The list is in the order of comparePaged, newest first.
-func pageOf[T any](w http.ResponseWriter, query url.Values, all []T, of func(T) cursor) ([]T, error) {
+func pageOf[T any](w http.ResponseWriter, query *query, all []T, of func(T) cursor) ([]T, error) {
 	limit, err := pageLimit("limit", query.Get("limit"), maxPage)
 	if err != nil {
 		return nil, err
@@ -37,15 +36,6 @@ func pageOf[T any](w http.ResponseWriter, query url.Values, all []T, of func(T) 
 }
 
 var errBadToken = errorf(http.StatusBadRequest, "Invalid next token")
-
-// parseQuery reads a query. The one of a request's URL leaves out what it cannot read.
-func parseQuery(raw string) (url.Values, error) {
-	values, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, invalid("the query cannot be parsed")
-	}
-	return values, nil
-}
 
 // pageLimit returns how many elements a page may have, as the parameter of that name asks;
 // unless is for one that does not.

@@ -94,7 +94,7 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 		h, ok := methods[r.Method]
 		switch {
 		case ok:
-			if err := h(w, r); err != nil {
+			if err := noticing(h, w, r); err != nil {
 				s.fail(w, r, err)
 			}
 		case methods == nil:

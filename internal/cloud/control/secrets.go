@@ -32,7 +32,7 @@ func secretAnswerOf(s secrets.Secret) secretAnswer {
 }
 
 func (s *Service) listSecrets(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}

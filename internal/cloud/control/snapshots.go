@@ -69,7 +69,7 @@ type listedSnapshot struct {
 }
 
 func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}

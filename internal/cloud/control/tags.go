@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +58,7 @@ func (s *Service) tagExists(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -104,7 +103,7 @@ func (s *Service) tagAssignments(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -155,7 +154,7 @@ type tagPage struct {
 
 const defaultTagPage = 25
 
-func parseTagPage(query url.Values) (p tagPage, err error) {
+func parseTagPage(query *query) (p tagPage, err error) {
 	order, ok := tagOrders[cmp.Or(query.Get("sort"), "latest_desc")]
 	if !ok {
 		return p, invalid("sort must be latest_asc, latest_desc, name_asc or name_desc")
@@ -210,7 +209,7 @@ func (s *Service) tagGroups(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -106,7 +105,7 @@ func namesOf(name string) []string {
 
 // allTemplates returns the templates that are no snapshots, which have a list of their
 // own.
-func (s *Service) allTemplates(query url.Values) ([]templates.Template, error) {
+func (s *Service) allTemplates(query *query) ([]templates.Template, error) {
 	if team := query.Get("teamID"); team != "" && team != teamID {
 		return nil, errorf(http.StatusBadRequest, "no access to that team: this local cloud has only %s", teamID)
 	}
@@ -126,7 +125,7 @@ func (s *Service) defaultTemplates(w http.ResponseWriter, _ *http.Request) error
 }
 
 func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -139,7 +138,7 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *Service) pageTemplates(w http.ResponseWriter, r *http.Request) error {
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}
@@ -182,7 +181,7 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	query, err := parseQuery(r.URL.RawQuery)
+	query, err := parseQuery(r)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -61,7 +60,7 @@ type contentCall struct {
 	*volumes.Content
 	w     http.ResponseWriter
 	r     *http.Request
-	query url.Values
+	query *query
 	path  string
 }
 
@@ -105,8 +104,12 @@ func (s *Service) content(w http.ResponseWriter, r *http.Request, do func(*conte
 		return err
 	}
 	defer content.Close()
-	query := r.URL.Query()
-	return do(&contentCall{content, w, r, query, query.Get("path")})
+	q := &query{values: r.URL.Query()}
+	if err := do(&contentCall{content, w, r, q, q.Get("path")}); err != nil {
+		return err
+	}
+	q.logIgnored(r.Context())
+	return nil
 }
 
 // failContent writes the error answer of the content API.

@@ -247,7 +247,7 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case to.spell.over.Err() != nil, r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the sandbox was paused, or the client has gone
 	case errors.Is(err, ErrGone), to.isGone():
-		e.Message = messageNotFound
+		e = rt.notFound(to.ID)
 	case errors.Is(err, errPaused):
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, ErrPortClosed):
@@ -260,7 +260,7 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case isPlain(err):
 		e.Message, e.Port, e.Code = messageNoTLS, &to.port, http.StatusServiceUnavailable
 	case to.ends(r.Context()):
-		e.Message = messageNotFound
+		e = rt.notFound(to.ID)
 	default:
 		e.Message, e.Port, e.Code = messageBroken, &to.port, http.StatusServiceUnavailable
 		rt.options.Logger.WarnContext(r.Context(), "no answer from a sandbox", "sandbox", to.ID, "port", to.port, "error", err)

@@ -33,6 +33,7 @@ const (
 type sandboxError struct {
 	SandboxID       string `json:"sandboxId"`
 	Message         string `json:"message"`
+	Reason          string `json:"reason,omitempty"`  // why the sandbox ended; only of this service
 	Port            *int   `json:"port,omitempty"`    // nil when it is about none
 	NoPorts         bool   `json:"noPorts,omitempty"` // nothing will ever listen; only of this service
 	ConnectionLimit int    `json:"connectionLimit,omitempty"`
@@ -53,7 +54,7 @@ type misdirected struct {
 }
 
 func (e sandboxError) page() page {
-	return page{Status: e.Code, Message: e.Message, Sandbox: e.SandboxID, Port: e.Port, Limit: e.ConnectionLimit}
+	return page{Status: e.Code, Message: e.Message, Reason: e.Reason, Sandbox: e.SandboxID, Port: e.Port, Limit: e.ConnectionLimit}
 }
 
 func (e reservedRoute) page() page {

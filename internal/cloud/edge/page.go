@@ -16,6 +16,7 @@ import (
 type page struct {
 	Status  int
 	Message string
+	Reason  string // why the sandbox ended; "" when that is not known
 	Sandbox string // "" when it is about none
 	Port    *int   // nil when it is about none
 	Path    string // "" when it is about none
@@ -70,7 +71,12 @@ func (p page) Text() string {
 }
 
 // Hint returns advice on what to do, or "" when the text says everything.
-func (p page) Hint() string { return wordings[p.Message].hint }
+func (p page) Hint() string {
+	if p.Reason != "" {
+		return "It ended: " + p.Reason + ". A sandbox that is created anew has a new id."
+	}
+	return wordings[p.Message].hint
+}
 
 func (p page) render() ([]byte, error) {
 	var b bytes.Buffer

@@ -33,6 +33,9 @@ type Options struct {
 	// adds them: that of an id, or all of them for "". It needs no more of them than ids and
 	// tokens. nil: there are none.
 	Asleep func(id string) []Sandbox
+	// Ended returns why a sandbox ended, in words that everybody may read who knows its id;
+	// "" if that is not known. nil: it never is.
+	Ended func(id string) string
 }
 
 // Router is the single entry point of the cloud: it decides whether a request
@@ -124,6 +127,15 @@ func (rt *Router) known(id string) *upstream {
 	return nil
 }
 
+// notFound returns the answer for a sandbox that does not exist, with why it ended.
+func (rt *Router) notFound(id string) sandboxError {
+	e := sandboxError{SandboxID: id, Message: messageNotFound, Code: http.StatusBadGateway}
+	if rt.options.Ended != nil {
+		e.Reason = rt.options.Ended(id)
+	}
+	return e
+}
+
 func (rt *Router) asleep(id string) []Sandbox {
 	if rt.options.Asleep == nil {
 		return nil
@@ -161,7 +173,7 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		u = rt.known(to.id)
 	}
 	if u == nil {
-		writeError(w, r, sandboxError{SandboxID: to.id, Message: messageNotFound, Code: http.StatusBadGateway})
+		writeError(w, r, rt.notFound(to.id))
 		return
 	}
 	requestlog.Routed(r.Context(), u.ID, to.port)

@@ -54,6 +54,9 @@ type running struct {
 	stdin    *input        // nil: none; the terminal when there is one
 	terminal *os.File      // nil: pipes
 	deadline *time.Timer
+	// killed returns how many processes of the sandbox were killed since the start because
+	// memory ran out.
+	killed func() int
 	// starved returns an error if the process was killed because memory ran out.
 	starved func(*os.ProcessState) error
 
@@ -79,7 +82,7 @@ type source struct {
 // caller must call wait.
 func (l *launch) start() (*running, *subscriber, error) {
 	output, first := newOutput()
-	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch()}
+	r := &running{config: l.config, tag: l.tag, output: output, grace: l.grace, ended: make(chan struct{}), starved: l.memory.Watch(), killed: l.memory.Count()}
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {

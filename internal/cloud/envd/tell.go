@@ -18,6 +18,9 @@ func (ps *processes) tell(l *launch, r *running) {
 	ctx := context.Background()
 	ps.logger.InfoContext(ctx, "process started", "pid", r.pid, "command", commandLine(l.config.GetCmd(), l.config.GetArgs()), "cwd", l.dir, "user", l.user.Name)
 	<-r.ended
+	if n := r.killed(); n > 0 {
+		ps.logger.WarnContext(ctx, "memory ran out while a process ran, and processes of the sandbox were killed", "pid", r.pid, "killed", n)
+	}
 	ps.logger.InfoContext(ctx, "process ended", "pid", r.pid, "status", r.end.GetStatus(), "took", time.Since(began))
 }
 

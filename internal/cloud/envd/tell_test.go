@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
@@ -36,6 +39,35 @@ func TestTell(t *testing.T) {
 	}
 	if strings.Contains(text, "hidden") {
 		t.Errorf("the log has a variable's value: %s", text)
+	}
+}
+
+// TestTellKilled: the log says that memory ran out while a process ran, whose own status may
+// not show it.
+func TestTellKilled(t *testing.T) {
+	t.Parallel()
+	for kills, want := range map[int]bool{0: false, 2: true} {
+		var said bytes.Buffer
+		var counted atomic.Int64
+		memory := &child.Memory{Kills: func() int { return int(counted.Load()) }}
+		ps := newProcesses(memory, slog.New(slog.NewTextHandler(&said, nil)))
+		r, _, err := ps.start(&launch{
+			config: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read line"}}, user: &User{Name: "me"}, dir: "/", stdin: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted.Store(int64(kills)) // as if children of it were killed
+		if err := r.signal(unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		<-r.ended
+		if err := ps.close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(said.String(), `level=WARN msg="memory ran out while a process ran, and processes of the sandbox were killed" pid=`); got != want {
+			t.Errorf("%d killed: got %s, want a warning %t", kills, said.String(), want)
+		}
 	}
 }
 

@@ -331,6 +331,12 @@ func (k *Kernel) next() *Request {
 
 // serve runs one request from busy to idle.
 func (k *Kernel) serve(r *Request) {
+	killed := k.spec.Memory.Count()
+	defer func() {
+		if n := killed(); n > 0 {
+			k.spec.Logger.WarnContext(k.ctx, "memory ran out while code ran, and processes of the sandbox were killed", "killed", n)
+		}
+	}()
 	start := func() (link.Info, error) { return k.Start(k.ctx) }
 	if r.Header.MsgType == "execute_request" {
 		start = k.fresh

@@ -53,6 +53,23 @@ func death(err error) end {
 	return end{reason, clip.Line(fmt.Sprintf("it died: %v", err), maxHow)}
 }
 
+// words say why a sandbox is gone to everybody who knows its id. How it ended may have more
+// in it than they may know.
+var words = map[Reason]string{
+	Expired: "its lifetime was over", Killed: "it was killed", OutOfMemory: "it ran out of memory",
+	Died: "it died", ServerGone: "the local cloud ended",
+}
+
+// Ended returns why a sandbox ended, in a few words; "" if it exists or that is not known.
+func (r *Registry) Ended(id string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if rec := r.records[id]; rec != nil && rec.State != Killing {
+		return ""
+	}
+	return words[r.ended.of(id, r.nowLocked()).Reason]
+}
+
 // endedLog remembers for a while how sandboxes ended.
 type endedLog struct {
 	entries map[string]endedEntry

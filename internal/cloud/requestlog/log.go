@@ -30,7 +30,7 @@ type Entry struct {
 	Duration time.Duration
 	Sandbox  string   // the sandbox it was routed to, "" for the REST API
 	Port     int      // the port it was routed to, 0 for the REST API
-	Ignored  []string // fields of the body that the cloud does not know
+	Ignored  []string // fields of the body, and parameters of the query as ?name, that the cloud does not know
 }
 
 // Log is a bounded list of requests. The zero value is ready to use. It is safe
@@ -88,7 +88,8 @@ func Routed(ctx context.Context, sandbox string, port int) {
 	}
 }
 
-// Ignored records that fields of the body of the request of ctx are unknown.
+// Ignored records that fields of the body of the request of ctx are unknown, or parameters of
+// its query.
 func Ignored(ctx context.Context, fields ...string) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()

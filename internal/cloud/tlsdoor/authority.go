@@ -62,10 +62,6 @@ func New(domain string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	permitted := []string{Localhost}
-	if domain != Localhost {
-		permitted = append(permitted, domain)
-	}
 	now := time.Now()
 	der, err := sign(&x509.Certificate{
 		Subject:                     pkix.Name{Organization: []string{organization}, CommonName: organization + ": " + domain},
@@ -77,7 +73,7 @@ func New(domain string) (*Authority, error) {
 		KeyUsage:                    x509.KeyUsageCertSign,
 		ExtKeyUsage:                 []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		PermittedDNSDomainsCritical: true,
-		PermittedDNSDomains:         permitted,
+		PermittedDNSDomains:         permitted(domain),
 		PermittedIPRanges:           loopback,
 	}, nil, key.Public(), key)
 	if err != nil {
@@ -164,10 +160,57 @@ func parse(text []byte, domain string) (*Authority, error) {
 	if !signer.PublicKey.Equal(a.cert.PublicKey) {
 		return nil, errors.New("its key does not belong to its certificate")
 	}
-	if !slices.Contains(a.cert.PermittedDNSDomains, domain) {
-		return nil, fmt.Errorf("its certificate is not for %s", domain)
+	if err := checkConstraints(a.cert, domain); err != nil {
+		return nil, err
 	}
 	return a, nil
+}
+
+// CheckAuthority returns an error unless text is one certificate, that of an authority which
+// can certify nothing but the names of the domain, localhost and loopback addresses. A
+// machine may trust only such a one.
+func CheckAuthority(text []byte, domain string) error {
+	if err := CheckDomain(domain); err != nil {
+		return err
+	}
+	block, rest := pem.Decode(text)
+	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 || !bytes.HasPrefix(text, []byte("-----BEGIN")) {
+		return errors.New("it is not one certificate and nothing else")
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	return checkConstraints(cert, domain)
+}
+
+// checkConstraints returns an error unless a certificate has all restrictions of those that
+// New makes for the domain.
+func checkConstraints(cert *x509.Certificate, domain string) error {
+	if !slices.Equal(cert.PermittedDNSDomains, permitted(domain)) {
+		return fmt.Errorf("its certificate is not for %s: it may certify %q", domain, cert.PermittedDNSDomains)
+	}
+	ranges := func(a, b *net.IPNet) bool { return a.String() == b.String() }
+	servers := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	switch {
+	case !cert.PermittedDNSDomainsCritical:
+		return errors.New("the limits of its certificate are not critical, so programs may pass over them")
+	case !slices.EqualFunc(cert.PermittedIPRanges, loopback, ranges):
+		return errors.New("its certificate may certify other addresses than those of loopback")
+	case !cert.BasicConstraintsValid || !cert.IsCA || !cert.MaxPathLenZero || cert.MaxPathLen != 0:
+		return errors.New("its certificate may certify other authorities, or is none of an authority")
+	case cert.KeyUsage != x509.KeyUsageCertSign || !slices.Equal(cert.ExtKeyUsage, servers) || len(cert.UnknownExtKeyUsage) > 0:
+		return errors.New("its certificate may certify others than servers")
+	}
+	return nil
+}
+
+// permitted returns the domains that an authority for the domain may certify.
+func permitted(domain string) []string {
+	if domain == Localhost {
+		return []string{Localhost}
+	}
+	return []string{Localhost, domain}
 }
 
 func newAuthority(domain string, der []byte, key crypto.Signer) (*Authority, error) {

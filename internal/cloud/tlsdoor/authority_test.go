@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"net"
 	"os"
@@ -204,7 +205,7 @@ func TestCheckDomain(t *testing.T) {
 			t.Errorf("%s: got %v, want no error", good, err)
 		}
 	}
-	for _, bad := range []string{"", ".", "com", "Cloud.test", "cloud.test.", "cloud.test:80", "127.0.0.1", "*.test", "a..b", "../a.b", "-a.b", strings.Repeat("a.", 100) + "b", strings.Repeat("a", 64) + ".b"} {
+	for _, bad := range []string{"", ".", "com", "co.uk", "github.io", "other.ck", "xn--55qx5d.cn", "Cloud.test", "cloud.test.", "cloud.test:80", "127.0.0.1", "*.test", "a..b", "../a.b", "-a.b", strings.Repeat("a.", 100) + "b", strings.Repeat("a", 64) + ".b"} {
 		if err := CheckDomain(bad); err == nil {
 			t.Errorf("%s: got no error, want one", bad)
 		}
@@ -262,5 +263,57 @@ func TestTrust(t *testing.T) {
 				t.Errorf("the authority: got %q and error %v, want %q", own, err, a.PEM())
 			}
 		})
+	}
+}
+
+// What a machine is to trust has all restrictions, and nothing is beside it.
+func TestCheckAuthority(t *testing.T) {
+	good, err := New(domain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		loosen func(*x509.Certificate)
+		want   string
+	}{
+		{"as it is made", func(*x509.Certificate) {}, ""},
+		{"no limits", func(c *x509.Certificate) { c.PermittedDNSDomains, c.PermittedIPRanges = nil, nil }, "not for cloud.test"},
+		{"one more domain", func(c *x509.Certificate) { c.PermittedDNSDomains = append(c.PermittedDNSDomains, "example.com") }, "may certify"},
+		{"all below a suffix", func(c *x509.Certificate) { c.PermittedDNSDomains = []string{Localhost, "test"} }, "not for cloud.test"},
+		{"subdomains only", func(c *x509.Certificate) { c.PermittedDNSDomains = []string{Localhost, ".cloud.test"} }, "not for cloud.test"},
+		{"not critical", func(c *x509.Certificate) { c.PermittedDNSDomainsCritical = false }, "critical"},
+		{"every address", func(c *x509.Certificate) { c.PermittedIPRanges = nil }, "addresses"},
+		{"a wider network", func(c *x509.Certificate) {
+			c.PermittedIPRanges = []*net.IPNet{{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, loopback[1]}
+		}, "addresses"},
+		{"authorities below it", func(c *x509.Certificate) { c.MaxPathLenZero, c.MaxPathLen = false, -1 }, "other authorities"},
+		{"no authority", func(c *x509.Certificate) { c.IsCA, c.MaxPathLenZero, c.MaxPathLen = false, false, -1 }, "none of an authority"},
+		{"every use", func(c *x509.Certificate) { c.ExtKeyUsage = nil }, "others than servers"},
+		{"programs, too", func(c *x509.Certificate) { c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageCodeSigning) }, "others than servers"},
+		{"revocations, too", func(c *x509.Certificate) { c.KeyUsage |= x509.KeyUsageCRLSign }, "others than servers"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			template := *good.cert
+			template.RawSubject, template.ExtraExtensions = nil, nil
+			tt.loosen(&template)
+			der, err := sign(&template, nil, good.key.Public(), good.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = CheckAuthority(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), domain)
+			if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got error %v, want %q in it", err, tt.want)
+			}
+		})
+	}
+	text := string(good.PEM())
+	for name, wrong := range map[string]string{"two": text + text, "text before": "x\n" + text, "text behind": text + "x", "none": "", "half": text[:60]} {
+		if err := CheckAuthority([]byte(wrong), domain); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+	if err := CheckAuthority([]byte(text), "other.test"); err == nil {
+		t.Error("of another domain: got no error")
 	}
 }

@@ -3,6 +3,8 @@ package tlsdoor
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/net/publicsuffix"
 )
 
 // longest leaves room for "65535-", an id and a dot before a domain: a name has at
@@ -10,8 +12,8 @@ import (
 const longest = 253 - 64
 
 // CheckDomain returns an error unless a domain can be the one of a cloud: localhost, or
-// a name of two labels or more in lower case, without port and final dot. A single
-// label would let an authority speak for a whole top-level domain.
+// a name of two labels or more in lower case, without port and final dot. With a single
+// label, or a public suffix such as co.uk, an authority would speak for the domains of others.
 func CheckDomain(domain string) error {
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {
@@ -27,6 +29,10 @@ func CheckDomain(domain string) error {
 		return fmt.Errorf("the domain %q is an address: names below it would lead nowhere", domain)
 	case len(labels) == 1 && domain != Localhost:
 		return fmt.Errorf("the domain %q has one label: only localhost and names such as e2b.example.com can be certified", domain)
+	}
+	// By the list's last rule, a name that it does not have is a suffix if it has one label.
+	if suffix, _ := publicsuffix.PublicSuffix(domain); suffix == domain && len(labels) > 1 {
+		return fmt.Errorf("the domain %q is a public suffix, below which others have domains: give one of your own below it, such as e2b.%[1]s", domain)
 	}
 	return nil
 }

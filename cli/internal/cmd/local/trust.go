@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
+	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -129,12 +130,19 @@ func (s trustStore) add(dir string) (files []string, err error) {
 	}
 	var commands []string
 	for _, from := range authorities {
-		to := s.file(filepath.Base(filepath.Dir(from)))
+		domain := filepath.Base(filepath.Dir(from))
+		to := s.file(domain)
 		text, failed := os.ReadFile(from)
 		if failed == nil {
-			failed = os.WriteFile(to, text, 0o644) //nolint:gosec // every user of the machine reads it
+			failed = tlsdoor.CheckAuthority(text, domain)
 		}
-		err = errors.Join(err, failed)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("trust the certificate authority %s: %w; remove the directory, and e2bctl local up makes another", from, failed))
+			continue
+		}
+		if failed := os.WriteFile(to, text, 0o644); failed != nil { //nolint:gosec // every user of the machine reads it
+			err = errors.Join(err, failed)
+		}
 		files = append(files, to)
 		commands = append(commands, "sudo install -m 644 "+shell.Quote(from)+" "+shell.Quote(to))
 	}

@@ -3,12 +3,15 @@
 package local
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 )
 
 // authorities makes a directory with authorities of two domains.
@@ -19,7 +22,11 @@ func authorities(t *testing.T) string {
 		if err := os.MkdirAll(filepath.Join(dir, domain), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, domain, "ca.pem"), []byte("of "+domain), 0o600); err != nil {
+		authority, err := tlsdoor.New(domain)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, domain, "ca.pem"), authority.PEM(), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -29,9 +36,9 @@ func authorities(t *testing.T) string {
 func TestTrust(t *testing.T) {
 	t.Parallel()
 	kept, updated := t.TempDir(), filepath.Join(t.TempDir(), "updated")
-	var errors strings.Builder
+	var said strings.Builder
 	opts := &trustOptions{
-		IO: &cmdutil.IOStreams{Err: &errors}, Dir: authorities(t),
+		IO: &cmdutil.IOStreams{Err: &said}, Dir: authorities(t),
 		Stores: []trustStore{{filepath.Join(t.TempDir(), "absent"), ".crt", []string{"touch"}}, {kept, ".crt", []string{"touch", updated}}},
 	}
 	files := func() []string {
@@ -47,8 +54,8 @@ func TestTrust(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(files()[1])
-	if err != nil || string(text) != "of localhost" {
-		t.Errorf("got %q and error %v, want %q", text, err, "of localhost")
+	if want, failed := os.ReadFile(filepath.Join(opts.Dir, "localhost", "ca.pem")); err != nil || failed != nil || string(text) != string(want) {
+		t.Errorf("got %q and errors %v, %v, want %q", text, err, failed, want)
 	}
 	if _, err := os.Stat(updated); err != nil {
 		t.Errorf("the system was not told: %v, want the command to run", err)
@@ -62,8 +69,8 @@ func TestTrust(t *testing.T) {
 			t.Errorf("after the removal: got %q, want nothing", got)
 		}
 	}
-	if want := "no longer trusted: none was trusted"; !strings.Contains(errors.String(), want) {
-		t.Errorf("got %q, want %q in it", errors.String(), want)
+	if want := "no longer trusted: none was trusted"; !strings.Contains(said.String(), want) {
+		t.Errorf("got %q, want %q in it", said.String(), want)
 	}
 }
 
@@ -91,5 +98,30 @@ func TestTrustThatIsNotPossible(t *testing.T) {
 				t.Errorf("got error %v, want %q in it", err, tt.want)
 			}
 		})
+	}
+}
+
+// An authority that can certify more than its own domain is not added, and those beside it are.
+func TestTrustOfTooMuch(t *testing.T) {
+	t.Parallel()
+	kept, dir := t.TempDir(), authorities(t)
+	for domain, of := range map[string]string{"other.test": "cloud.test", "co.uk": "localhost", "two.test": "two.test"} {
+		authority, err := tlsdoor.New(of)
+		text := authority.PEM()
+		if domain == of {
+			text = append(text, text...)
+		}
+		if err := errors.Join(err, os.Mkdir(filepath.Join(dir, domain), 0o700), os.WriteFile(filepath.Join(dir, domain, "ca.pem"), text, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := trustRun(t.Context(), &trustOptions{IO: &cmdutil.IOStreams{Err: io.Discard}, Dir: dir, Stores: []trustStore{{kept, ".crt", []string{"true"}}}})
+	for _, want := range []string{"not for other.test", "co.uk\" is a public suffix", "two.test/ca.pem: it is not one certificate", "e2bctl local up makes another"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %q in it", err, want)
+		}
+	}
+	if found, _ := filepath.Glob(filepath.Join(kept, "*")); len(found) != 2 {
+		t.Errorf("in the store: got %q, want those of localhost and cloud.test only", found)
 	}
 }

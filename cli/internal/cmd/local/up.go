@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -27,6 +29,7 @@ type upOptions struct {
 	State      string // "": none, once it has been chosen
 	Ephemeral  bool
 	Background bool
+	Log        string // the file that stderr is; "": nothing is logged there unless -v says so
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
 	Images     imageFlags
@@ -81,7 +84,8 @@ needs no change. --image-dir lets them read docker-archive:FILE and oci:DIR ther
 --warm keeps that many sandboxes, each with its Python process, ready for the next
 creates, at most 64. Each takes about 9 MB of memory.
 
-With --background it is left running; where one runs already, its variables are
+With --background it is left running, and what happens is written to a log file,
+which is named on stderr; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
@@ -116,6 +120,8 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 	cmd.Flags().BoolVar(&opts.Ephemeral, "ephemeral", false, "keep nothing")
 	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
+	cmd.Flags().StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
+	_ = cmd.Flags().MarkHidden("log") // for the one in the background
 	opts.Resources.Add(cmd)
 	opts.Images.add(cmd)
 	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
@@ -147,12 +153,12 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		}
 	}
 	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
-		local.WithStateDir(opts.State), local.WithLogger(f.Logger()), local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
+		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
 		return localcloud.Conflict(err)
 	}
 	defer cmdutil.Closing(cloud, &err)
-	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Env: cloud.Env()}
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env()}
 	report := cloud.Report()
 	record.Engine, record.Isolation, record.PythonNote, record.StateNotes = string(report.Engine), string(report.Isolation), report.PythonNote, report.StateNotes
 	if err := place.Publish(record); err != nil {
@@ -169,6 +175,35 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		sayKept(f.IO.Err, state)
 	}
 	return err
+}
+
+// maxLog bounds the log file of a cloud in the background.
+const maxLog = 64 << 20
+
+// logger returns the logger of the cloud.
+func (o *upOptions) logger() *slog.Logger {
+	if o.Log == "" {
+		return o.Factory.Logger()
+	}
+	return slog.New(slog.NewTextHandler(&boundedLog{to: o.Factory.IO.Err, left: maxLog}, nil))
+}
+
+// boundedLog drops what is written when the log is full.
+type boundedLog struct {
+	to   io.Writer
+	left int
+}
+
+func (l *boundedLog) Write(line []byte) (int, error) { // a handler makes one call at a time
+	switch {
+	case l.left <= 0:
+		return len(line), nil
+	case len(line) >= l.left:
+		l.left, line = 0, []byte("the log is full: it starts anew with the next local cloud\n")
+	default:
+		l.left -= len(line)
+	}
+	return l.to.Write(line)
 }
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines
@@ -245,9 +280,12 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 	if err != nil {
 		return err
 	}
-	state := "local cloud on "
+	state, end := "local cloud on ", "e2bctl local down ends it"
 	if found {
 		state = "the local cloud already runs on "
 	}
-	return opts.announce(record, state, "e2bctl local down ends it")
+	if record.Log != "" {
+		end += "; log: " + record.Log
+	}
+	return opts.announce(record, state, end)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -311,7 +312,7 @@ func (s *Sandbox) bootTimeout() time.Duration {
 // awaitBuilt waits until the first stage has done its work.
 func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 	defer s.envd.Deadline(ctx, s.bootTimeout())()
-	built, sockets, err := s.envd.Expect(wire.KindReady, 1+exitSockets)
+	built, sockets, err := s.envd.Expect(wire.KindReady, 1+wire.MeminfoFiles+exitSockets)
 	if err != nil {
 		return s.explain(ctx, "build", err)
 	}
@@ -321,12 +322,37 @@ func (s *Sandbox) awaitBuilt(ctx context.Context) error {
 		}
 		s.files, sockets = sockets[0], sockets[1:]
 	}
+	if s.root == nil && s.room.runsc == nil {
+		if len(sockets) < wire.MeminfoFiles {
+			wire.CloseAll(sockets)
+			return fmt.Errorf("%w: a sandbox without /proc/meminfo", wire.ErrProtocol)
+		}
+		err := s.keepMeminfo(sockets[:wire.MeminfoFiles])
+		if sockets = sockets[wire.MeminfoFiles:]; err != nil {
+			wire.CloseAll(sockets)
+			return fmt.Errorf("keep /proc/meminfo: %w", err)
+		}
+	}
 	if s.exit, err = newExit(sockets); err != nil {
 		return fmt.Errorf("take the egress path: %w", err)
 	}
 	s.hidden, s.noExit = built.Hidden, built.Error
 	s.noteBuilt(ctx, built)
 	return nil
+}
+
+// keepMeminfo makes the room keep the sandbox's /proc/meminfo up to date, and closes files.
+func (s *Sandbox) keepMeminfo(files []*os.File) error {
+	defer func() { wire.CloseAll(files) }()
+	use, err := s.group.OpenMemoryUse()
+	if err != nil {
+		return err
+	}
+	if use != nil {
+		files = append(slices.Clip(files), use)
+	}
+	spec := wire.Encode(wire.MeminfoSpec{Total: s.limits.MemoryBytes})
+	return s.room.control.Send(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, files...)
 }
 
 // noteBuilt notes what there is to know of a file system that was built.

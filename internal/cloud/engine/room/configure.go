@@ -48,7 +48,7 @@ func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
 		}
 		files = append(files, runsc)
 	}
-	spec := wire.EnvdSpec{GVisor: s.room.runsc != nil, Network: s.exit != nil, Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Memory: s.limits.MemoryBytes, Root: s.root, Restored: s.options.Memory != ""}
+	spec := wire.EnvdSpec{GVisor: s.room.runsc != nil, Network: s.exit != nil, Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Root: s.root, Restored: s.options.Memory != ""}
 	if err := s.envd.Assign(ctx, as, spec, files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}

@@ -76,10 +76,11 @@
 // /proc/cpuinfo and what /sys has about processors show only these. A program may
 // choose others: the limit is enforced by the control group.
 //
-// A sandbox's /proc/meminfo is a file of its own: envd writes it, and keeps the
-// only descriptor that can. Envd has a lease of the file, so an open waits until
+// A sandbox's /proc/meminfo is a file of its own: the room writes it, and keeps the
+// only descriptor that can. The room has a lease of the file, so an open waits until
 // the text is new, and while nobody opens it nothing is done. An open with O_NONBLOCK
-// may have to be tried again, as for any file with a lease.
+// may have to be tried again, as for any file with a lease. No process of a sandbox, envd
+// included, can have a lease: on a file of a mount it would hold up the host's programs.
 //
 // A sandbox is frozen by a control group of version 2, or by SIGSTOP where there is none,
 // and never by the freezer of version 1: what that has frozen cannot be killed. Frozen

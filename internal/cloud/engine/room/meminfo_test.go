@@ -4,10 +4,13 @@ package room
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // lookAtMemory is the beginning of the programs below.
@@ -100,4 +103,54 @@ for _ in range(1000):
 			t.Errorf("%s: got %+v, want the sandbox's limit", user, got)
 		}
 	}
+}
+
+// TestMemoryInfoIdle: neither envd nor the room wakes up for /proc/meminfo while nobody opens
+// it, before and after somebody did.
+func TestMemoryInfoIdle(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
+	envd, err := pidOf(s.pidfd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := func(when string) {
+		t.Helper()
+		before, looks := -1, 0
+		patience.Until(t, when+" nothing wakes up in a hundred looks, which take longer than a text stays", func() bool {
+			if now := wakeUps(t, r.room.Cmd.Process.Pid) + wakeUps(t, envd); now != before {
+				before, looks = now, 0
+				return false
+			}
+			looks++
+			return looks == 100
+		})
+	}
+	quiet("at first")
+	if got := call(t, s, "/run", testRequest{Command: "grep MemTotal /proc/meminfo"}); !strings.Contains(got.Output, " 524288 kB") {
+		t.Errorf("got %+v, want the sandbox's limit", got)
+	}
+	quiet("after it was opened")
+}
+
+// wakeUps returns how often threads of a process have begun to run.
+func wakeUps(t *testing.T, pid int) (sum int) {
+	t.Helper()
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("process %d has no threads: %v", pid, err)
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		var ran, waited, times int
+		if _, err := fmt.Sscan(string(text), &ran, &waited, &times); err != nil {
+			t.Fatal(err)
+		}
+		sum += times
+	}
+	return sum
 }

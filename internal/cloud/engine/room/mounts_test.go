@@ -4,6 +4,7 @@ package room
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,32 @@ func TestMounts(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(shown, "file")); string(text) != "of the host" {
 		t.Errorf("got %q and error %v, want that nothing has changed", text, err)
 	}
+}
+
+// Nothing in a sandbox can make the host's programs wait for a file of a mount, or hide a
+// name of it from them.
+func TestMountsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
+	r, shown, own := newRoom(t), newHostDir(t, "of the host"), newHostDir(t, "to be changed")
+	s := newSandbox(t, r, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: shown, Path: "/shown"}, {Dir: own, Path: "/own", Writable: true}}})
+	const lease, delegation, noName, renameWhiteout = 1024, 1040, "c 0 0", 4
+	for _, user := range []string{"user", "root"} {
+		for _, command := range []int{lease, delegation} {
+			for _, open := range []string{"'/shown/file'", "'/own/file'", "'/own/made', 'w'"} {
+				for kind := range 2 { // for reading, for writing
+					wantOutput(t, s, user, fmt.Sprintf("python3 -c \"import fcntl; f = open(%s); fcntl.fcntl(f, %d, %d)\" 2>/dev/null || echo refused", open, command, kind), "refused")
+				}
+			}
+		}
+		wantOutput(t, s, user, "mknod /own/whiteout "+noName+" 2>/dev/null || echo refused", "refused")
+		wantOutput(t, s, user, fmt.Sprintf("touch /own/a && python3 -c \"import ctypes; assert ctypes.CDLL(None).syscall(%d, -100, b'/own/a', -100, b'/own/b', %d) == 0\" 2>/dev/null || echo refused", unix.SYS_RENAMEAT2, renameWhiteout), "refused")
+		wantOutput(t, s, user, "mkfifo /own/fifo && mknod /own/pipe p && mv /own/a /own/c && rm /own/fifo /own/pipe /own/c && echo made", "made")
+	}
+	f, err := os.OpenFile(filepath.Join(shown, "file"), os.O_WRONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatalf("the host's writer would wait: %v", err)
+	}
+	f.Close()
 }
 
 // A directory that was opened is shown wherever its name leads by the time of the start.

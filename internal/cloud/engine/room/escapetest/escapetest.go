@@ -152,6 +152,10 @@ func List(t testing.TB, process int) []Escape {
 		{"maxima of the user namespace", "for f in /proc/sys/user/*; do echo 1000000 > $f && echo ESCAPED; done", false},
 		{"a priority above all others", "chrt -f 1 true && echo ESCAPED", false},
 		{"the machine's asynchronous requests", inPython(fmt.Sprintf("import ctypes; assert ctypes.CDLL(None).syscall(%d, 1, ctypes.byref(ctypes.c_ulong())) == 0", unix.SYS_IO_SETUP)), false},
+		// With a lease on a file of a mount, a sandbox holds up the host's programs.
+		{"a lease", inPython("import tempfile\nf = tempfile.TemporaryFile()\nimport fcntl\nfor command in (1024, 1040):\n try: fcntl.fcntl(f, command, fcntl.F_WRLCK)\n except OSError: continue\n raise SystemExit(0)\nraise SystemExit(1)"), false},
+		{"a whiteout", inPython("import os, tempfile; os.mknod(tempfile.mkdtemp() + \"/name\", 0o20644, 0)"), false},
+		{"a whiteout behind a file", inPython(fmt.Sprintf("import ctypes, tempfile; d = tempfile.mkdtemp().encode(); open(d + b\"/a\", \"w\").close(); assert ctypes.CDLL(None).syscall(%d, -100, d + b\"/a\", -100, d + b\"/b\", 4) == 0", unix.SYS_RENAMEAT2)), false},
 		// Kill and trace.
 		// Envd's threads briefly block signals: one that it does not handle
 		// may kill it then.

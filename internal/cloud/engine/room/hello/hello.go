@@ -23,16 +23,10 @@ const (
 	BinaryFD  = 4
 )
 
-// MemoryFD is the descriptor with which the first stage of a sandbox that has a file
-// system of its own passes the text of its /proc/meminfo to the second. Go's own
-// descriptors have lower numbers. It is the last one for which a process has room from
-// the start: to make room for more, the kernel waits some milliseconds.
-const MemoryFD = 63
-
 // Version is the version of the protocol between the server and re-executed
 // processes. Both ends are the same binary unless Options.Binary names another one, so
 // the versions must be equal.
-const Version = 9
+const Version = 10
 
 // Stage says what this process is.
 type Stage int

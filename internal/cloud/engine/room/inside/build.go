@@ -14,7 +14,7 @@ import (
 // built is what building the file system of a sandbox leaves.
 type built struct {
 	notes    []string        // what is weaker on this kernel
-	memory   *os.File        // open for writing the text of /proc/meminfo
+	memory   []*os.File      // the text of /proc/meminfo, open for writing, and /proc; none with gVisor
 	files    *os.File        // the file system with all that the sandbox writes
 	restored map[string]bool // trees whose upper directory is filled already
 	lost     []string        // trees that only the layers and saved files have

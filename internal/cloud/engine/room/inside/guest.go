@@ -17,7 +17,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -113,10 +112,6 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	}
 	if len(files) == 3 {
 		g.oomKills, g.memoryUse = files[1], files[2]
-	}
-	if spec.Root == nil {
-		memory := &meminfo{file: os.NewFile(hello.MemoryFD, "meminfo"), total: uint64(spec.Memory), group: g.memoryUse}
-		go memory.keep(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +61,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	notes := append(b.notes, runOn(spec.Processors)...)
-	files := append([]*os.File{b.files}, sockets...)
+	files := slices.Concat([]*os.File{b.files}, b.memory, sockets)
 	if err := awaitGo(c, wire.Message{Kind: wire.KindReady, Notes: notes, Trees: b.lost, Hidden: hidden, Error: problem}, files...); err != nil {
 		return err
 	}
@@ -82,15 +83,6 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	}
 	if spec.GVisor {
 		return executeRunner(c)
-	}
-	// Only this descriptor can write to the file: inside, its mount is read-only.
-	if err := unix.Dup3(int(b.memory.Fd()), hello.MemoryFD, 0); err != nil {
-		return os.NewSyscallError("dup3", err)
-	}
-	// Its descriptor may be the one that the socket gets for the second stage. The
-	// garbage collector would close it there.
-	if err := b.memory.Close(); err != nil {
-		return err
 	}
 	return executeEnvd(c, spec.Ranged, seccomp.Apply)
 }

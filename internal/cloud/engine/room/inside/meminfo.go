@@ -4,32 +4,42 @@ package inside
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // showMemory makes the file that is /proc/meminfo inside, in place of the
-// machine's. The root's /proc is mounted already.
-func showMemory(total uint64) (*os.File, error) {
+// machine's. The root's /proc is mounted already. It returns the file, and that /proc.
+func showMemory(total uint64) ([]*os.File, error) {
 	const name = "meminfo"
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o444)
+	proc, err := os.Open("root/proc")
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.Write(memoryText(total, cgroup.Memory{})); err != nil {
+	// Only this descriptor can write to the file: inside, its mount is read-only.
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o444)
+	if err != nil {
+		proc.Close()
 		return nil, err
 	}
-	return f, showInProc(name)
+	_, err = f.Write(memoryText(total, cgroup.Memory{}))
+	if err == nil {
+		err = showInProc(name)
+	}
+	files := []*os.File{f, proc}
+	if err != nil {
+		wire.CloseAll(files)
+		return nil, err
+	}
+	return files, nil
 }
 
 // showInProc mounts a file of the staging directory over the one of that name in
@@ -46,49 +56,22 @@ func showInProc(name string) error {
 	return nil
 }
 
-// meminfo keeps the sandbox's /proc/meminfo up to date.
+// meminfo keeps one sandbox's /proc/meminfo up to date.
 type meminfo struct {
-	file  *os.File
-	total uint64   // the sandbox's limit in bytes
-	group *os.File // what the group's memory is used for; nil without a group
+	file, proc *os.File // the text, and the sandbox's /proc
+	group      *os.File // what the group's memory is used for; nil without a group
+	total      uint64   // the sandbox's limit in bytes
+	opened     chan struct{}
+	end        chan struct{}
+	leased     bool // guarded by meminfos.mu
 }
 
-// meminfoPause is how long the text stays as it is after it was written.
-const meminfoPause = time.Second
-
-// keep writes the text when somebody opens the file, and costs nothing as long as
-// nobody does: the kernel lets an open wait, and sends a signal, while another
-// process has a lease of the file. As long as somebody has the file open, and on a
-// machine whose administrator has turned leases off, there is no lease, and the text
-// is written after every pause.
-func (m *meminfo) keep(ctx context.Context) {
-	opened := make(chan os.Signal, 1)
-	signal.Notify(opened, unix.SIGIO)
-	defer signal.Stop(opened)
-	// Otherwise the kernel would address the signal to the thread that asks for the
-	// lease, as if it were a process. For itself, a process may always ask.
-	_, _ = unix.FcntlInt(m.file.Fd(), unix.F_SETOWN, os.Getpid())
-	for {
-		if m.lease(unix.F_WRLCK) == nil {
-			select {
-			case <-opened:
-			case <-ctx.Done():
-				return
-			}
-		}
-		m.write()
-		_ = m.lease(unix.F_UNLCK) // there may be none
-		select {
-		case <-time.After(meminfoPause):
-		case <-ctx.Done():
-			return
-		}
+func newMeminfo(total uint64, files []*os.File) *meminfo {
+	m := &meminfo{file: files[0], proc: files[1], total: total, opened: make(chan struct{}, 1), end: make(chan struct{})}
+	if len(files) > wire.MeminfoFiles {
+		m.group = files[wire.MeminfoFiles]
 	}
-}
-
-func (m *meminfo) lease(kind int) error {
-	_, err := unix.FcntlInt(m.file.Fd(), unix.F_SETLEASE, kind)
-	return err
+	return m
 }
 
 func (m *meminfo) write() {
@@ -98,15 +81,16 @@ func (m *meminfo) write() {
 		use, known = cgroup.ReadMemory(m.group)
 	}
 	if !known {
-		use = addUp()
+		use = m.addUp()
 	}
 	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the text stays as it is
 }
 
 // addUp returns what the processes and files of the sandbox use, where no group
 // counts it. Memory that processes share is not counted.
-func addUp() (use cgroup.Memory) {
-	names, _ := filepath.Glob("/proc/[0-9]*/statm") // the pattern is well-formed
+func (m *meminfo) addUp() (use cgroup.Memory) {
+	processes := fmt.Sprintf("/proc/self/fd/%d", m.proc.Fd())
+	names, _ := filepath.Glob(processes + "/[0-9]*/statm") // the pattern is well-formed
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -119,7 +103,7 @@ func addUp() (use cgroup.Memory) {
 		}
 	}
 	var disk unix.Statfs_t
-	if err := unix.Statfs("/", &disk); err == nil {
+	if err := unix.Fstatfs(int(m.file.Fd()), &disk); err == nil { // all that the sandbox writes is there
 		use.Kept = (disk.Blocks - disk.Bfree) * uint64(disk.Bsize)
 	}
 	return use

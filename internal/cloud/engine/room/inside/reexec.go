@@ -32,7 +32,7 @@ func init() {
 	if stage == hello.Removing {
 		exit(removeNamed(os.Stdin))
 	}
-	c, err := connect(stage, sent)
+	c, err := connect(sent)
 	switch {
 	case err != nil:
 	case stage == hello.Second:
@@ -89,18 +89,17 @@ func Serve(serve func(context.Context, *Guest) error) {
 
 // connect takes over the control connection, over which hello was sent, or could not
 // be.
-func connect(stage hello.Stage, sent error) (*wire.Conn, error) {
+func connect(sent error) (*wire.Conn, error) {
 	if sent != nil {
 		return nil, fmt.Errorf("say hello: %w", sent)
 	}
-	if err := closeInherited(stage); err != nil {
+	if err := closeInherited(); err != nil {
 		return nil, fmt.Errorf("close inherited descriptors: %w", err)
 	}
 	// The first stage of a sandbox passes its socket on when it executes the
 	// second. Nothing else may pass it to a child.
 	unix.CloseOnExec(hello.ControlFD)
 	unix.CloseOnExec(hello.BinaryFD)
-	unix.CloseOnExec(hello.MemoryFD)
 	c, err := wire.NewConn(os.NewFile(hello.ControlFD, "control"), wire.MaxMessage)
 	if err != nil {
 		return nil, err
@@ -143,14 +142,14 @@ func exit(err error) {
 // close-on-exec: a keeper would otherwise hold open the pipe of a caller that waits
 // for its end. What the Go runtime opened for itself is marked close-on-exec, and
 // stays.
-func closeInherited(stage hello.Stage) error {
+func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd <= hello.BinaryFD || fd == hello.MemoryFD && stage == hello.Second {
+		if err != nil || fd <= hello.BinaryFD {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

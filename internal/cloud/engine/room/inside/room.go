@@ -33,6 +33,7 @@ type roomProcess struct {
 	mu      sync.Mutex
 	running map[uint64]*os.Process
 
+	meminfos meminfos
 	sweeping sync.Mutex
 }
 
@@ -43,6 +44,7 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 	}
 	spawn.Supervise(spawn.RoomProcessors)
 	r := &roomProcess{server: c, RoomSpec: spec, home: home, running: make(map[uint64]*os.Process)}
+	defer r.meminfos.listen()()
 	if err := r.prepare(); err != nil {
 		return err
 	}
@@ -63,6 +65,9 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 			err = r.spawn(m, files[0], spawn.Placement{Groups: files[1:], Home: r.home})
 		case m.Kind == wire.KindName && !r.InPlace:
 			err = r.name(m)
+		case m.Kind == wire.KindMeminfo && !r.InPlace && len(files) >= wire.MeminfoFiles:
+			err = r.keepMeminfo(m, files)
+			files = nil
 		case m.Kind == wire.KindSockets && !r.InPlace:
 			err = r.sockets(m)
 		case m.Kind == wire.KindKill:
@@ -188,6 +193,7 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) er
 		r.mu.Lock()
 		delete(r.running, m.ID)
 		r.mu.Unlock()
+		r.meminfos.drop(m.ID)
 		status, _ := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
 		exited := wire.Message{Kind: wire.KindExited, ID: m.ID, Status: int(status)}
 		// If a send fails the server is gone, and the receiver notices that.
@@ -274,6 +280,24 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 		done <- err
 	}()
 	return <-done
+}
+
+// keepMeminfo keeps the /proc/meminfo of a sandbox up to date until that ends, and takes
+// over files.
+func (r *roomProcess) keepMeminfo(m wire.Message, files []*os.File) error {
+	var spec wire.MeminfoSpec
+	if err := decodeSpec(m.Spec, &spec); err != nil {
+		wire.CloseAll(files)
+		return err
+	}
+	r.mu.Lock() // so that the sandbox's end comes before or after
+	defer r.mu.Unlock()
+	if r.running[m.ID] == nil {
+		wire.CloseAll(files)
+		return nil
+	}
+	r.meminfos.keep(m.ID, newMeminfo(uint64(spec.Total), files))
+	return nil
 }
 
 func (r *roomProcess) kill(id uint64) {

@@ -18,6 +18,7 @@ const (
 	read        = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	execute     = read | unix.LANDLOCK_ACCESS_FS_EXECUTE
 	write       = read | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	devices     = unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK
 	firstRights = unix.LANDLOCK_ACCESS_FS_MAKE_SYM<<1 - 1 // all rights of version 1
 	// fileRights are the rights that a rule about a file, as opposed to a
 	// directory, may grant.
@@ -120,7 +121,7 @@ func Apply(access Access) error {
 	}
 	errs := []error{
 		addRule(int(set), access.Program, unix.LANDLOCK_ACCESS_FS_EXECUTE|unix.LANDLOCK_ACCESS_FS_READ_FILE),
-		allow(access.Own, attr.Handled_access_fs),
+		allow(access.Own, attr.Handled_access_fs&^devices),
 	}
 	for _, path := range access.Execute {
 		errs = append(errs, allow(path, execute))

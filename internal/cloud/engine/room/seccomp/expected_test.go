@@ -252,6 +252,22 @@ var words = map[string]word{
 		func(a [6]uint64) bool { return !slices.Contains([]uint32{1024, 1026, 1036, 1040}, uint32(a[1])) },
 		map[int][]uint64{1: {1024, 1026, 1036, 1040}},
 	},
+	"no-holding": {
+		func(a [6]uint64) bool { return !slices.Contains([]uint32{1024, 1040}, uint32(a[1])) },
+		map[int][]uint64{1: {1024, 1026, 1036, 1040}},
+	},
+	"no-whiteout-1": {
+		func(a [6]uint64) bool { return !whiteout(a[1], a[2]) },
+		map[int][]uint64{1: {0o20000, 0o20644, 0o60644, 0o10644}, 2: {0, 0x103}},
+	},
+	"no-whiteout-2": {
+		func(a [6]uint64) bool { return !whiteout(a[2], a[3]) },
+		map[int][]uint64{2: {0o20000, 0o20644, 0o60644, 0o10644}, 3: {0, 0x103}},
+	},
+	"no-whiteout-behind": {
+		func(a [6]uint64) bool { return a[4]&4 == 0 }, // RENAME_WHITEOUT
+		map[int][]uint64{4: {0, 1, 2, 4, 5}},
+	},
 	"no-set-id-1": {
 		func(a [6]uint64) bool { return uint16(a[1])&0o6000 == 0 },
 		map[int][]uint64{1: {0o644, 0o4755, 0o2755, 0o6000}},
@@ -269,6 +285,9 @@ var words = map[string]word{
 		map[int][]uint64{2: {unix.O_CREAT | unix.O_WRONLY, unix.O_TMPFILE, unix.O_DIRECTORY}, 3: {0o644, 0o4755, 0o2755}},
 	},
 }
+
+// whiteout reports whether a node is a character device with the number 0.
+func whiteout(mode, number uint64) bool { return mode&0o170000 == 0o20000 && uint32(number) == 0 }
 
 // makes reports whether a file is made with these flags: O_CREAT, or the bit of
 // O_TMPFILE that is not O_DIRECTORY.

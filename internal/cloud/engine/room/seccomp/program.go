@@ -46,27 +46,29 @@ func program(arch architecture, calls []call) filter {
 type decision struct {
 	first uint32
 	code  filter
+	often bool // programs make the call all the time
 }
 
 // decisions returns the decisions about all numbers, in order.
 func decisions(arch architecture, calls []call) []decision {
-	unknown := refuse(unix.ENOSYS).compile()
-	var codes []filter // by number
+	unknown := decision{code: refuse(unix.ENOSYS).compile()}
+	var all []decision // by number
 	for _, c := range calls {
 		n := arch.number(c)
 		if n == none {
 			continue
 		}
-		for n >= len(codes) {
-			codes = append(codes, unknown)
+		for n >= len(all) {
+			all = append(all, unknown)
 		}
-		codes[n] = c.rule.compile()
+		all[n] = decision{code: c.rule.compile(), often: c.rule.often}
 	}
-	codes = append(codes, unknown) // and all above; on amd64 these include the x32 calls
+	all = append(all, unknown) // and all above; on amd64 these include the x32 calls
 	var found []decision
-	for n, code := range codes {
-		if n == 0 || !slices.Equal(code, codes[n-1]) {
-			found = append(found, decision{uint32(n), code})
+	for n, d := range all {
+		if n == 0 || !slices.Equal(d.code, all[n-1].code) {
+			d.first = uint32(n)
+			found = append(found, d)
 		}
 	}
 	return found
@@ -109,6 +111,8 @@ func half(decisions []decision) int {
 // may wait, and one whose arguments are looked at takes instructions of its own.
 func (d decision) weight() int {
 	switch {
+	case d.often:
+		return 16
 	case len(d.code) > 1:
 		return max(4, len(d.code)/4)
 	case d.code[0].K == unix.SECCOMP_RET_ALLOW:

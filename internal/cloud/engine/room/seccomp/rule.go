@@ -14,6 +14,7 @@ import (
 type rule struct {
 	allowed, asked []all
 	refusal        unix.Errno
+	often          bool // programs make the call all the time, so its decision is found soon
 }
 
 // all are conditions that must hold together.
@@ -67,6 +68,12 @@ func (r rule) asking(key Key) rule {
 		asking.allowed = append(asking.allowed, slices.Concat(alternative, has(key)))
 	}
 	return asking
+}
+
+// forOften returns r for a call that programs make all the time.
+func (r rule) forOften() rule {
+	r.often = true
+	return r
 }
 
 // compile returns the instructions that make the final decision.

@@ -71,6 +71,16 @@ var (
 	ordinaryPersonality = allowIf(unix.EPERM,
 		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
 		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
+	// A lease or a delegation makes the kernel stop whoever opens the file, for 45 seconds
+	// unless its holder gives way: with one on a file of a mount, a sandbox would hold up the
+	// host's programs.
+	noHolding = allowIf(unix.EPERM, all{isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG)})
+	// A character device with the number 0 hides a name from whoever puts layers of files on
+	// each other, which the host may do with the directory of a mount. No privilege is
+	// needed to make one, or to leave one behind in place of a file that is renamed.
+	noWhiteoutAt1    = withoutWhiteout(1)
+	noWhiteoutAt2    = withoutWhiteout(2)
+	noWhiteoutBehind = allowIf(unix.EPERM, all{masked(4, unix.RENAME_WHITEOUT, 0)})
 	// These would type into another process's terminal.
 	noTyping = allowIf(unix.EPERM, all{isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)})
 )
@@ -95,6 +105,13 @@ func withoutSetID(any ...condition) rule {
 		r.allowed = append(r.allowed, all{c})
 	}
 	return r
+}
+
+// withoutWhiteout allows a call that makes a node, whose number follows its mode in the
+// arguments, unless it makes a whiteout.
+func withoutWhiteout(mode uint32) rule {
+	return allowIf(unix.EPERM,
+		all{{half: offsetArgs + 8*mode, mask: unix.S_IFMT, value: unix.S_IFCHR, not: true}}, all{isNot(mode+1, 0)})
 }
 
 // getFlags is FS_IOC_GETFLAGS, which package unix does not have for every architecture.
@@ -161,7 +178,7 @@ func inPlace(key Key) map[string]rule {
 		"mknod":     modeAt1,
 		"mknodat":   modeAt2,
 		"open":      modeOfOpen,
-		"openat":    modeOfOpenAt,
+		"openat":    modeOfOpenAt.forOften(),
 
 		"chown":             allow.asking(key),
 		"fchown":            allow.asking(key),

@@ -125,7 +125,6 @@ type EnvdSpec struct {
 	Hostname string      `json:"hostname"`
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
-	Memory   int64       `json:"memory"`         // bytes that /proc/meminfo shows
 	Root     *place.Root `json:"root,omitempty"` // without namespaces
 	// GVisor: envd is a process of gVisor, whose program is the last file. Network: what it
 	// sends to any address reaches the egress path.
@@ -134,6 +133,16 @@ type EnvdSpec struct {
 	// Restored: it goes on from saved memory, whose directory is the file before that program.
 	Restored bool `json:"restored,omitempty"`
 }
+
+// MeminfoSpec is what the room is told of the /proc/meminfo of a sandbox. It gets the file
+// with the text, the sandbox's /proc, and what its control group says of its memory, if
+// there is a group.
+type MeminfoSpec struct {
+	Total int64 `json:"total"` // bytes that the text shows
+}
+
+// MeminfoFiles is how many of these files the first stage of a sandbox makes.
+const MeminfoFiles = 2
 
 // ZygoteSpec tells the zygote how to be like a sandbox.
 type ZygoteSpec struct {

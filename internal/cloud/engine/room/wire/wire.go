@@ -33,6 +33,7 @@ const (
 	KindExited   Kind = "exited"   // room to server; with an error if processes are left
 	KindName     Kind = "name"     // server to room: the hostname
 	KindNamed    Kind = "named"    // room to server
+	KindMeminfo  Kind = "meminfo"  // server to room: keep the /proc/meminfo of a sandbox up to date
 	KindSockets  Kind = "sockets"  // server to room; back, with sockets in the sandbox's network namespace
 	KindKill     Kind = "kill"     // server to room
 	KindDial     Kind = "dial"     // server to envd, with the stream

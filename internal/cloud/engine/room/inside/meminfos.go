@@ -1,0 +1,143 @@
+//go:build linux
+
+package inside
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// meminfos keeps the /proc/meminfo of all sandboxes of a room up to date.
+//
+// It writes a text when somebody opens the file, and costs nothing as long as nobody
+// does: the kernel lets an open wait, and sends a signal, while another process has a
+// lease of the file. As long as somebody has the file open, and on a machine whose
+// administrator has turned leases off, there is no lease, and the text is written after
+// every pause. The room has the leases because no process of a sandbox may have one, envd
+// included.
+type meminfos struct {
+	mu   sync.Mutex
+	kept map[uint64]*meminfo // by the numbers of sandboxes
+}
+
+// meminfoPause is how long the text stays as it is after it was written.
+const meminfoPause = time.Second
+
+// listen begins to wait for opens. Call it before keep; the function that it returns ends
+// the wait.
+func (k *meminfos) listen() (stop func()) {
+	k.kept = make(map[uint64]*meminfo)
+	opened := make(chan os.Signal, 1)
+	signal.Notify(opened, unix.SIGIO)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for range opened {
+			k.wake()
+		}
+	})
+	return func() {
+		signal.Stop(opened)
+		close(opened)
+		waiting.Wait()
+	}
+}
+
+// wake finds the files that somebody waits for: the signal does not say which these are.
+func (k *meminfos) wake() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, m := range k.kept {
+		if !m.leased {
+			continue
+		}
+		if kind, err := unix.FcntlInt(m.file.Fd(), unix.F_GETLEASE, 0); err != nil || kind != unix.F_WRLCK {
+			m.leased = false
+			m.opened <- struct{}{} // there is room for one of each lease
+		}
+	}
+}
+
+// keep keeps m, the /proc/meminfo of a sandbox, up to date until drop.
+func (k *meminfos) keep(sandbox uint64, m *meminfo) {
+	k.mu.Lock()
+	k.kept[sandbox] = m
+	k.mu.Unlock()
+	// Otherwise the kernel would address the signal to the thread that asks for the
+	// lease, as if it were a process. For itself, a process may always ask.
+	_, _ = unix.FcntlInt(m.file.Fd(), unix.F_SETOWN, os.Getpid())
+	go func() {
+		for k.wait(m) {
+			m.write()
+			_ = m.lease(unix.F_UNLCK) // there may be none
+			select {
+			case <-time.After(meminfoPause):
+			case <-m.end:
+			}
+		}
+		m.close()
+	}()
+}
+
+// wait returns when somebody opens the file, or at once if that cannot be known. It
+// returns false when the sandbox has ended.
+func (k *meminfos) wait(m *meminfo) bool {
+	k.mu.Lock()
+	leased := m.lease(unix.F_WRLCK) == nil
+	m.leased = leased
+	k.mu.Unlock()
+	select {
+	case <-m.end:
+		return false
+	default:
+	}
+	if !leased {
+		return true
+	}
+	select {
+	case <-m.opened:
+		return true
+	case <-m.end:
+		return false
+	}
+}
+
+// drop ends what keep began for the sandbox.
+func (k *meminfos) drop(sandbox uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m := k.kept[sandbox]; m != nil {
+		delete(k.kept, sandbox)
+		close(m.end)
+	}
+}
+
+// lease takes a lease of the file, or returns it. The kernel lets only the file's owner do
+// so, who is the sandbox's root.
+func (m *meminfo) lease(kind int) error {
+	var file unix.Stat_t
+	if err := unix.Fstat(int(m.file.Fd()), &file); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	own, err := unix.SetfsuidRetUid(int(file.Uid))
+	if err == nil {
+		_, err = unix.FcntlInt(m.file.Fd(), unix.F_SETLEASE, kind)
+	}
+	_ = unix.Setfsuid(own) // never fails for the id that the thread came with
+	runtime.UnlockOSThread()
+	return err
+}
+
+// close closes all files, and with that returns the lease.
+func (m *meminfo) close() {
+	m.file.Close()
+	m.proc.Close()
+	if m.group != nil {
+		m.group.Close()
+	}
+}

@@ -1,0 +1,114 @@
+package internal_test
+
+import (
+	"context"
+	"fmt"
+	"go/types"
+	"io"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// passOn lists the functions that pass their options on to one of nilOptions, and have no
+// error to return.
+var passOn = map[string]string{
+	"sandbox/sandboxtest.New":          "local.Start, whose error ends the test",
+	"sandbox/sandboxtest.Cloud.Create": "sandbox.Create, whose error ends the test",
+}
+
+// nilOptions has a call with a nil option of each exported function that takes options.
+func nilOptions(ctx context.Context, client *sandbox.Client) map[string]func() error {
+	tool := func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
+	managed := func(context.Context, string) (struct{}, error) { return struct{}{}, nil }
+	return map[string]func() error{
+		"api.NewClient":            func() error { _, err := api.NewClient(nil); return err },
+		"sandbox.NewClient":        func() error { _, err := sandbox.NewClient(nil); return err },
+		"sandbox.Create":           func() error { _, err := sandbox.Create(ctx, nil); return err },
+		"sandbox.Connect":          func() error { _, err := sandbox.Connect(ctx, "id", nil); return err },
+		"sandbox.Use":              func() error { return sandbox.Use(ctx, nil, nil) },
+		"sandbox.Client.Create":    func() error { _, err := client.Create(ctx, nil); return err },
+		"sandbox.Client.Connect":   func() error { _, err := client.Connect(ctx, "id", nil); return err },
+		"sandbox.Client.NewPool":   func() error { _, err := client.NewPool(nil, nil); return err },
+		"sandbox/local.Start":      func() error { _, err := local.Start(ctx, nil); return err },
+		"sandbox/local.Setup":      func() error { _, err := local.Setup(ctx, io.Discard, nil); return err },
+		"sandbox/agent.NewTool":    func() error { agent.NewTool("f", "", tool, nil); return nil },
+		"sandbox/agent.NewManaged": func() error { agent.NewManaged("f", "", agent.Budget{}, managed, nil); return nil },
+	}
+}
+
+// TestNilOption: whoever passes nil as an option is told so, by every function that takes
+// options.
+func TestNilOption(t *testing.T) {
+	t.Parallel()
+	client, err := sandbox.NewClient(sandbox.WithAPIKey(api.Key("e2b_" + strings.Repeat("0", 40))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	calls := nilOptions(t.Context(), client)
+	left := maps.Clone(calls)
+	for _, name := range takingOptions(t) {
+		delete(left, name)
+		call := calls[name]
+		switch _, passed := passOn[name]; {
+		case call == nil && !passed:
+			t.Errorf("%s takes options: add a call with nil to nilOptions", name)
+		case call != nil:
+			if err := said(call); err == nil || !strings.Contains(err.Error(), "option 1 is nil: leave it out") {
+				t.Errorf("%s: got error %v, want that the option is nil and what to do", name, err)
+			}
+		}
+	}
+	for name := range left {
+		t.Errorf("no function %s takes options", name)
+	}
+}
+
+// said returns the error of a call, or what it panics with.
+func said(call func() error) (err error) {
+	defer func() {
+		if text, ok := recover().(string); ok {
+			err = fmt.Errorf("panic: %s", text)
+		}
+	}()
+	return call()
+}
+
+// takingOptions returns the exported functions whose last parameter is any number of options.
+func takingOptions(t *testing.T) (names []string) {
+	t.Helper()
+	add := func(name string, f *types.Signature) {
+		if !f.Variadic() {
+			return
+		}
+		last := f.Params().At(f.Params().Len() - 1).Type().(*types.Slice).Elem()
+		if _, isFunction := last.Underlying().(*types.Signature); isFunction {
+			names = append(names, name)
+		}
+	}
+	for _, p := range publicPackages(t) {
+		path := strings.TrimPrefix(p.Path(), module+"/")
+		for _, name := range p.Scope().Names() {
+			switch o := p.Scope().Lookup(name).(type) {
+			case *types.Func:
+				if o.Exported() {
+					add(path+"."+name, o.Signature())
+				}
+			case *types.TypeName:
+				named, ok := o.Type().(*types.Named)
+				for i := 0; ok && o.Exported() && i < named.NumMethods(); i++ {
+					if m := named.Method(i); m.Exported() {
+						add(path+"."+name+"."+m.Name(), m.Signature())
+					}
+				}
+			}
+		}
+	}
+	return names
+}
