@@ -1,13 +1,12 @@
 package control
 
 import (
-	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -62,5 +61,5 @@ func pageLimit(name, text string, unless int) (int, error) {
 
 // comparePaged orders by time, newest first, then by id.
 func comparePaged(a, b cursor) int {
-	return cmp.Or(b.startedAt.Compare(a.startedAt), strings.Compare(a.id, b.id))
+	return lifecycle.Position(a).Compare(lifecycle.Position(b))
 }
