@@ -62,9 +62,9 @@ release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with
 check: format vet lint checkgenerate test ## everything: format, vet, lint, generated code fresh, tests
 
 .PHONY: short
-short: format ## what an edit needs, in under a minute: format, vet for this system, tests that need no sandbox
+short: format build ## what an edit needs, in under a minute: format, vet for this system, tests that need no sandbox
 	go vet ./...
-	go test -short -vet=off -timeout=5m $(TESTFLAGS) $(SHORT)
+	@$(PREPARED); go test -short -vet=off -timeout=5m $(TESTFLAGS) $(SHORT)
 
 .PHONY: format
 format: ## fail when a file is not gofmt-ed
@@ -135,7 +135,8 @@ bench: setup ## measure, WebAssembly with the help of npm and gVisor that go bui
 	go run ./internal/bench -e2bctl $(BIN)/e2bctl -wasm -gvisor $(BENCHFLAGS)
 
 # The prepared Python comes first in PATH, as tests of kernels start python3.
-TESTRUN = python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
+PREPARED = python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"
+TESTRUN = $(PREPARED); \
 	go build -o $(BIN)/testrun ./internal/testrun; $(BIN)/testrun
 
 .PHONY: test
@@ -157,7 +158,7 @@ check-engines: deps-engines ## test the engines that take a daemon, which root s
 
 .PHONY: cover
 cover: deps ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out
-	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
+	@$(PREPARED); \
 	$(GOTEST) -covermode=atomic -coverprofile=.tmp/cover.out $(TESTFLAGS) ./...
 	@awk 'NR > 1 { package = $$1; sub("/[^/]*$$", "", package); all[package] += $$2; if ($$3 > 0) covered[package] += $$2 } \
 		END { for (package in all) printf "%5.1f%%  %s\n", 100 * covered[package] / all[package], package }' \
@@ -175,7 +176,7 @@ soak: deps ## run what takes too long for every test: all with -race, kills at e
 
 .PHONY: fuzz
 fuzz: deps ## run every fuzz target for FUZZTIME (10s)
-	@python=$$($(BIN)/e2bctl local setup || command -v python3); export PATH="$${python%/*}:$$PATH"; \
+	@$(PREPARED); \
 	git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u | while read -r directory; do \
 		targets=$$(go test -vet=off -list '^Fuzz' "./$$directory"); \
 		for target in $$(grep '^Fuzz' <<<"$$targets"); do \

@@ -3,7 +3,6 @@ package state
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -87,7 +86,7 @@ func timeOfDayOf(p clockPayload) (TimeOfDay, error) {
 var offsetLayouts = []string{"-07:00", "-07:00:00"}
 
 func checkZone(zone string) error {
-	if _, ok := zoneOffset(zone); ok || zone == "" || zone == "UTC" || strings.Contains(zone, "/") && len(zone) <= 64 {
+	if _, ok := zoneOffset(zone); ok || zone == "" || isZoneName(zone) {
 		return nil
 	}
 	return fmt.Errorf("%.40q is neither UTC, a zone of the IANA database, nor an offset", zone)
@@ -119,19 +118,6 @@ func zoneLocation(zone string, load func(string) *time.Location) (*time.Location
 		return location, nil
 	}
 	return nil, fmt.Errorf("the zone %.40q is not in this machine's time zone database", zone)
-}
-
-// loadZone is time.LoadLocation for a name that may come from outside; it
-// returns nil for an unknown name.
-func loadZone(name string) *time.Location {
-	if !strings.Contains(name, "/") {
-		return nil
-	}
-	location, err := time.LoadLocation(name)
-	if err != nil {
-		return nil
-	}
-	return location
 }
 
 // zoneText returns how a location is written when there is no date that would

@@ -50,7 +50,8 @@
 //   - A naive datetime, one without a zone, is a time.Time in the location
 //     [Naive], and the other way round.
 //   - The name of a time's location is kept if it is in the IANA database
-//     ("Europe/Berlin", "UTC"); otherwise only the offset is kept.
+//     ("Europe/Berlin", "CET", "UTC"); otherwise only the offset is kept. A name that a
+//     program gave to an offset is kept if the zone has the same rules.
 //   - A nil slice becomes an empty list, a nil map an empty dict.
 //   - A str with surrogates, which Python allows, becomes a Go string with
 //     each surrogate in its three-byte form (invalid UTF-8), and can be sent back
@@ -59,8 +60,8 @@
 //   - For a subclass of a builtin type, attributes beyond its base are not kept.
 //   - An array that is not one block of memory arrives as one, with the same
 //     elements.
-//   - For a DataFrame, the columns' own index comes back as one of the labels, and
-//     attrs are not kept; nor is an index's freq whose name does not tell it in full.
+//   - For a DataFrame, attrs are not kept; nor is an index's freq whose name does not
+//     tell it in full.
 //   - Shared references are copied.
 //
 // Channels, functions, unsafe pointers, cycles, times before year 1, nesting

@@ -70,7 +70,7 @@ func TestRefused(t *testing.T) {
 		{"date", state.Date{Year: 2026, Month: 2, Day: 30}, "a date that Python does not have: 2026-02-30"},
 		{"date before year 1", state.Date{Year: 0, Month: 2, Day: 3}, "a date that Python does not have"},
 		{"time of day", state.TimeOfDay{Hour: 24}, "malformed time"},
-		{"zone", state.TimeOfDay{Zone: "CET"}, "neither UTC"},
+		{"zone", state.TimeOfDay{Zone: "C E T"}, "neither UTC"},
 		{"timedelta", state.Timedelta{Seconds: -1}, "a timedelta that Python does not have"},
 		{"range", state.Range{}, "step 0"},
 		{"deque", state.Deque{Items: []any{1}, MaxLen: new(0)}, "a deque of 1 items whose maximum is 0"},

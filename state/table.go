@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 )
@@ -13,6 +14,10 @@ type Table struct {
 	Index Column
 	// Label is the name of the columns' own index, usually nil.
 	Label any
+	// Labels is the columns' own index where pandas would make another one of the columns'
+	// names: it has their dtype, such as "range". It is nil where the names alone are
+	// enough, and without effect once it no longer has the names of Columns.
+	Labels *Column
 }
 
 // Series is a pandas Series.
@@ -29,6 +34,7 @@ type tablePayload struct {
 	Columns []columnPayload `py:"columns"`
 	Index   columnPayload   `py:"index"`
 	Label   any             `py:"label"`
+	Labels  *columnPayload  `py:"labels,omitempty"` // has the names in place of Columns
 }
 
 type seriesPayload struct {
@@ -74,7 +80,57 @@ func (t Table) form() (Kind, any, error) {
 			return "", nil, err
 		}
 	}
+	if p.Labels, err = t.labels(); err != nil {
+		return "", nil, err
+	}
+	if p.Labels != nil {
+		for i := range p.Columns {
+			p.Columns[i].Name = nil
+		}
+	}
 	return KindTable, p, p.check(rows)
+}
+
+// labels returns the payload of Labels; nil if it has not the names of the columns.
+func (t Table) labels() (*columnPayload, error) {
+	if t.Labels == nil || t.Labels.Len() != len(t.Columns) {
+		return nil, nil
+	}
+	labels := *t.Labels
+	labels.Name = nil // Label has it
+	p, err := labels.payload()
+	if err != nil {
+		return nil, err
+	}
+	names, err := labels.names()
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		is, err := Marshal(name)
+		if err != nil {
+			return nil, err
+		}
+		if want, err := Marshal(t.Columns[i].Name); err != nil || !bytes.Equal(is, want) {
+			return nil, err
+		}
+	}
+	return &p, nil
+}
+
+// names returns the values of a valid column, each as the name of another one.
+func (c Column) names() ([]any, error) {
+	at, err := c.reader()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]any, c.Len())
+	for i := range names {
+		if names[i], err = at(i); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
 }
 
 func (p tablePayload) check(rows int) error {
@@ -132,7 +188,29 @@ func (d *decoder) table() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Table{columns, index[0], p.Label}, nil
+	t := Table{Columns: columns, Index: index[0], Label: p.Label}
+	if p.Labels == nil {
+		return t, nil
+	}
+	labels, err := d.columns([]columnPayload{*p.Labels}, nil)
+	if err != nil {
+		return nil, err
+	}
+	t.Labels = &labels[0]
+	if n := t.Labels.Len(); n != len(columns) {
+		return nil, d.fail("a table of %d columns with labels for %d", len(columns), n)
+	}
+	names, err := t.Labels.names()
+	if err != nil {
+		return nil, d.wrong(err)
+	}
+	for i, name := range names {
+		if columns[i].Name != nil {
+			return nil, d.fail("a table with labels whose columns have names, too")
+		}
+		columns[i].Name = name
+	}
+	return t, nil
 }
 
 func (d *decoder) series() (any, error) {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -12,15 +13,27 @@ const (
 	usPerDay      = secondsPerDay * usPerSecond
 )
 
-// zone returns the offset of a time, and the name of its location if that can
-// only be from the IANA database: names that a program invents for a fixed
-// offset ("CET", "EST5") have no slash, and may have other rules there.
+// zone returns the offset of a time, and the name of its location if the IANA database
+// has it. A program may invent a name without a slash for a fixed offset ("CET", "EST5"):
+// such a name counts if the zone of the database has the same rules at this time.
 func zone(t time.Time) (name string, offset int) {
 	_, offset = t.Zone()
-	if name = t.Location().String(); name != "UTC" && !strings.Contains(name, "/") {
-		name = ""
+	name = t.Location().String()
+	if name == "UTC" || strings.Contains(name, "/") && isZoneName(name) {
+		return name, offset
 	}
-	return name, offset
+	if location := loadZone(name); location != nil {
+		known := t.In(location)
+		start, end := t.ZoneBounds()
+		knownStart, knownEnd := known.ZoneBounds()
+		if _, at := known.Zone(); at == offset && start.Equal(knownStart) && end.Equal(knownEnd) {
+			return name, offset
+		}
+	}
+	if offset == 0 {
+		return "UTC", 0 // as Python names it
+	}
+	return "", offset
 }
 
 // located returns the time at a wall clock reading: in the named location if
@@ -40,18 +53,58 @@ func located(wall time.Time, offset int, name string, load func(string) *time.Lo
 	return instant.In(time.FixedZone(name, offset))
 }
 
-// zones loads locations by name, each only once: the names come from outside,
-// and every load reads a file.
-type zones map[string]*time.Location
-
 // maxZones is more than the database has.
 const maxZones = 1024
 
+// zones loads the locations of one document, each only once: the names come from outside,
+// and every load reads a file.
+type zones map[string]*time.Location
+
 func (z zones) load(name string) *time.Location {
 	location, ok := z[name]
-	if !ok && len(z) < maxZones && strings.Contains(name, "/") {
-		location, _ = time.LoadLocation(name) // nil when unknown
+	if !ok && len(z) < maxZones {
+		location = loadZone(name)
 		z[name] = location
 	}
 	return location
+}
+
+// database has the locations that were loaded, and nil for names that are unknown.
+var database struct {
+	sync.Mutex
+	zones
+}
+
+// loadZone is time.LoadLocation for a name that may come from outside. It returns nil for
+// a name that the database does not have.
+func loadZone(name string) *time.Location {
+	if !isZoneName(name) {
+		return nil
+	}
+	database.Lock()
+	defer database.Unlock()
+	location, ok := database.zones[name]
+	if !ok {
+		if database.zones == nil || len(database.zones) == maxZones {
+			database.zones = zones{}
+		}
+		location, _ = time.LoadLocation(name) // nil when unknown
+		database.zones[name] = location
+	}
+	return location
+}
+
+// isZoneName reports whether the database may have a zone of this name, which means the same
+// on every machine. The codec of Python has the same rule.
+func isZoneName(name string) bool {
+	if len(name) == 0 || len(name) > 64 || name == "Local" || name == "localtime" || name == "posixrules" {
+		return false
+	}
+	for i, c := range []byte(name) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		if !letter && (i == 0 || !strings.ContainsRune("0123456789_+/-", rune(c))) {
+			return false
+		}
+	}
+	return true
 }

@@ -12,19 +12,20 @@ import (
 
 // Base is where directories may be made.
 type Base struct {
-	name string // in errors
-	find func() (string, error)
+	name     string // in errors
+	variable string // that names another one
+	find     func() (string, error)
 }
 
 // The bases. Each has a directory of its own for e2bctl.
 var (
 	// Cache is in the user's cache directory.
-	Cache = Base{"the cache directory", func() (string, error) {
+	Cache = Base{"the cache directory", "XDG_CACHE_HOME", func() (string, error) {
 		cache, err := os.UserCacheDir()
 		return filepath.Join(cache, "e2bctl"), err
 	}}
 	// State is in the directory for what outlives caches, XDG_STATE_HOME.
-	State = Base{"the state directory", func() (string, error) {
+	State = Base{"the state directory", "XDG_STATE_HOME", func() (string, error) {
 		if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 			return filepath.Join(state, "e2bctl"), nil
 		}
@@ -33,7 +34,7 @@ var (
 	}}
 	// Runtime is in XDG_RUNTIME_DIR, unless that is another user's: after su or sudo
 	// it can be.
-	Runtime = Base{"XDG_RUNTIME_DIR", func() (string, error) {
+	Runtime = Base{"XDG_RUNTIME_DIR", "XDG_RUNTIME_DIR", func() (string, error) {
 		runtime := os.Getenv("XDG_RUNTIME_DIR")
 		if runtime == "" {
 			return "", errors.New("it is not set")
@@ -41,7 +42,7 @@ var (
 		return filepath.Join(runtime, "e2bctl"), Check(runtime)
 	}}
 	// Temporary is in the directory for temporary files, which all users share.
-	Temporary = Base{"the temporary directory", func() (string, error) {
+	Temporary = Base{"the temporary directory", "TMPDIR", func() (string, error) {
 		base := filepath.Join(os.TempDir(), fmt.Sprintf("e2bctl-%d", os.Geteuid()))
 		if err := os.Mkdir(base, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 			return "", err
@@ -54,7 +55,7 @@ var (
 // process can write to it, and creates it if it does not exist. A directory that
 // others can write to is an error, and so is one in none of the bases.
 func Make(name string, bases ...Base) (string, error) {
-	var refused []string
+	var refused, variables []string
 	for _, base := range bases {
 		dir, err := base.find()
 		if err == nil {
@@ -64,9 +65,10 @@ func Make(name string, bases ...Base) (string, error) {
 		if err == nil {
 			return dir, Check(dir)
 		}
+		variables = append(variables, base.variable)
 		refused = append(refused, fmt.Sprintf("%s: %v", base.name, err))
 	}
-	return "", fmt.Errorf("no directory can be made: %s; set XDG_RUNTIME_DIR or TMPDIR to a directory of your own", strings.Join(refused, "; "))
+	return "", fmt.Errorf("no directory can be made: %s; set %s to a directory of your own", strings.Join(refused, "; "), strings.Join(variables, " or "))
 }
 
 // try makes dir, and finds out whether files can be made in it.

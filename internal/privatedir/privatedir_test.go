@@ -45,6 +45,11 @@ func TestMake(t *testing.T) {
 			block(t, runtime)
 			block(t, temporary)
 		}, "", "the cache directory: mkdir "},
+		{"what to do", func(t *testing.T, home, runtime, temporary string) {
+			block(t, home)
+			block(t, runtime)
+			block(t, temporary)
+		}, "", "set XDG_CACHE_HOME or XDG_RUNTIME_DIR or TMPDIR to a directory of your own"},
 		{"writable by others", func(t *testing.T, home, _, _ string) {
 			dir := filepath.Join(home, ".cache", "e2bctl", "name")
 			if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -100,5 +105,18 @@ func mode(t *testing.T, dir string, m os.FileMode) {
 	t.Helper()
 	if err := os.Chmod(dir, m); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAdvice checks that only variables are named that help.
+func TestAdvice(t *testing.T) {
+	home := filepath.Join(t.TempDir(), "home")
+	if err := os.WriteFile(home, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", "")
+	if dir, err := Make("secrets", State); err == nil || !strings.HasSuffix(err.Error(), "; set XDG_STATE_HOME to a directory of your own") {
+		t.Errorf("got %q, %v, want the advice to set XDG_STATE_HOME", dir, err)
 	}
 }

@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import pathlib
+import re
 import sys
 import uuid
 
@@ -420,13 +421,13 @@ class _Encoder:
         out["data"] = self.raw(v.reshape(-1).view(numpy.uint8) if v.nbytes else b"")
         return {"$": "ndarray", "value": out}
 
-    def column(self, tree, v):
-        """Returns the payload of a Series or Index."""
+    def column(self, tree, v, name):
+        """Returns the payload of a Series or Index, under this name."""
         pandas = sys.modules["pandas"]
         numpy = sys.modules["numpy"]
         if isinstance(v, pandas.MultiIndex):
             raise Unsupported("it has an index of several levels")
-        out = {"name": tree(v.name)}
+        out = {"name": tree(name)}
         freq = self.freq(v)
         if freq is not None:
             out["freq"] = freq
@@ -438,7 +439,7 @@ class _Encoder:
         if isinstance(t, numpy.dtype):
             out["data"] = tree(v.to_numpy())
         elif isinstance(t, pandas.CategoricalDtype):
-            out.update(data=tree(values.codes), categories=self.column(tree, values.categories))
+            out.update(data=tree(values.codes), categories=self.column(tree, values.categories, values.categories.name))
             if values.ordered:
                 out["ordered"] = True
         elif isinstance(t, pandas.DatetimeTZDtype):
@@ -474,21 +475,40 @@ class _Encoder:
             return _opaque(v, "it is of a subclass of DataFrame")
         if isinstance(v.columns, pandas.MultiIndex):
             raise Unsupported("its columns have several levels")
-        columns = range(v.shape[1])
         self.fits(len(v) * sum(getattr(t, "itemsize", 0) for t in v.dtypes if t != object))
-        return self.payload("dataframe", v, lambda tree: {
-            "columns": [self.column(tree, v.iloc[:, i]) for i in columns], "index": self.column(tree, v.index), "label": tree(v.columns.name),
-        })
+
+        def make(tree):
+            names = v.columns.tolist()
+            labels = self.labels(tree, v.columns, names)
+            if labels is not None:
+                names = [None] * len(names)
+            columns = [self.column(tree, v.iloc[:, i], name) for i, name in enumerate(names)]
+            out = {"columns": columns, "index": self.column(tree, v.index, v.index.name), "label": tree(v.columns.name)}
+            if labels is not None:
+                out["labels"] = labels
+            return out
+
+        return self.payload("dataframe", v, make)
+
+    def labels(self, tree, index, names):
+        """Returns the payload of the columns' own index; None where pandas makes the same index
+        of the names alone, and where it has no Go form, so that its names are all there is."""
+        guess = _labels(names)
+        try:
+            same = type(guess) is type(index) and guess.dtype == index.dtype and _column(guess) == _column(index)
+            return None if same else self.column(tree, index, None)
+        except Unsupported:
+            return None
 
     def series(self, v):
         if type(v) is not sys.modules["pandas"].Series:
             return _opaque(v, "it is of a subclass of Series")
-        return self.payload("series", v, lambda tree: {"values": self.column(tree, v), "index": self.column(tree, v.index)})
+        return self.payload("series", v, lambda tree: {"values": self.column(tree, v, v.name), "index": self.column(tree, v.index, v.index.name)})
 
     def index(self, v):
         if type(v) is not getattr(sys.modules["pandas"], type(v).__name__, None):
             return _opaque(v, "it is of a subclass of Index")
-        return self.payload("index", v, lambda tree: self.column(tree, v))
+        return self.payload("index", v, lambda tree: self.column(tree, v, v.name))
 
     def timestamp(self, v):
         out = {"value": int(v.asm8.view("i8")), "unit": v.unit}
@@ -626,15 +646,20 @@ def _lone(text):
         return True
 
 
+# As in Go: names of the database of zones, but for those that each machine gives to another zone.
+_ZONE = re.compile(r"(?!Local$|localtime$|posixrules$)[A-Za-z][A-Za-z0-9_+/-]{0,63}", re.ASCII)
+
+
 def _zone_name(tz):
+    """Returns the name of a zone of the database; None for other zones."""
     if tz is datetime.timezone.utc:
         return "UTC"
-    name = getattr(tz, "key", None)  # zoneinfo has it
-    if not isinstance(name, str) and type(tz) is datetime.timezone:
+    name = getattr(tz, "key", None) or getattr(tz, "zone", None)  # zoneinfo and pytz have it
+    if type(tz) is datetime.timezone:
         name = tz.tzname(None)
-    if isinstance(name, str) and ("/" in name or name == "UTC") and not _lone(name):
-        return name
-    return None
+        if name != "UTC" and "/" not in name:  # made up for an offset
+            return None
+    return name if isinstance(name, str) and _ZONE.fullmatch(name) else None
 
 
 def _zone_text(tz, offset):
@@ -650,7 +675,7 @@ def _zone_text(tz, offset):
 def _zone(text):
     if text == "UTC":
         return datetime.timezone.utc
-    if "/" in text:
+    if text[0] not in "+-":
         from zoneinfo import ZoneInfo  # not at import: it reads files
 
         return ZoneInfo(text)
@@ -903,10 +928,21 @@ def _decode_frame(v):
     pandas = _library("pandas", "a table")
     index = _decode_index(v["index"])
     out = pandas.DataFrame({i: _decode_series(c, index) for i, c in enumerate(v["columns"])}, index=index, copy=False)
-    names = [c["name"] for c in v["columns"]]
-    # A tuple is a name here, not the levels of one.
-    out.columns = pandas.Index(names, name=v["label"], tupleize_cols=False)
+    labels = _decode_index(v["labels"]) if "labels" in v else _labels([c["name"] for c in v["columns"]])
+    out.columns = labels.rename(v["label"])
     return out
+
+
+def _labels(names):
+    """Returns the index that pandas makes of the names of columns."""
+    # A tuple is a name here, not the levels of one.
+    return sys.modules["pandas"].Index(names, tupleize_cols=False)
+
+
+def _column(index):
+    """Returns the payload of an index that is only compared."""
+    encoder = _Encoder(True, None, None)
+    return encoder.column(encoder.tree, index, None)
 
 
 def _decode_timestamp(v):

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
@@ -92,6 +93,8 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
 		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}
 	}
+	// A read of a download costs as much as many variables.
+	r = bufio.NewReaderSize(r, 64<<10)
 	part := func(n int) ([]byte, error) {
 		if n < 0 || n > size {
 			return nil, errFrame

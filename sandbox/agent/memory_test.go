@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -72,8 +73,24 @@ func TestMuchForeignJSON(t *testing.T) {
 	}
 	text := `{"values":[` + head.String()[1:] + `],"blobs":[]}`
 	n := 0
-	err := readFrame(strings.NewReader(text+documents.String()), len(text), len(text)+documents.Len(), func(string, state.Value) error { n++; return nil })
+	r := &countingReader{Reader: strings.NewReader(text + documents.String())}
+	err := readFrame(r, len(text), len(text)+documents.Len(), func(string, state.Value) error { n++; return nil })
 	if err != nil || n != variables {
 		t.Errorf("%d variables, %v, want %d and no error", n, err, variables)
 	}
+	// Each is a read of a download: it must not be one a variable.
+	if most := documents.Len()>>14 + 3; r.reads > most {
+		t.Errorf("%d reads of %d KiB, want at most %d", r.reads, documents.Len()>>10, most)
+	}
+}
+
+// countingReader counts the reads.
+type countingReader struct {
+	io.Reader
+	reads int
+}
+
+func (r *countingReader) Read(p []byte) (int, error) {
+	r.reads++
+	return r.Reader.Read(p)
 }

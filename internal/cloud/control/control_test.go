@@ -674,7 +674,7 @@ func FuzzParseListQuery(f *testing.F) {
 	s := &Service{templates: templatesOf(st)}
 	f.Fuzz(func(t *testing.T, raw string) {
 		values, err := newQuery(raw)
-		var q *listQuery
+		var q lifecycle.Query
 		if err == nil {
 			q, err = s.parseListQuery(values)
 		}
@@ -684,13 +684,13 @@ func FuzzParseListQuery(f *testing.F) {
 			}
 			return
 		}
-		if q.limit < 1 || q.limit > maxPage {
-			t.Errorf("limit %d, want 1 to %d", q.limit, maxPage)
+		if q.Limit < 1 || q.Limit > maxPage {
+			t.Errorf("limit %d, want 1 to %d", q.Limit, maxPage)
 		}
-		if q.after != nil {
-			c, ascending, ok := decodeCursor(q.after.encode(q.ascending))
-			if !ok || c.id != q.after.id || ascending != q.ascending {
-				t.Errorf("cursor %+v comes back as %+v, ascending: want %v", *q.after, c, q.ascending)
+		if q.After != nil {
+			c, ascending, ok := decodeCursor(cursor(*q.After).encode(q.Ascending))
+			if !ok || c.ID != q.After.ID || ascending != q.Ascending {
+				t.Errorf("cursor %+v comes back as %+v, ascending: want %v", *q.After, c, q.Ascending)
 			}
 		}
 	})

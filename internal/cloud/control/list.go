@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,25 +16,6 @@ import (
 // maxPage is the largest page of a list, and the default page size.
 const maxPage = 100
 
-// listQuery is a validated query of GET /v2/sandboxes.
-type listQuery struct {
-	metadata     map[string]string
-	running      bool // those that run
-	paused       bool // all others
-	ascending    bool
-	startedAfter time.Time
-	template     string // id
-	nothing      bool   // asks for something that cannot exist
-	limit        int
-	after        *cursor
-}
-
-// cursor is the last element of the previous page.
-type cursor struct {
-	startedAt time.Time
-	id        string
-}
-
 func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -45,44 +25,18 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	total := 0
-	found := s.sandboxes.List(func(sb *lifecycle.Sandbox) bool {
-		if !q.matches(sb) {
-			return false
-		}
-		if sb.Runs() {
-			total++
-		}
-		return q.after == nil || q.compare(sb, *q.after) > 0
-	})
-	if q.running {
-		w.Header().Set("X-Total-Running", strconv.Itoa(total))
+	if q.Running {
+		w.Header().Set("X-Total-Running", strconv.Itoa(s.sandboxes.Running(q)))
 	}
-	page := q.first(found, q.limit+1)
-	if len(page) > q.limit {
-		page = page[:q.limit]
-		w.Header().Set(protocol.HeaderNextToken, cursorOf(page[q.limit-1]).encode(q.ascending))
+	limit := q.Limit
+	q.Limit++
+	page := s.sandboxes.Page(q)
+	if len(page) > limit {
+		page = page[:limit]
+		w.Header().Set(protocol.HeaderNextToken, cursorOf(page[limit-1]).encode(q.Ascending))
 	}
 	s.writeList(w, page)
 	return nil
-}
-
-// first returns the first n sandboxes in the query's order. To sort all for each page of
-// thousands would take longer.
-func (q *listQuery) first(all []*lifecycle.Sandbox, n int) []*lifecycle.Sandbox {
-	var first []*lifecycle.Sandbox
-	for _, sb := range all {
-		c := cursorOf(sb)
-		if len(first) == n {
-			if q.compare(first[n-1], c) < 0 {
-				continue
-			}
-			first = first[:n-1]
-		}
-		i, _ := slices.BinarySearchFunc(first, c, q.compare)
-		first = slices.Insert(first, i, sb)
-	}
-	return first
 }
 
 // listRunning is the first generation's list: newest first, without pages.
@@ -95,9 +49,7 @@ func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := &listQuery{metadata: metadata, running: true}
-	found := s.sandboxes.List(q.matches)
-	s.writeList(w, q.first(found, len(found)))
+	s.writeList(w, s.sandboxes.Page(lifecycle.Query{Running: true, Match: matching(metadata, "")}))
 	return nil
 }
 
@@ -109,77 +61,77 @@ func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-func (q *listQuery) matches(sb *lifecycle.Sandbox) bool {
-	if runs := sb.Runs(); q.nothing || runs && !q.running || !runs && !q.paused {
-		return false
+// matching returns the condition that sandboxes have all metadata and are from a template, ""
+// for any; nil if that is no condition.
+func matching(metadata map[string]string, template string) func(*lifecycle.Sandbox) bool {
+	if len(metadata) == 0 && template == "" {
+		return nil
 	}
-	for key, want := range q.metadata {
-		if got, ok := sb.Metadata[key]; !ok || got != want {
-			return false
+	return func(sb *lifecycle.Sandbox) bool {
+		for key, want := range metadata {
+			if got, ok := sb.Metadata[key]; !ok || got != want {
+				return false
+			}
 		}
+		return template == "" || template == sb.Template.ID
 	}
-	return !sb.StartedAt.Before(q.startedAfter) && (q.template == "" || q.template == sb.Template.ID)
 }
 
-// compare orders by start time, newest first, then by id; ascending is the
-// exact reverse.
-func (q *listQuery) compare(sb *lifecycle.Sandbox, c cursor) int {
-	order := comparePaged(cursorOf(sb), c)
-	if q.ascending {
-		return -order
-	}
-	return order
-}
-
-func (s *Service) parseListQuery(values *query) (q *listQuery, err error) {
-	q = &listQuery{}
-	if q.metadata, err = parseMetadata(values.Get("metadata")); err != nil {
-		return nil, err
+// parseListQuery returns what a query of GET /v2/sandboxes asks for.
+func (s *Service) parseListQuery(values *query) (lifecycle.Query, error) {
+	q := lifecycle.Query{}
+	metadata, err := parseMetadata(values.Get("metadata"))
+	if err != nil {
+		return lifecycle.Query{}, err
 	}
 	states := values.Get("state")
-	q.running, q.paused = states == "", states == ""
+	q.Running, q.Paused = states == "", states == ""
 	if states != "" {
 		for state := range strings.SplitSeq(states, ",") {
 			switch state {
 			case stateRunning:
-				q.running = true
+				q.Running = true
 			case statePaused:
-				q.paused = true
+				q.Paused = true
 			default:
-				return nil, invalid("state must be running or paused")
+				return lifecycle.Query{}, invalid("state must be running or paused")
 			}
 		}
 	}
 	switch values.Get("order") {
 	case "", "desc":
 	case "asc":
-		q.ascending = true
+		q.Ascending = true
 	default:
-		return nil, invalid("order must be asc or desc")
+		return lifecycle.Query{}, invalid("order must be asc or desc")
 	}
 	if after := values.Get("startedAfter"); after != "" {
 		t, err := time.Parse(time.RFC3339, after)
 		if err != nil {
-			return nil, invalid("startedAfter must be an RFC 3339 time")
+			return lifecycle.Query{}, invalid("startedAfter must be an RFC 3339 time")
 		}
-		q.startedAfter = t.Truncate(time.Microsecond)
+		q.StartedAfter = t.Truncate(time.Microsecond)
 	}
+	template, nothing := "", false
 	if name := values.Get("template"); name != "" {
 		if strings.Contains(name, ":") {
-			return nil, invalid("template must not have a tag here")
+			return lifecycle.Query{}, invalid("template must not have a tag here")
 		}
 		t, err := s.templates.Get(templates.ParseReference(name))
-		q.template, q.nothing = t.ID, err != nil
+		template, nothing = t.ID, err != nil
 	}
-	if q.limit, err = pageLimit("limit", values.Get("limit"), maxPage); err != nil {
-		return nil, err
+	if q.Match = matching(metadata, template); nothing {
+		q.Match = func(*lifecycle.Sandbox) bool { return false }
+	}
+	if q.Limit, err = pageLimit("limit", values.Get("limit"), maxPage); err != nil {
+		return lifecycle.Query{}, err
 	}
 	if token := values.Get("nextToken"); token != "" {
 		c, ascending, ok := decodeCursor(token)
-		if !ok || ascending != q.ascending {
-			return nil, errBadToken
+		if !ok || ascending != q.Ascending {
+			return lifecycle.Query{}, errBadToken
 		}
-		q.after = &c
+		q.After = (*lifecycle.Position)(&c)
 	}
 	return q, nil
 }
@@ -189,10 +141,13 @@ const (
 	cursorAscending = "__asc"
 )
 
-func cursorOf(sb *lifecycle.Sandbox) cursor { return cursor{sb.StartedAt, sb.ID} }
+// cursor is the last element of the previous page.
+type cursor lifecycle.Position
+
+func cursorOf(sb *lifecycle.Sandbox) cursor { return cursor(sb.Position()) }
 
 func (c cursor) encode(ascending bool) string {
-	text := c.startedAt.Format(time.RFC3339Nano) + cursorSeparator + c.id
+	text := c.StartedAt.Format(time.RFC3339Nano) + cursorSeparator + c.ID
 	if ascending {
 		text += cursorAscending
 	}
@@ -209,8 +164,8 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 	if !ok {
 		return cursor{}, false, false
 	}
-	c.id = id
-	c.startedAt, err = time.Parse(time.RFC3339Nano, at)
+	c.ID = id
+	c.StartedAt, err = time.Parse(time.RFC3339Nano, at)
 	return c, ascending, err == nil
 }
 

@@ -1,12 +1,11 @@
 package control
 
 import (
-	"cmp"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -52,5 +51,5 @@ func pageLimit(name, text string, unless int) (int, error) {
 
 // comparePaged orders by time, newest first, then by id.
 func comparePaged(a, b cursor) int {
-	return cmp.Or(b.startedAt.Compare(a.startedAt), strings.Compare(a.id, b.id))
+	return lifecycle.Position(a).Compare(lifecycle.Position(b))
 }

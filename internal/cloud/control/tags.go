@@ -138,9 +138,9 @@ var tagOrders = map[string]struct {
 	ascending bool
 }{
 	"latest_desc": {comparePaged, false},
-	"latest_asc":  {func(a, b cursor) int { return cmp.Or(a.startedAt.Compare(b.startedAt), strings.Compare(a.id, b.id)) }, true},
-	"name_desc":   {func(a, b cursor) int { return strings.Compare(b.id, a.id) }, false},
-	"name_asc":    {func(a, b cursor) int { return strings.Compare(a.id, b.id) }, true},
+	"latest_asc":  {func(a, b cursor) int { return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID)) }, true},
+	"name_desc":   {func(a, b cursor) int { return strings.Compare(b.ID, a.ID) }, false},
+	"name_asc":    {func(a, b cursor) int { return strings.Compare(a.ID, b.ID) }, true},
 }
 
 // tagPage is which tags of a template a request asks for.
@@ -192,7 +192,7 @@ func (p *tagPage) of(t *templates.Template) (names []string, next *string) {
 		next = &token
 	}
 	for _, at := range all {
-		names = append(names, at.id)
+		names = append(names, at.ID)
 	}
 	return names, next
 }

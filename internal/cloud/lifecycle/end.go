@@ -94,6 +94,7 @@ func (r *Registry) revertLocked(rec *record) {
 	r.thawLocked(rec)
 	rec.becomeLocked(rec.kept.sandbox)
 	rec.instance, rec.retryUntil = nil, time.Time{}
+	r.setLocked(rec, Paused)
 }
 
 // takeLocked makes a sandbox one that nobody finds. The caller must discard it.
@@ -138,6 +139,7 @@ func (r *Registry) discard(rec *record, e end) {
 	r.mu.Lock()
 	if r.records[rec.ID] == rec {
 		delete(r.records, rec.ID)
+		r.placeLocked(rec)
 	}
 	r.ended.add(rec.ID, r.nowLocked(), e)
 	if rec.kept != nil {

@@ -185,7 +185,9 @@ func (r *Registry) restore() {
 			log.WarnContext(ctx, "sandbox was paused with its memory, which ended with the local cloud: it can be resumed from its files", "sandbox", entry.ID)
 		}
 		r.kept++
-		r.records[entry.ID] = &record{Sandbox: k.sandbox, kept: k, base: base, asks: new(network.Asks)}
+		rec := &record{Sandbox: k.sandbox, kept: k, base: base, asks: new(network.Asks)}
+		r.records[entry.ID] = rec
+		r.placeLocked(rec)
 	}
 	ran, err := r.store.Records(store.Running)
 	if err != nil {

@@ -65,6 +65,7 @@ type Registry struct {
 	mu       sync.Mutex
 	records  map[string]*record
 	running  map[string]*record // those of records that are running
+	up, down order              // those that run, and that do not, for lists
 	ended    endedLog
 	attempts attempts
 	places   int    // sandboxes with a place
@@ -92,6 +93,9 @@ type record struct {
 	base       layers.Base // what it stands on; only set before others know of the record
 	asks       *network.Asks
 	outdated   bool // its instance has other rules of the network than Request has
+
+	order    *order   // that it is in; nil: no list has it
+	position Position // where it is there
 
 	// After a pause that nobody asked for and that failed: why, and until when it is
 	// tried again.
@@ -205,8 +209,8 @@ func (r *Registry) Get(id string) (Sandbox, error) {
 	return sb, err
 }
 
-// List returns the records of all sandboxes that match, in no particular order. match
-// must be quick, and must not use the registry.
+// List returns the records of all sandboxes that match, in no particular order; [Registry.Page]
+// returns some of them. match must be quick, and must not use the registry.
 func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()

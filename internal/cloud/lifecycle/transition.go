@@ -100,6 +100,7 @@ func (r *Registry) beginLocked(rec *record, during State, work func(ctx context.
 // setLocked moves a sandbox to another state.
 func (r *Registry) setLocked(rec *record, s State) {
 	rec.State = s
+	r.placeLocked(rec)
 	if s != Running {
 		delete(r.running, rec.ID)
 		return

@@ -36,6 +36,7 @@ const oldest = 9
 // differs. probe.py is given them to look for.
 var modules = []struct{ name, distribution string }{
 	{name: "IPython"}, {name: "numpy"}, {name: "pandas"}, {name: "matplotlib"}, {"PIL", "pillow"}, {name: "requests"},
+	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // which every ipykernel brings
 }
 
 // interpreter is what an interpreter reports about itself.

@@ -201,3 +201,23 @@ func TestKernelsAreCopied(t *testing.T) {
 		}
 	}
 }
+
+// TestListHasWhatKernelsBring checks that the short list has what code finds beside every ipykernel,
+// with all that it needs, for each version of Python.
+func TestListHasWhatKernelsBring(t *testing.T) {
+	t.Parallel()
+	first, last := short.minors()
+	for minor := first; minor <= last; minor++ {
+		versions, complete := short.versions(t, minor), full.versions(t, minor)
+		for _, name := range []string{
+			"jinja2", "markupsafe", "nest-asyncio", "nbformat", "fastjsonschema", "jsonschema", "jsonschema-specifications", "referencing", "rpds-py", "attrs", "jupyter-core", "platformdirs", "traitlets",
+		} {
+			if versions[name] == "" || versions[name] != complete[name] {
+				t.Errorf("Python 3.%d: got %s %q, want %q as in the full list", minor, name, versions[name], complete[name])
+			}
+		}
+		if minor < 13 && versions["typing-extensions"] == "" {
+			t.Errorf("Python 3.%d: no typing_extensions, which referencing needs", minor)
+		}
+	}
+}

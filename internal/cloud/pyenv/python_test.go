@@ -26,7 +26,7 @@ self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
 if [ "$1$2" = -I-c ]; then
   case "$3" in
-  *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,11,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests"]}' ;;
+  *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,11,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"]}' ;;
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
   mkdir -p "$4/bin" && cp "$self" "$4/bin/python3"
@@ -325,6 +325,24 @@ func TestTrees(t *testing.T) {
 			switch err := test.found.check(); {
 			case test.fails == "" && err != nil, test.fails != "" && (err == nil || !strings.Contains(err.Error(), test.fails)):
 				t.Errorf("check = %v, want %q", err, test.fails)
+			}
+		})
+	}
+}
+
+// TestTemporaryFilesOfPip checks that what pip leaves when it is killed goes with the environment.
+func TestTemporaryFilesOfPip(t *testing.T) {
+	for name, behaviour := range map[string]string{"made": "", "killed": "; kill -9 $$"} {
+		t.Run(name, func(t *testing.T) {
+			cache, _ := pretend(t, `mktemp -d "${TMPDIR:-/tmp}/pip-install-XXXXXX" >&2 && touch "${TMPDIR:-/tmp}/a"`+behaviour)
+			temporary := t.TempDir()
+			t.Setenv("TMPDIR", temporary)
+			if _, err := Ensure(t.Context(), nil); (err != nil) != (name == "killed") {
+				t.Errorf("Ensure: %v", err)
+			}
+			left, err := filepath.Glob(filepath.Join(temporary, "*"))
+			if scratch, _ := filepath.Glob(filepath.Join(cache, "e2bctl", "python", "*", "scratch")); err != nil || len(left)+len(scratch) > 0 {
+				t.Errorf("pip left %v and %v, %v, want nothing", left, scratch, err)
 			}
 		})
 	}

@@ -241,12 +241,12 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	total := list.count(base.Numbers[1])
 	b.report.line("making the Python environment with %s (Python %s) in %s: %d packages, once",
 		base.Base, base.version(), b.directory, total)
+	b.scratch = filepath.Join(b.directory, "scratch")
+	if err := os.MkdirAll(b.temporary(), 0o700); err != nil {
+		return fmt.Errorf("python: make the directory that pip runs in: %w", err)
+	}
 	if err := b.command(ctx, nil, base.Base, "-I", "-m", "venv", b.directory); err != nil {
 		return err
-	}
-	b.scratch = filepath.Join(b.directory, "scratch")
-	if err := os.Mkdir(b.scratch, 0o700); err != nil {
-		return fmt.Errorf("python: make the directory that pip runs in: %w", err)
 	}
 	name := filepath.Join(b.directory, "requirements.txt")
 	if err := os.WriteFile(name, []byte(list), 0o644); err != nil {
@@ -280,6 +280,10 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	b.report.line("the Python environment is ready (%s)", time.Since(start).Round(time.Second/10))
 	return nil
 }
+
+// temporary returns the directory for the temporary files of its programs: one that is killed
+// leaves them behind, and they go with the environment.
+func (b *builder) temporary() string { return filepath.Join(b.scratch, "tmp") }
 
 // installFile installs the packages of the user's own file.
 func (b *builder) installFile(ctx context.Context) error {
@@ -341,6 +345,11 @@ func (b *builder) command(ctx context.Context, lines func(string), argv ...strin
 		return slices.Contains(elsewhere, name)
 	})
 	command.Env = append(command.Env, "DEBIAN_FRONTEND=noninteractive", "PYTHONNOUSERSITE=1")
+	if b.scratch != "" {
+		for _, variable := range []string{"TMPDIR", "TEMP", "TMP"} {
+			command.Env = append(command.Env, variable+"="+b.temporary())
+		}
+	}
 	command.WaitDelay = 5 * time.Second
 	if b.lock != nil && runtime.GOOS != "windows" {
 		command.ExtraFiles = []*os.File{b.lock}

@@ -165,10 +165,14 @@ func (d *database) delete(table Table, id string) error {
 // power cut, what it did not wait for could have taken everything else with it.
 func (d *database) note(table Table, id string, entry []byte) error {
 	path := d.notePath(table, id)
-	if err := os.WriteFile(path+".new", entry, 0o600); err != nil {
-		return err
+	err := os.WriteFile(path+".new", entry, 0o600)
+	if err == nil {
+		err = os.Rename(path+".new", path)
 	}
-	return os.Rename(path+".new", path)
+	if err != nil {
+		return errors.Join(err, ignore(os.Remove(path+".new"), fs.ErrNotExist)) // as when the disk is full
+	}
+	return nil
 }
 
 func (d *database) notePath(table Table, id string) string {

@@ -89,7 +89,7 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 
 // runUpdate makes the system read its list again.
 func runUpdate(ctx context.Context, command []string) error {
-	program, err := hostprogram.Find(command[0])
+	program, err := findUpdate(command[0])
 	if err != nil {
 		return err
 	}
@@ -100,6 +100,17 @@ func runUpdate(ctx context.Context, command []string) error {
 	return nil
 }
 
+// findUpdate returns the path of a program for administrators: PATH may lack their directories.
+func findUpdate(name string) (string, error) {
+	program, err := hostprogram.Find(name)
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if err != nil {
+			program, err = hostprogram.Find(filepath.Join(dir, name))
+		}
+	}
+	return program, err
+}
+
 // findStore returns the store of this machine.
 func findStore(stores []trustStore) (trustStore, error) {
 	for _, s := range stores {
@@ -107,7 +118,7 @@ func findStore(stores []trustStore) (trustStore, error) {
 		if err != nil || !info.IsDir() {
 			continue
 		}
-		if _, err := hostprogram.Find(s.update[0]); err == nil {
+		if _, err := findUpdate(s.update[0]); err == nil {
 			return s, nil
 		}
 	}

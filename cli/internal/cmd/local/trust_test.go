@@ -125,3 +125,17 @@ func TestTrustOfTooMuch(t *testing.T) {
 		t.Errorf("in the store: got %q, want those of localhost and cloud.test only", found)
 	}
 }
+
+// TestTrustFindsProgramsOfAdministrators checks that the PATH of an ordinary user is enough.
+func TestTrustFindsProgramsOfAdministrators(t *testing.T) {
+	if _, err := os.Stat("/usr/sbin/chroot"); err != nil {
+		t.Skipf("this machine has no program to find: %v", err)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if s, err := findStore([]trustStore{{t.TempDir(), ".crt", []string{"chroot"}}}); err != nil {
+		t.Errorf("got %+v, %v, want the store of what is in /usr/sbin", s, err)
+	}
+	if s, err := findStore([]trustStore{{t.TempDir(), ".crt", []string{"no-such-program"}}}); err == nil {
+		t.Errorf("got %+v, want an error", s)
+	}
+}

@@ -2,10 +2,13 @@
 import builtins
 import importlib.util
 import os
+import re
 import types
 
 # The maximum length in characters of an exception's text and of each part of its traceback.
 MAX_ERROR = 1 << 20
+# How many characters of it are read for what is missing.
+MAX_ADVISED = 4096
 
 # Before Python 3.11 there are no groups, and nothing is an instance of ().
 GROUP = getattr(builtins, "BaseExceptionGroup", ())
@@ -22,7 +25,7 @@ class StdinNotImplementedError(NotImplementedError):
 
 # The modules that `e2bctl local setup` installs, with what pip calls those that have
 # another name there.
-PREPARED = {"IPython": "ipython", "numpy": "numpy", "pandas": "pandas", "matplotlib": "matplotlib", "PIL": "pillow", "requests": "requests"}
+PREPARED = {"IPython": "ipython", "numpy": "numpy", "pandas": "pandas", "matplotlib": "matplotlib", "PIL": "pillow", "requests": "requests", "jinja2": "jinja2", "nbformat": "nbformat", "nest_asyncio": "nest-asyncio"}
 
 # The same for `e2bctl local setup --full`.
 FULL = {
@@ -35,20 +38,51 @@ FULL = {
 }
 
 
+# A word that may be the name of a module or of what pip installs.
+_WORD = re.compile(r"\w+(?:-\w+)*")
+
+
 def advise(error):
     """Adds to the text of an exception what to do about a module that is missing only
     because nobody has prepared this Python."""
-    if not isinstance(error, ModuleNotFoundError) or not isinstance(error.msg, str):
-        return
-    module = str(error.name).partition(".")[0]
     try:
-        missing = (module in PREPARED or module in FULL) and importlib.util.find_spec(module) is None
+        text = str(error)
+        module = next(filter(_missing, _wanted(error, text)), None)
     except Exception:
-        return  # the cell has replaced the module or the finders
+        return  # the cell has replaced the module or the finders, or its exception has no text
+    if module is None:
+        return
     command, call = ("setup", "local.Setup") if module in PREPARED else ("setup --full", "local.Setup with WithFullPackages")
     advice = "; run `e2bctl local %s` on the machine of the local cloud (%s in Go) and start it again, or in this sandbox: pip install " % (command, call)
-    if missing and advice not in error.msg:
-        error.msg += advice + (PREPARED.get(module) or FULL[module])
+    if advice in text:
+        return
+    advice = text.rstrip(" .\n") + advice + (PREPARED.get(module) or FULL[module])
+    if isinstance(error, ImportError):
+        error.msg = advice
+    else:
+        error.args = (advice,)
+
+
+def _wanted(error, text):
+    """Yields the modules that an exception is about: the one that it names or, if it says that
+    something is to be installed, that of the import that failed before it, and those in its text."""
+    if isinstance(error, ModuleNotFoundError) and isinstance(error.msg, str):
+        yield str(error.name).partition(".")[0]
+    # A library's own exception. Some are a ValueError, but none of more than a text.
+    if not isinstance(error, ImportError) and (type(error) is not ValueError or error.args != (text,)):
+        return
+    if "install" not in text.lower() and "require" not in text.lower():
+        return
+    if isinstance(error.__cause__, ModuleNotFoundError):
+        yield str(error.__cause__.name).partition(".")[0]
+    words = {word.lower() for word in _WORD.findall(text[:MAX_ADVISED])}
+    for module, package in {**PREPARED, **FULL}.items():
+        if module.lower() in words or package in words:
+            yield module
+
+
+def _missing(module):
+    return (module in PREPARED or module in FULL) and importlib.util.find_spec(module) is None
 
 
 def failure(error, trace):

@@ -1,0 +1,143 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// TestPageCostsAPage checks that a list in pages looks at each sandbox once, however many there are,
+// and at none that is in another state or was started too early.
+func TestPageCostsAPage(t *testing.T) {
+	t.Parallel()
+	const size, running, paused = 10, 200, 300
+	f := &lifecycletest.Fakes{}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: running + 1})
+	defer r.Close()
+	var all []string // newest first
+	for i := range running + paused {
+		sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Metadata: map[string]string{"n": strconv.Itoa(i)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < paused {
+			if err := r.Pause(t.Context(), sb.ID, lifecycle.PauseOptions{DropMemory: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = slices.Insert(all, 0, sb.ID)
+		r.Advance(time.Millisecond)
+	}
+	begin, err := r.Get(all[running+paused/2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		query lifecycle.Query
+		want  []string
+	}{
+		"all":                      {lifecycle.Query{Running: true, Paused: true}, all},
+		"running":                  {lifecycle.Query{Running: true}, all[:running]},
+		"paused":                   {lifecycle.Query{Paused: true}, all[running:]},
+		"started after":            {lifecycle.Query{Running: true, Paused: true, StartedAfter: begin.StartedAt}, all[:running+paused/2+1]},
+		"paused and started after": {lifecycle.Query{Paused: true, StartedAfter: begin.StartedAt}, all[running : running+paused/2+1]},
+		"none":                     {lifecycle.Query{}, nil},
+	} {
+		for _, ascending := range []bool{false, true} {
+			q, looked := tt.query, 0
+			q.Ascending, q.Limit = ascending, size
+			q.Match = func(*lifecycle.Sandbox) bool { looked++; return true }
+			var got []string
+			for {
+				page := r.Page(q)
+				for _, sb := range page {
+					got = append(got, sb.ID)
+				}
+				if looked > len(got) {
+					t.Errorf("%s: %d sandboxes were looked at for %d of the list", name, looked, len(got))
+				}
+				if len(page) < size {
+					break
+				}
+				q.After = new(page[size-1].Position())
+			}
+			want := slices.Clone(tt.want)
+			if ascending {
+				slices.Reverse(want)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, ascending %v: got %d sandboxes, want %d in their order", name, ascending, len(got), len(want))
+			}
+		}
+	}
+	if n := r.Running(lifecycle.Query{}); n != running {
+		t.Errorf("%d are running, want %d", n, running)
+	}
+	if n := r.Running(lifecycle.Query{Match: func(sb *lifecycle.Sandbox) bool { return sb.Metadata["n"] >= "4" }}); n != 100 {
+		t.Errorf("%d of those that run match, want 100", n)
+	}
+}
+
+// TestListFollowsTheStates checks that a list has each sandbox where it is now: as it is paused,
+// resumed, dies, is killed, or comes back from the store.
+func TestListFollowsTheStates(t *testing.T) {
+	t.Parallel()
+	st, err := store.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	f := &lifecycletest.Fakes{}
+	options := lifecycle.Options{Store: st, Launch: f.Launch}
+	r := lifecycle.New(options)
+	defer func() { r.Close() }()
+	check := func(what string, up, down []string) {
+		t.Helper()
+		for q, want := range map[*lifecycle.Query][]string{{Running: true}: up, {Paused: true}: down} {
+			var got []string
+			for _, sb := range r.Page(*q) {
+				got = append(got, sb.ID)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: got %v, want %v (running: %v)", what, got, want, q.Running)
+			}
+		}
+	}
+	old := create(t, r, time.Hour)
+	r.Advance(time.Second)
+	young := create(t, r, time.Hour)
+	check("created", []string{young.ID, old.ID}, nil)
+	pause := func(id string) {
+		t.Helper()
+		if err := r.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause(old.ID)
+	check("one paused", []string{young.ID}, []string{old.ID})
+	r.Advance(time.Second)
+	if _, err := r.Resume(t.Context(), old.ID, lifecycle.ResumeOptions{Lifetime: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	check("resumed, and thus the newest", []string{old.ID, young.ID}, nil)
+	f.Fake(young.ID).Die(errors.New("no envd"))
+	check("the other one died", []string{old.ID}, nil)
+	third := create(t, r, time.Hour)
+	pause(third.ID)
+	pause(old.ID)
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r = lifecycle.New(options)
+	check("after a restart", nil, []string{third.ID, old.ID})
+	if err := r.Kill(third.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("killed", nil, []string{old.ID})
+}

@@ -1,0 +1,33 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestFailedNoteLeavesNothing checks that a note that cannot be written, as on a full disk, leaves
+// no part of it behind.
+func TestFailedNoteLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	notes := filepath.Join(s.dir, noted)
+	// Nothing can take the place of a directory with something in it.
+	if err := os.MkdirAll(filepath.Join(notes, string(Running)+".a", "b"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.records.note(Running, "a", []byte("{}")); err == nil {
+		t.Error("a note took the place of a directory")
+	}
+	left, err := filepath.Glob(filepath.Join(notes, "*.new"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v, want nothing", left, err)
+	}
+	if err := os.RemoveAll(filepath.Join(notes, string(Running)+".a")); err != nil {
+		t.Fatal(err)
+	}
+}

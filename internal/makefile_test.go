@@ -1,0 +1,28 @@
+package internal_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestTargetsUseThePreparedPython checks that each target of the Makefile that runs tests puts the
+// prepared Python first in PATH: with another one tests of kernels find other packages.
+func TestTargetsUseThePreparedPython(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, prepared, found := strings.Cut(string(text), "\nPREPARED = ")
+	if !found || !strings.HasPrefix(prepared, "python=$$($(BIN)/e2bctl local setup") {
+		t.Error("the Makefile does not say which Python is the prepared one")
+	}
+	for _, target := range []string{"short", "test", "cover", "fuzz"} {
+		_, recipe, _ := strings.Cut(string(text), "\n"+target+":")
+		recipe, _, _ = strings.Cut(recipe, "\n.PHONY")
+		if !strings.Contains(recipe, "$(PREPARED)") && !strings.Contains(recipe, "$(TESTRUN)") {
+			t.Errorf("make %s does not put the prepared Python first in PATH", target)
+		}
+	}
+}
