@@ -27,6 +27,8 @@ type Record struct {
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
+	// IsolationNote is why the isolation is less than full, unless it was asked for by name.
+	IsolationNote string `json:"isolationNote,omitempty"`
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
 	// StateNotes are what can go wrong with what the state directory keeps.
