@@ -57,6 +57,31 @@ func TestLadder(t *testing.T) {
 	}
 }
 
+// TestMissingCalls takes away each call that older kernels do not have: a cloud starts, or says
+// which kernel the levels take.
+func TestMissingCalls(t *testing.T) {
+	t.Parallel()
+	for _, call := range refusetest.Calls() {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+			cmd.Env = append(os.Environ(), refuseVariable+"="+call)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			text := string(out)
+			t.Logf("%.600s", text)
+			if strings.Contains(text, "started: full: it works") {
+				return
+			}
+			if !strings.Contains(text, "isolation full takes Linux 5.12 or later") {
+				t.Errorf("got %s, want full isolation, or the kernel that it takes", text)
+			}
+		})
+	}
+}
+
 // pastLandlock is what a start says that Landlock did not stop. It ends at the next step: what
 // answers like an old version of Landlock asks about system calls, as only one process can.
 var pastLandlock = []string{"no isolation", "restricted: try a sandbox: ", "already asks about its system calls"}

@@ -4,6 +4,7 @@ package room
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 
@@ -17,7 +18,6 @@ import (
 var refusals = []error{
 	unix.EPERM,      // by a profile of seccomp, or for a capability that is missing
 	unix.EACCES,     // by AppArmor and other security modules
-	unix.ENOSYS,     // by an older kernel, or a profile that hides a call
 	unix.EINVAL,     // by a kernel that was built without a kind of namespace, or an older one for a flag
 	unix.EOPNOTSUPP, // by a kernel whose Landlock is off, or a file system
 	unix.ENODEV,     // by a kernel without a file system
@@ -25,6 +25,13 @@ var refusals = []error{
 	unix.EUSERS,     // the same, on older kernels
 	unix.EROFS,      // where a container shows parts of /proc read-only
 	unix.EBUSY,      // where something else answers the calls that restricted sandboxes make
+}
+
+// lacks reports whether an error says that the kernel does not have a call. Go says so of those
+// for handles of processes in words of its own.
+func lacks(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, unix.ENOSYS.Error()) || strings.Contains(text, os.ErrNoHandle.Error())
 }
 
 // errSignal is the end of a process at a call that a profile of seccomp answers by killing it.
@@ -40,7 +47,7 @@ func isRefusal(err error) bool {
 		return true
 	}
 	text := strings.ToLower(err.Error())
-	return slices.ContainsFunc(append(refusals[:len(refusals):len(refusals)], errSignal), func(refusal error) bool {
+	return lacks(err) || slices.ContainsFunc(append(refusals[:len(refusals):len(refusals)], errSignal), func(refusal error) bool {
 		return strings.Contains(text, refusal.Error())
 	})
 }

@@ -88,7 +88,7 @@ func remedyFor(a engine.Attempt, s surroundings) string {
 	switch {
 	case errors.Is(a.Err, errHostRoot), errors.Is(a.Err, errNoDirectories), errors.Is(a.Err, landlock.ErrSignals):
 		return ""
-	case strings.Contains(text, unix.ENOSYS.Error()):
+	case lacks(a.Err):
 		return kernelRemedy(a.Isolation, s)
 	case strings.Contains(text, unix.EOPNOTSUPP.Error()) && a.Isolation == engine.Restricted:
 		return "switch Landlock on: add landlock to the boot parameter lsm= of the kernel"

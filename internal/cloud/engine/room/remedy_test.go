@@ -5,6 +5,7 @@ package room
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestRemedies(t *testing.T) {
 // TestRefusals: only what a kernel answers that refuses an isolation level leads to a weaker one.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	for _, err := range append([]error{errHostRoot, errNoDirectories, landlock.ErrSignals, errors.New("build: mount /proc: operation not permitted"), errors.New("envd was ended by signal 31 (bad system call)")}, refusals...) {
+	for _, err := range append([]error{errHostRoot, errNoDirectories, landlock.ErrSignals, errors.New("build: mount /proc: operation not permitted"), unix.ENOSYS, os.ErrNoHandle, errors.New("envd was ended by signal 31 (bad system call)")}, refusals...) {
 		if !isRefusal(fmt.Errorf("try a sandbox: %w", err)) {
 			t.Errorf("%v is no refusal", err)
 		}
