@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"log"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -14,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -23,8 +25,13 @@ func TestMain(m *testing.M) {
 }
 
 // runAsCommand runs e2bctl when a script has started the test binary under that
-// name.
+// name; where the kernel refuses it what CLI_TEST_REFUSE lists.
 func runAsCommand() {
+	if refuse := os.Getenv("CLI_TEST_REFUSE"); refuse != "" {
+		if err := refusetest.Refuse(refuse); err != nil {
+			log.Fatal(err)
+		}
+	}
 	os.Exit(Main()) //nolint:forbidigo // this is the main function of that process
 }
 

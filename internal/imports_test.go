@@ -132,6 +132,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "internal/shell",
+	"internal/cloud/engine/refusetest":        "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +

@@ -58,7 +58,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 		return nil, err
 	}
 	r, err := c.startRoom(ctx, engine.Wasm, dir, room.Options{
-		Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: []string{env.Dir}, Logger: c.logger("engine"),
+		Binary: c.options.Binary, Isolation: c.options.Isolation, Limits: c.options.Limits, Trees: []string{env.Dir}, Logger: c.logger("engine"),
 	})
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o r
 func (c *Cloud) roomOptions() room.Options {
 	o := room.Options{
 		Zygote: c.warmConfig(), ZygoteLater: c.options.Warm == 0,
-		Binary: c.options.Binary, Isolation: c.options.Isolation, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
+		Binary: c.options.Binary, Isolation: c.options.Isolation, Limits: c.options.Limits, Trees: c.python.Trees, Path: searchPath(c.python), Logger: c.logger("engine"),
 	}
 	if c.options.Warm != 0 {
 		o.Warm, o.WarmCount = &c.options.Limits, c.options.Warm

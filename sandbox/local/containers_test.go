@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -108,7 +109,7 @@ func contain(t *testing.T, has []int, refuse string) string {
 // isolation, and what a sandbox kept while it was paused, and in its snapshot.
 func startContained(w io.Writer, refuse string) error {
 	if refuse != "" {
-		if err := refuseSyscalls(refuse); err != nil {
+		if err := refusetest.Refuse(refuse); err != nil {
 			return err
 		}
 	}

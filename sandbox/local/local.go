@@ -42,8 +42,12 @@ type service interface {
 type Report struct {
 	Engine    Engine // the cloud's own
 	Isolation Isolation
-	UserIDs   int    // of a sandbox; 1 when root and user are the same id there
-	Python    string // path of the interpreter; empty if there is none
+	// IsolationNote says why Isolation is less than [Full] although no level was asked for by
+	// name: what sandboxes lack, what the machine refused and what to do about it. It is empty
+	// otherwise. It is also the first of Notes.
+	IsolationNote string
+	UserIDs       int    // of a sandbox; 1 when root and user are the same id there
+	Python        string // path of the interpreter; empty if there is none
 	// PythonNote says what the Python lacks and what to do about it, as in [Python].Note;
 	// it is also among Notes.
 	PythonNote string
@@ -91,18 +95,18 @@ func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 		return nil, err
 	}
 	c := &Cloud{service: service}
-	c.warn(ctx, s)
+	c.warn(ctx, s.logger)
 	return c, nil
 }
 
 // warn logs what would otherwise be noticed only when something fails in a sandbox.
-func (c *Cloud) warn(ctx context.Context, s settings) {
-	logger := cmp.Or(s.logger, slog.Default())
+func (c *Cloud) warn(ctx context.Context, logger *slog.Logger) {
+	logger = cmp.Or(logger, slog.Default())
 	report := c.Report()
 	if report.PythonNote != "" {
 		logger.WarnContext(ctx, "the Python of the local cloud is incomplete", "note", report.PythonNote)
 	}
-	if report.Isolation != Full && s.isolation == Auto {
+	if report.IsolationNote != "" {
 		notes := slices.DeleteFunc(slices.Clone(report.Notes), func(note string) bool { return note == report.PythonNote })
 		logger.WarnContext(ctx, "the local cloud isolates sandboxes less than fully", "isolation", report.Isolation, "note", strings.Join(notes, "; "))
 	}

@@ -88,7 +88,7 @@ func (r running) engineReport(e Engine) (Report, error) {
 // reportOf is what there is to say of any engine.
 func reportOf(r engine.Report) Report {
 	report := Report{
-		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), UserIDs: int(r.IDs), Notes: r.Notes,
+		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), IsolationNote: r.IsolationNote, UserIDs: int(r.IDs), Notes: r.Notes,
 		Memory: r.Memory, CPU: r.CPU, Processes: r.Processes, Disk: r.Disk, Egress: r.Egress, Pause: r.Pause,
 	}
 	for _, f := range engine.Features {

@@ -33,6 +33,11 @@ func TestShortage(t *testing.T) {
 	}{
 		{"too few files for Python", unix.RLIMIT_NOFILE, 12, "no more files can be opened; raise ulimit -n: run /", ""},
 		{"too few files for the room", unix.RLIMIT_NOFILE, 20, "no more files can be opened; raise ulimit -n: ", ""},
+		{"too few files for a sandbox", unix.RLIMIT_NOFILE, 96, "raise ulimit -n: the hard limit of this process is 96", ""},
+		{"small files", unix.RLIMIT_FSIZE, 1 << 20, "raise ulimit -f: ", ""},
+		// Where control groups limit memory, no process of a sandbox has a limit on its data.
+		{"little data", unix.RLIMIT_DATA, 1 << 30, "raise ulimit -d, or give sandboxes less memory: ", "isolation full"},
+		{"no core files", unix.RLIMIT_CORE, 0, "isolation full", "raise ulimit -c: "}, // where a program reads them
 		// Other tests of the same user may have as many processes at this moment.
 		{"few processes", unix.RLIMIT_NPROC, 900, "isolation full", "this user can have no more processes and threads"},
 	} {

@@ -141,6 +141,7 @@ func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Co
 		if cloud, err = local.Start(ctx, append(limits.Options(), local.WithLogger(f.Logger()))...); err != nil {
 			return nil, err
 		}
+		f.WarnOfIsolation(cloud.Report().IsolationNote)
 		options = append(options, cloud.Options()...)
 	}
 	client, err := sandbox.NewClient(options...)
@@ -193,7 +194,17 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 		fmt.Fprintf(f.IO.Err, "starting a local cloud in the background; it ends %v after its last sandbox, or with e2bctl local down\n", autoIdle)
 	}
 	record, _, err = place.Background(ctx, localcloud.Settings{Idle: autoIdle, Engine: limits.Engine(), Flags: limits.Arguments()})
+	f.WarnOfIsolation(record.IsolationNote)
 	return record, err
+}
+
+// WarnOfIsolation writes one line to stderr about a local cloud whose isolation is less than
+// full: what would otherwise be noticed only when something fails in a sandbox. An empty note
+// is about nothing.
+func (f *Factory) WarnOfIsolation(note string) {
+	if note != "" && !f.Quiet() {
+		fmt.Fprintln(f.IO.Err, "isolation: "+Printable(note))
+	}
 }
 
 // LocalCloudRuns reports whether the user's local cloud is running.

@@ -29,6 +29,8 @@ type Record struct {
 	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
 	// Log is the file that its log is written to; "": none.
 	Log string `json:"log,omitempty"`
+	// IsolationNote is why the isolation is less than full, unless it was asked for by name.
+	IsolationNote string `json:"isolationNote,omitempty"`
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
 	// StateNotes are what can go wrong with what the state directory keeps.

@@ -72,7 +72,10 @@ type Attempt struct {
 }
 
 // NoIsolationError says which levels were tried, why each failed and how to fix it.
-type NoIsolationError struct{ Attempts []Attempt }
+type NoIsolationError struct {
+	Attempts []Attempt
+	Remedy   string // what to do on this machine; "" if the attempts say it
+}
 
 func (e *NoIsolationError) Error() string {
 	var b strings.Builder
@@ -80,9 +83,9 @@ func (e *NoIsolationError) Error() string {
 	for _, a := range e.Attempts {
 		fmt.Fprintf(&b, "; %s: %v", a.Isolation, a.Err)
 	}
-	b.WriteString("; to mend it: on Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0;" +
-		" in a container, --security-opt seccomp=unconfined --security-opt systempaths=unconfined;" +
-		" on Windows, WSL 2; elsewhere, sysctl user.max_user_namespaces=15000")
+	if e.Remedy != "" {
+		b.WriteString("; to mend it: " + e.Remedy)
+	}
 	return b.String()
 }
 
@@ -104,11 +107,15 @@ type Report struct {
 	Engine    Name
 	Promises  Promises
 	Isolation Isolation
-	IDs       uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
-	Memory    string
-	CPU       string
-	Processes string
-	Disk      string
+	// IsolationNote says why the level is less than Full although nobody chose it: what
+	// sandboxes lack, what the machine refused, and what mends it. It is the first of Notes.
+	// It is empty at Full, and at a level that was asked for by name.
+	IsolationNote string
+	IDs           uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
+	Memory        string
+	CPU           string
+	Processes     string
+	Disk          string
 	// Pause is what stops the processes of a paused sandbox: a control group, or
 	// signals and why there is no such group.
 	Pause string

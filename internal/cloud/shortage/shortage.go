@@ -4,7 +4,9 @@
 package shortage
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -19,24 +21,42 @@ func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.what, e.err) }
 // Unwrap returns the error that showed it.
 func (e *Error) Unwrap() error { return e.err }
 
+// New returns an [*Error] that says what to do about err.
+func New(remedy string, err error) error { return &Error{remedy, err} }
+
 // signs are the words of the system, and of the run times of Go and C for the same, in
 // lower case. The errors of other processes arrive as text.
+//
+// but are words that say what else there is too little of.
 var signs = []struct {
-	what  string
-	words []string
+	what       string
+	words, but []string
 }{
 	{
 		"this user can have no more processes and threads; end some, or raise ulimit -u and the pids.max of its control group",
 		[]string{"resource temporarily unavailable", "failed to create new os thread"},
+		nil,
 	},
 	// Too many references are open files on their way between processes of this user,
 	// more than this process may have open.
-	{"no more files can be opened; raise ulimit -n", []string{"too many open files", "too many references"}},
-	{"there is not enough memory", []string{"cannot allocate memory"}},
+	{"no more files can be opened; raise ulimit -n", []string{"too many open files", "too many references"}, nil},
+	{"there is not enough memory; end other programs, or raise ulimit -v, ulimit -d or the memory of the container", []string{"cannot allocate memory"}, nil},
+	{"a file may not become as large as it has to be; raise ulimit -f", []string{"file too large", "file size limit exceeded"}, nil},
+	// Of namespaces and mounts there may be no more than the machine allows, which refuses them.
+	{
+		"a disk is full; free some of it, or have TMPDIR, XDG_RUNTIME_DIR and XDG_CACHE_HOME name directories elsewhere",
+		[]string{"no space left on device", "disk quota exceeded", "database or disk is full"},
+		[]string{"unshare", "clone", "namespaces", "mount"},
+	},
 }
 
 // Of returns err as an [*Error] if a shortage is its cause, else nil.
-func Of(err error) error { return Because(err, err.Error()) }
+func Of(err error) error {
+	if _, known := errors.AsType[*Error](err); known {
+		return err
+	}
+	return Because(err, err.Error())
+}
 
 // Because is Of for an error whose cause can be in evidence: what the process that
 // failed wrote.
@@ -44,7 +64,7 @@ func Because(err error, evidence string) error {
 	evidence = strings.ToLower(evidence)
 	for _, sign := range signs {
 		for _, words := range sign.words {
-			if strings.Contains(evidence, words) {
+			if strings.Contains(evidence, words) && !slices.ContainsFunc(sign.but, func(but string) bool { return strings.Contains(evidence, but) }) {
 				return &Error{sign.what, err}
 			}
 		}

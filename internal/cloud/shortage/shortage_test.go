@@ -23,6 +23,12 @@ func TestOf(t *testing.T) {
 		{errors.New("OSError: [Errno 24] Too many open files: '/x'"), "no more files can be opened"},
 		{os.NewSyscallError("sendmsg", syscall.ETOOMANYREFS), "no more files can be opened"},
 		{os.NewSyscallError("fork", syscall.ENOMEM), "there is not enough memory"},
+		{&os.PathError{Op: "write", Path: "envd", Err: syscall.EFBIG}, "a file may not become as large as it has to be; raise ulimit -f"},
+		{errors.New("copy envd: write envd: no space left on device"), "a disk is full"},
+		{&os.PathError{Op: "mkdir", Path: "/x", Err: syscall.EDQUOT}, "a disk is full"},
+		{fmt.Errorf("start: %w", New("raise ulimit -d", errors.New("too low"))), "start: raise ulimit -d: too low"},
+		{errors.New("clone into new namespaces: fork/exec /x: no space left on device"), ""},
+		{os.NewSyscallError("mount", syscall.ENOSPC), ""},
 		{os.NewSyscallError("unshare", syscall.EPERM), ""},
 		{os.NewSyscallError("unshare", syscall.ENOSPC), ""}, // of namespaces there are none left: the machine allows no more
 	}

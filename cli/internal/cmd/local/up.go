@@ -160,7 +160,8 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	defer cmdutil.Closing(cloud, &err)
 	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env()}
 	report := cloud.Report()
-	record.Engine, record.Isolation, record.PythonNote, record.StateNotes = string(report.Engine), string(report.Isolation), report.PythonNote, report.StateNotes
+	record.Engine, record.Isolation, record.IsolationNote = string(report.Engine), string(report.Isolation), report.IsolationNote
+	record.PythonNote, record.StateNotes = report.PythonNote, report.StateNotes
 	if err := place.Publish(record); err != nil {
 		return err
 	}
@@ -208,7 +209,7 @@ func (l *boundedLog) Write(line []byte) (int, error) { // a handler makes one ca
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines
 // for a shell. A sentence on stderr adds its state, how it is ended, and what its
-// Python and its state directory lack.
+// isolation, its Python and its state directory lack.
 func (o *upOptions) announce(record localcloud.Record, state, end string) error {
 	f := o.Factory
 	write := func() error { return writeExports(f.IO.Out, record) }
@@ -219,6 +220,7 @@ func (o *upOptions) announce(record localcloud.Record, state, end string) error 
 		return err
 	}
 	fmt.Fprintf(f.IO.Err, "%s%s, isolation: %s; %s\n", state, record.URL, record.Isolation, end)
+	f.WarnOfIsolation(record.IsolationNote)
 	if record.PythonNote != "" {
 		fmt.Fprintln(f.IO.Err, "its Python: "+cmdutil.Printable(record.PythonNote))
 	}

@@ -25,6 +25,9 @@ import (
 // sandbox may have. They are for envd, which dies if it cannot start a thread.
 const envdThreads = 128
 
+// errLimit: the control groups of a sandbox could not be made. That refuses no isolation.
+var errLimit = errors.New("limit")
+
 var errBootTimeout = fmt.Errorf("envd was not ready within %v", bootTimeout)
 
 type spawned struct {
@@ -230,7 +233,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err != nil {
 		fd3.Close()
 		s.gone()
-		return fmt.Errorf("limit: %w", err)
+		return fmt.Errorf("%w: %w", errLimit, err)
 	}
 	err = s.room.control.Send(request, files...)
 	wire.CloseAll(files)
@@ -264,7 +267,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		return err // says why there may be no process to limit
 	}
 	if refused != nil {
-		return fmt.Errorf("limit: %w", refused)
+		return fmt.Errorf("%w: %w", errLimit, refused)
 	}
 	if err := s.envd.Send(wire.Message{Kind: wire.KindGo}); err != nil {
 		return s.explain(ctx, "restrict", err)

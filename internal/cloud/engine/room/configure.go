@@ -85,18 +85,19 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	if err != nil {
 		return nil, err
 	}
+	core, err := coreLimit()
+	if err != nil {
+		return nil, err
+	}
 	limits = append(limits,
-		// The limit is one byte: with any other limit, zero included, a
-		// core_pattern that is a pipe runs a program on the host. A core file is
-		// never written.
-		wire.Rlimit{unix.RLIMIT_CORE, 1},
+		wire.Rlimit{unix.RLIMIT_CORE, core},
 		wire.Rlimit{unix.RLIMIT_NOFILE, files},
 		// The server may have been given the privilege for these.
 		wire.Rlimit{unix.RLIMIT_RTPRIO, 0},
 		wire.Rlimit{unix.RLIMIT_NICE, 0},
 	)
 	if s.room.runsc != nil {
-		return limits, nil // the others would count the memory and the threads of gVisor itself
+		return limits, checkLimits(limits) // the others would count the memory and the threads of gVisor itself
 	}
 	if s.room.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
@@ -108,7 +109,7 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 		}
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_NPROC, min(most, own.Max)})
 	}
-	return limits, nil
+	return limits, checkLimits(limits)
 }
 
 // memoryFile returns data as a sealed file: no process that gets it can change it.

@@ -110,5 +110,8 @@ func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 // mounts with mapped ids, or because they have the server's id.
 func (ids roomIDs) entersDirectories() bool { return ids.ranged || !ids.apart }
 
+// errNoDirectories: gVisor needs them.
+var errNoDirectories = errors.New(noDirectories)
+
 // noDirectories says why they cannot.
 const noDirectories = "this root lacks the capabilities sys_admin and sys_ptrace, so sandboxes have an id of their own that cannot enter its directories: add them (docker run --cap-add SYS_ADMIN --cap-add SYS_PTRACE), or run as an ordinary user"

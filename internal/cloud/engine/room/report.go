@@ -109,4 +109,22 @@ func (r *Room) fillReport(notes, hidden []string) {
 	}
 }
 
+// noteFall notes why the level is weaker than the one that was tried first.
+func (r *Room) noteFall(attempts []engine.Attempt) {
+	if len(attempts) == 0 {
+		return
+	}
+	lacks := "no network, volumes or mounts"
+	if !r.ids.apart {
+		lacks += ", and no user id of their own"
+	}
+	refused := attempts[0]
+	note := fmt.Sprintf("%s, not %s: sandboxes have %s; this machine refuses isolation %q: %v", r.level, refused.Isolation, lacks, refused.Isolation, refused.Err)
+	if remedy := remedyOf(attempts, lookAround()); remedy != "" {
+		note += "; to mend it: " + remedy
+	}
+	r.report.IsolationNote = strings.ReplaceAll(note, "\n", "; ") // errors of several causes have lines
+	r.report.Notes = slices.Insert(r.report.Notes, 0, r.report.IsolationNote)
+}
+
 func (r *Room) note(text string) { r.report.Notes = append(r.report.Notes, text) }

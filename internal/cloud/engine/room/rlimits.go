@@ -3,13 +3,17 @@
 package room
 
 import (
+	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
 // Limits on what processes may have, for limits that the kernel sets higher.
@@ -21,6 +25,62 @@ const (
 	// few have those of all programs in the sandbox.
 	gvisorProcesses = 64
 )
+
+// ulimits are the letters by which shells know resource limits: ulimit -n.
+var ulimits = map[int]string{
+	unix.RLIMIT_CORE: "c", unix.RLIMIT_DATA: "d", unix.RLIMIT_NOFILE: "n", unix.RLIMIT_NPROC: "u",
+	unix.RLIMIT_SIGPENDING: "i", unix.RLIMIT_MSGQUEUE: "q", unix.RLIMIT_MEMLOCK: "l",
+}
+
+// checkLimits returns an error if a limit of a sandbox is above what this process may give to
+// another one.
+func checkLimits(limits []wire.Rlimit) error {
+	for _, l := range limits {
+		var own unix.Rlimit
+		if err := unix.Getrlimit(int(l[0]), &own); err != nil {
+			return os.NewSyscallError("getrlimit", err)
+		}
+		if l[1] > own.Max {
+			return tooLow(int(l[0]), own.Max, l[1])
+		}
+	}
+	return nil
+}
+
+// tooLow is the error of a limit of this process that is below what a sandbox needs.
+func tooLow(resource int, have, need uint64) error {
+	what := "raise ulimit -" + ulimits[resource]
+	if resource == unix.RLIMIT_DATA {
+		what += ", or give sandboxes less memory"
+	}
+	return shortage.New(what, fmt.Errorf("the hard limit of this process is %d, and a sandbox needs %d", have, need))
+}
+
+// coreLimit returns the limit on core files of a sandbox, which never writes any. It is one
+// byte: with any other limit, zero included, a core_pattern that is a pipe or a socket has a
+// program on the host read the core. Where this process may have none, zero does for files.
+func coreLimit() (uint64, error) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
+		return 0, os.NewSyscallError("getrlimit", err)
+	}
+	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
+	if err != nil {
+		return 0, err
+	}
+	return coreWithin(own.Max, string(pattern))
+}
+
+// coreWithin is coreLimit for a process whose own limit cannot be raised above most.
+func coreWithin(most uint64, pattern string) (uint64, error) {
+	if most >= 1 {
+		return 1, nil
+	}
+	if strings.HasPrefix(pattern, "|") || strings.HasPrefix(pattern, "@") {
+		return 0, tooLow(unix.RLIMIT_CORE, most, 1)
+	}
+	return 0, nil
+}
 
 // countedLimits returns one n-th of what this process may have, for those resource
 // limits whose use the kernel counts by user.
@@ -61,7 +121,11 @@ func openFiles(processes int) (uint64, error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
 		return 0, os.NewSyscallError("getrlimit", err)
 	}
-	return shareFiles(uint64(machine), own.Max, processes), nil
+	share := shareFiles(uint64(machine), own.Max, processes)
+	if share <= hello.MemoryFD {
+		return 0, tooLow(unix.RLIMIT_NOFILE, own.Max, 2*(hello.MemoryFD+1))
+	}
+	return share, nil
 }
 
 // shareFiles keeps all processes together within half of the machine's files, if

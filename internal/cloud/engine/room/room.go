@@ -52,6 +52,8 @@ type Options struct {
 	// 0 means half of what the machine has, or of what the server's user may have. The
 	// control groups of the server, such as that of a container, may allow fewer.
 	Processes int64
+	// Limits are those of the sandbox that is made for trial: those of the cloud's sandboxes.
+	Limits engine.Limits
 	// Warm are the limits of sandboxes that are kept ready in the background for the
 	// next [Room.NewSandbox] with these limits, WarmCount at a time, 0 for one; nil keeps
 	// none. Each uses the memory of an idle envd, and of its first kernel if Zygote is set.

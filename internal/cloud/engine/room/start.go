@@ -95,6 +95,13 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	if err := r.startKeeper(ctx); err != nil {
 		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
 	}
+	return r.startLevels(ctx)
+}
+
+// startLevels starts the room at the level that was asked for, or at the strongest one that
+// the machine does not refuse.
+func (r *Room) startLevels(ctx context.Context) error {
+	o := r.options
 	levels := []engine.Isolation{o.Isolation}
 	if o.Isolation == engine.Auto {
 		levels = []engine.Isolation{engine.Full, engine.Restricted}
@@ -103,9 +110,7 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	for _, level := range levels {
 		err := r.startLevel(ctx, level)
 		if err == nil {
-			for _, a := range refused.Attempts {
-				r.note(fmt.Sprintf("this machine refuses isolation %q: %v", a.Isolation, a.Err))
-			}
+			r.noteFall(refused.Attempts)
 			return nil
 		}
 		_ = r.endRoom() // the reason why the level could not be started says more
@@ -118,11 +123,15 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 			return fmt.Errorf("room: start: %w", context.Cause(ctx))
 		}
 		// Another level would need as much, and would hide the reason.
-		if short := shortage.Because(err, err.Error()+r.said.String()); short != nil {
+		if short := cmp.Or(shortage.Of(err), shortage.Because(err, err.Error()+r.said.String())); short != nil {
 			return fmt.Errorf("room: start: %w", short)
+		}
+		if !isRefusal(err) {
+			return fmt.Errorf("room: start: isolation %q: %w", level, err)
 		}
 		refused.Attempts = append(refused.Attempts, engine.Attempt{Isolation: level, Err: err})
 	}
+	refused.Remedy = remedyOf(refused.Attempts, lookAround())
 	return &refused
 }
 
@@ -158,7 +167,7 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 		}
 	}
 	if level == engine.Full && r.runsc != nil && !r.ids.entersDirectories() {
-		return errors.New(noDirectories)
+		return errNoDirectories
 	}
 	if r.ids.ranged {
 		if err := r.findPrivate(ctx); err != nil {
@@ -228,7 +237,9 @@ func (r *Room) startRoom(ctx context.Context) error {
 		if r.ids.apart {
 			at.Owner = spawn.IDBase
 		}
-		process, err = spawn.Start(r.binary, fd3, to, roomAttr(r.ids), at)
+		if process, err = spawn.Start(r.binary, fd3, to, roomAttr(r.ids), at); err != nil {
+			err = fmt.Errorf("clone into new namespaces: %w", err)
+		}
 	} else {
 		process, guard, err = r.startGuard(ctx, fd3, to)
 	}
@@ -284,7 +295,7 @@ func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 // probe makes a sandbox and throws it away: what the machine can do is found out by
 // doing it, never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
-	s, err := r.prepare(ctx, engine.Limits{}.WithDefaults(), forProbe)
+	s, err := r.prepare(ctx, r.options.Limits.WithDefaults(), forProbe)
 	if err != nil {
 		return err
 	}

@@ -41,14 +41,17 @@ const (
 	signals   = 6
 )
 
-// KeepsSignals returns an error if Landlock does not keep a sandbox that has the
+// ErrSignals: this version of Landlock does not stop signals.
+var ErrSignals = errors.New("does not stop signals")
+
+// KeepsSignals returns an error that Is [ErrSignals] if Landlock does not keep a sandbox that has the
 // server's id from killing any process of that user.
 func KeepsSignals() error {
 	version, err := version()
 	if err == nil && version < signals {
-		err = fmt.Errorf("this kernel's Landlock, version %d, does not stop signals, and sandboxes have the id of the server here: "+
+		err = fmt.Errorf("this kernel's Landlock, version %d, %w, and sandboxes have the id of the server here: "+
 			"code in one could kill every process of uid %d; Linux 6.12 and later stop them, "+
-			"and local.WithIsolation(local.Restricted) starts nevertheless", version, os.Geteuid())
+			"and local.WithIsolation(local.Restricted) starts nevertheless", version, ErrSignals, os.Geteuid())
 	}
 	return err
 }

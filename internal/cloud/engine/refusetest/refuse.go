@@ -1,0 +1,133 @@
+//go:build linux
+
+package refusetest
+
+import (
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// namespaces are what a process may have of its own.
+const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
+
+// mountCalls are the calls that Docker refuses, beside those for namespaces.
+var mountCalls = []uint32{
+	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
+	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
+}
+
+// laterCalls are calls that the local cloud makes and that older kernels do not have, or that
+// profiles of seccomp hide.
+var laterCalls = map[string]uint32{
+	"clone3": unix.SYS_CLONE3, "close_range": unix.SYS_CLOSE_RANGE, "execveat": unix.SYS_EXECVEAT, "faccessat2": unix.SYS_FACCESSAT2,
+	"landlock_create_ruleset": unix.SYS_LANDLOCK_CREATE_RULESET, "memfd_create": unix.SYS_MEMFD_CREATE, "mount_setattr": unix.SYS_MOUNT_SETATTR,
+	"move_mount": unix.SYS_MOVE_MOUNT, "open_tree": unix.SYS_OPEN_TREE, "openat2": unix.SYS_OPENAT2, "pidfd_getfd": unix.SYS_PIDFD_GETFD,
+	"pidfd_open": unix.SYS_PIDFD_OPEN, "pidfd_send_signal": unix.SYS_PIDFD_SEND_SIGNAL, "statx": unix.SYS_STATX,
+}
+
+// Calls returns the names of calls that Refuse can take away one by one.
+func Calls() []string { return slices.Sorted(maps.Keys(laterCalls)) }
+
+// Refuse makes the kernel refuse what is asked to this process and everything that it starts.
+// What is asked is a list of words: namespaces and mounts are refused as Docker's default
+// profile refuses them, landlock and signals as kernels without Landlock and without its newer
+// versions do, and each of [Calls] as kernels without it do.
+func Refuse(refuse string) error {
+	const (
+		number   = 0
+		argument = 16 // the low half of the first argument
+		third    = argument + 2*8
+		eperm    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+		enosys   = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	)
+	var program []unix.SockFilter
+	step := func(code uint16, k uint32, yes, no uint8) {
+		program = append(program, unix.SockFilter{Code: code, K: k, Jt: yes, Jf: no})
+	}
+	load := func(offset uint32) { step(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset, 0, 0) }
+	unless := func(test uint16, k uint32, skip uint8) { step(unix.BPF_JMP|test|unix.BPF_K, k, 0, skip) }
+	answer := func(k uint32) { step(unix.BPF_RET|unix.BPF_K, k, 0, 0) }
+
+	load(number)
+	if strings.Contains(refuse, "namespaces") {
+		for _, call := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
+			unless(unix.BPF_JEQ, call, 4)
+			load(argument)
+			unless(unix.BPF_JSET, namespaces, 1)
+			answer(eperm)
+			answer(unix.SECCOMP_RET_ALLOW)
+		}
+		unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where a filter cannot see them
+		answer(enosys)
+	}
+	if strings.Contains(refuse, "mounts") {
+		for _, call := range mountCalls {
+			unless(unix.BPF_JEQ, call, 1)
+			answer(eperm)
+		}
+	}
+	for name, call := range laterCalls {
+		if slices.Contains(strings.Fields(refuse), name) {
+			unless(unix.BPF_JEQ, call, 1)
+			answer(enosys)
+		}
+	}
+	var flags uintptr = unix.SECCOMP_FILTER_FLAG_TSYNC
+	switch {
+	case strings.Contains(refuse, "landlock"):
+		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 1)
+		answer(enosys)
+	case strings.Contains(refuse, "signals"):
+		flags |= unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 3)
+		load(third)
+		unless(unix.BPF_JEQ, unix.LANDLOCK_CREATE_RULESET_VERSION, 1)
+		answer(unix.SECCOMP_RET_USER_NOTIF)
+	}
+	answer(unix.SECCOMP_RET_ALLOW)
+
+	runtime.LockOSThread() // the same thread must set both
+	defer runtime.UnlockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&filter)))
+	if errno != 0 {
+		return os.NewSyscallError("seccomp", errno)
+	}
+	if flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 {
+		go answerVersion(int(fd), 5)
+	}
+	return nil
+}
+
+// answerVersion answers questions about the version of Landlock as an older kernel
+// does, until the program ends.
+func answerVersion(listener int, version int64) {
+	var question struct {
+		id         uint64
+		pid, flags uint32
+		data       [64]byte
+	}
+	var answer struct {
+		id           uint64
+		value        int64
+		errno, flags uint32
+	}
+	for {
+		question.id, question.pid, question.flags, question.data = 0, 0, 0, [64]byte{} // the kernel requires it
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_RECV, uintptr(unsafe.Pointer(&question)))
+		if errno != 0 {
+			continue // the process that asked was interrupted, or has ended
+		}
+		answer.id, answer.value = question.id, version
+		_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(listener), unix.SECCOMP_IOCTL_NOTIF_SEND, uintptr(unsafe.Pointer(&answer))) // that process may have ended
+	}
+}

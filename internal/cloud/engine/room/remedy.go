@@ -1,0 +1,140 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
+)
+
+// Kernels named in remedies: the oldest ones with all calls that the levels need.
+const (
+	kernelOfFull       = "5.12" // mount_setattr, for mounts on which ids are mapped
+	kernelOfRestricted = "5.13" // Landlock
+)
+
+// surroundings are settings of the machine that explain a refusal. They are never the reason
+// for one: what a machine can do is found out by doing it.
+type surroundings struct {
+	kernel    string // its release
+	container bool   // this process is in one
+	apparmor  string // the profile of this process; "" for none
+	root      bool
+	sysctls   map[string]string // by name; those that this kernel has
+}
+
+// namespaceSettings are the settings by which distributions refuse namespaces, with the value
+// that refuses them and the one that allows them.
+var namespaceSettings = []struct {
+	name, refuses, allows string
+	toRoot                bool // and not to other users only
+}{
+	{"kernel.apparmor_restrict_unprivileged_userns", "1", "0", false},
+	{"kernel.unprivileged_userns_clone", "0", "1", false},
+	{"user.max_user_namespaces", "0", "15000", true},
+}
+
+// lookAround reads the surroundings. What cannot be read is left out.
+func lookAround() surroundings {
+	s := surroundings{root: os.Geteuid() == 0, sysctls: make(map[string]string)}
+	read := func(path string) string {
+		text, _ := os.ReadFile(path)
+		return strings.TrimSpace(string(text))
+	}
+	s.kernel = read("/proc/sys/kernel/osrelease")
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Lstat(mark); err == nil {
+			s.container = true
+		}
+	}
+	for _, name := range []string{"container", "KUBERNETES_SERVICE_HOST"} {
+		s.container = s.container || os.Getenv(name) != ""
+	}
+	s.apparmor, _, _ = strings.Cut(read("/proc/self/attr/current"), " (")
+	if s.apparmor == "unconfined" {
+		s.apparmor = ""
+	}
+	for _, setting := range namespaceSettings {
+		if value := read("/proc/sys/" + strings.ReplaceAll(setting.name, ".", "/")); value != "" {
+			s.sysctls[setting.name] = value
+		}
+	}
+	return s
+}
+
+// remedyOf returns what to do about levels that the machine refused, or "" where each error
+// says it itself.
+func remedyOf(attempts []engine.Attempt, s surroundings) string {
+	var remedies []string
+	for _, a := range attempts {
+		if remedy := remedyFor(a, s); remedy != "" && !slices.Contains(remedies, remedy) {
+			remedies = append(remedies, remedy)
+		}
+	}
+	return strings.Join(remedies, "; ")
+}
+
+// remedyFor returns what to do about one of them.
+func remedyFor(a engine.Attempt, s surroundings) string {
+	text := a.Err.Error()
+	switch {
+	case errors.Is(a.Err, errHostRoot), errors.Is(a.Err, errNoDirectories), errors.Is(a.Err, landlock.ErrSignals):
+		return ""
+	case lacks(a.Err):
+		return kernelRemedy(a.Isolation, s)
+	case strings.Contains(text, unix.EOPNOTSUPP.Error()) && a.Isolation == engine.Restricted:
+		return "switch Landlock on: add landlock to the boot parameter lsm= of the kernel"
+	}
+	for _, setting := range namespaceSettings {
+		if s.sysctls[setting.name] == setting.refuses && (setting.toRoot || !s.root) && !s.container {
+			return fmt.Sprintf("sudo sysctl %s=%s", setting.name, setting.allows)
+		}
+	}
+	switch {
+	case s.container:
+		options := "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+		if s.apparmor != "" {
+			options += " --security-opt apparmor=unconfined"
+		}
+		return "start this container with " + options
+	case strings.Contains(text, unix.ENOSPC.Error()), strings.Contains(text, unix.EUSERS.Error()):
+		return "sudo sysctl user.max_user_namespaces=15000, or fewer namespaces one inside the other"
+	case s.apparmor != "":
+		return "run it outside of the AppArmor profile " + s.apparmor
+	}
+	return "on Ubuntu, sysctl kernel.apparmor_restrict_unprivileged_userns=0;" +
+		" in a container, --security-opt seccomp=unconfined --security-opt systempaths=unconfined;" +
+		" on Windows, WSL 2; elsewhere, sysctl user.max_user_namespaces=15000"
+}
+
+// kernelRemedy returns what to do where the kernel says that it does not have a call.
+func kernelRemedy(level engine.Isolation, s surroundings) string {
+	oldest := kernelOfFull
+	if level == engine.Restricted {
+		oldest = kernelOfRestricted
+	}
+	remedy := fmt.Sprintf("isolation %s takes Linux %s or later, and this is %s", level, oldest, s.kernel)
+	switch {
+	case strings.HasSuffix(s.kernel, "-Microsoft"):
+		remedy += " (WSL 1): use WSL 2"
+	case !older(s.kernel, oldest):
+		remedy += ", so a seccomp profile or another kernel beneath this process hides the call: in a container, --security-opt seccomp=unconfined"
+	}
+	return remedy
+}
+
+// older reports whether a release of the kernel is before another one.
+func older(release, than string) bool {
+	var a, b [2]int
+	_, errA := fmt.Sscanf(release, "%d.%d", &a[0], &a[1])
+	_, errB := fmt.Sscanf(than, "%d.%d", &b[0], &b[1])
+	return errA == nil && errB == nil && (a[0] < b[0] || a[0] == b[0] && a[1] < b[1])
+}

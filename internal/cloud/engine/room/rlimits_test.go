@@ -1,0 +1,56 @@
+//go:build linux
+
+package room
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
+)
+
+// TestLimitsTooLow: a limit that this process cannot give is named with what to raise.
+func TestLimitsTooLow(t *testing.T) {
+	t.Parallel()
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkLimits([]wire.Rlimit{{unix.RLIMIT_NOFILE, own.Max}}); err != nil {
+		t.Errorf("got %v, want no error for what this process has", err)
+	}
+	for _, err := range []error{
+		checkLimits([]wire.Rlimit{{unix.RLIMIT_NOFILE, own.Max + 1}}),
+		tooLow(unix.RLIMIT_NOFILE, 96, 128),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), "raise ulimit -n: ") || shortage.Of(err).Error() != err.Error() {
+			t.Errorf("got %v, want a shortage that names ulimit -n", err)
+		}
+	}
+}
+
+// TestCoreLimit: no program of the host reads the core of a sandbox.
+func TestCoreLimit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		most    uint64
+		pattern string
+		want    uint64
+		err     string
+	}{
+		{unix.RLIM_INFINITY, "|/usr/lib/systemd/systemd-coredump", 1, ""},
+		{1, "core", 1, ""},
+		{0, "core", 0, ""},
+		{0, "/var/crash/core.%p", 0, ""},
+		{0, "|/usr/lib/systemd/systemd-coredump", 0, "raise ulimit -c: "},
+		{0, "@/run/core.socket", 0, "raise ulimit -c: "},
+	} {
+		got, err := coreWithin(tt.most, tt.pattern)
+		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.HasPrefix(err.Error(), tt.err) {
+			t.Errorf("%d, %s: got %d, %v, want %d, %q", tt.most, tt.pattern, got, err, tt.want, tt.err)
+		}
+	}
+}
