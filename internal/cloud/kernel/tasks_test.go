@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // listen returns the port of a listener, and a function that returns the line that the
@@ -19,6 +20,9 @@ func listen(t *testing.T) (port int, hear func() string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.(*net.TCPListener).SetDeadline(patience.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
@@ -213,7 +217,7 @@ func TestInterruptOfATaskBetweenCells(t *testing.T) {
 	})
 }
 
-// A kernel without tasks waits for requests only. With tasks it waits for what they wait for.
+// A kernel without tasks waits for requests only, as one without asyncio does.
 func TestKernelWithoutTasksNeverRunsItsLoop(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
