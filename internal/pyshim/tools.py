@@ -132,12 +132,12 @@ class _Bridge:
         head = json.dumps({"calls": [[c.id, c.name] for c in fresh], "waiting": [c.id for c in waiting]})
         try:
             text = self.transfer("\n".join([head] + [c.document for c in fresh]))
-        except EOFError:
-            # The host may have made the calls: the next step must not make them again.
-            return self.fail(fresh + waiting, "the host has ended the step")
         except NotImplementedError:  # raised by a kernel that may not ask
             self.refused += [c.name for c in fresh[: REFUSED - len(self.refused)]]
             return self.fail(fresh + waiting, "no step of the run is under way")
+        except EOFError:
+            # The host may have made the calls: the next step must not make them again.
+            return self.fail(fresh + waiting, "the host has ended the step")
         head, *documents = text.split("\n")
         with self.turn:
             for c in fresh:

@@ -32,7 +32,7 @@ class Kernel:
         self.wire = wire(self.interrupts)
         self.output = output(self.wire, self.interrupts)
         self.stamp = None  # only in a forked kernel: checks whether the kernel may be used
-        self.allow_stdin = False
+        self.allow_stdin = None  # whether the client answers questions; None while no cell runs
         self._requests = requests(self.wire, self.interrupts)
         self.tasks = self._requests.tasks
         self._input_lock = threading.Lock()
@@ -79,7 +79,7 @@ class Kernel:
 
     def _ask(self, prompt, password):
         if not self.allow_stdin:
-            raise no_stdin()("raw_input was called, but this frontend does not support input requests.")
+            raise no_stdin(self.allow_stdin is not None)("raw_input was called, but this frontend does not support input requests.")
         with self._input_lock:
             self._asked += 1
             number = self._asked
@@ -169,7 +169,7 @@ class Kernel:
             # An execution that is not silent is announced by its execute_input.
             return self._guarded(execute, announce=content.get("silent", False))
         finally:
-            self.allow_stdin = False  # nobody would answer between cells
+            self.allow_stdin = None
             for name, value in before.items():
                 if value is not None:
                     ENVIRON[name] = value
