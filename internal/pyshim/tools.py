@@ -26,6 +26,8 @@ PREFIX = "\0e2bctl:"
 # Servers limit the size of a message: a longer one is sent in parts of this number
 # of characters.
 PART = 1 << 20
+# How many calls that were refused between steps are kept for the host's audit.
+REFUSED = 1000
 # How many calls a coroutine may have under way.
 WORKERS = 64
 
@@ -86,6 +88,7 @@ class _Bridge:
         self.leader = None
         self.last = 0  # id of a call
         self.number = 0  # of an exchange
+        self.refused = []  # the names of tools that were called between steps
         self._pool = None
 
     def pool(self):
@@ -129,11 +132,12 @@ class _Bridge:
         head = json.dumps({"calls": [[c.id, c.name] for c in fresh], "waiting": [c.id for c in waiting]})
         try:
             text = self.transfer("\n".join([head] + [c.document for c in fresh]))
+        except NotImplementedError:  # raised by a kernel that may not ask
+            self.refused += [c.name for c in fresh[: REFUSED - len(self.refused)]]
+            return self.fail(fresh + waiting, "no step of the run is under way")
         except EOFError:
             # The host may have made the calls: the next step must not make them again.
             return self.fail(fresh + waiting, "the host has ended the step")
-        except NotImplementedError:  # raised by a kernel that may not ask
-            return self.fail(fresh + waiting, "no step of the run is under way")
         head, *documents = text.split("\n")
         with self.turn:
             for c in fresh:
@@ -308,9 +312,11 @@ def _left_over(value):
 
 def end():
     """Removes the tools of the last run, except for names to which code gave another
-    value."""
+    value. Answers the names of those that were called between steps."""
     global _bridge, _limit
+    refused = []
     if _bridge is not None:
+        refused = _bridge.refused
         _bridge.open = False
         if _bridge._pool is not None:
             _bridge._pool.shutdown(wait=False)
@@ -328,7 +334,7 @@ def end():
 
         resource.setrlimit(resource.RLIMIT_DATA, _limit)
         _limit = None
-    return state.Reply(codec.encode(None))
+    return state.Reply(codec.encode({"refused": refused}))
 
 
 def _bound(memory):

@@ -24,9 +24,10 @@ const (
 
 // toolsAnswer is what the tools module returns.
 type toolsAnswer struct {
-	Known  bool     `py:"known"`
-	Taken  []string `py:"taken"`
-	Placed bool     `py:"placed"`
+	Known   bool     `py:"known"`
+	Taken   []string `py:"taken"`
+	Placed  bool     `py:"placed"`
+	Refused []string `py:"refused"`
 }
 
 // toolSpecs describes the tools for the kernel, which keeps the last description
@@ -129,14 +130,25 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	return nil
 }
 
-// leave removes tools and guard from the kernel. A kernel that can no longer be asked
+// maxRefused bounds how many calls between steps a kernel may report; it keeps no more.
+const maxRefused = 1000
+
+// leave removes tools and guard from the kernel, and records the calls that were refused
+// there because no step was under way. A kernel that can no longer be asked
 // no longer has them either, or loses them when the next run begins there.
 func (r *Run) leave(ctx context.Context) {
 	expressions := map[string]string{toolsKey: pyshim.CallTools("end")}
 	if r.guard != nil {
 		expressions[guardKey] = pyshim.CallGuard("disarm")
 	}
-	_, _ = r.context.request(ctx, r.host, expressions)
+	reply, err := r.context.request(ctx, r.host, expressions)
+	var tools toolsAnswer
+	if err != nil || answered(reply, toolsKey, &tools) != nil {
+		return
+	}
+	for _, name := range tools.Refused[:min(len(tools.Refused), maxRefused)] {
+		r.log.tool(ctx, 0, toolRecord{Name: r.redact.short(name, maxToolName), Error: "it was called between steps"})
+	}
 }
 
 // wasCut records that the code of a step was given up before it ended, and whether

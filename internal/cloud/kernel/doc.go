@@ -23,6 +23,11 @@
 // With a [Wasm] the same driver runs in WebAssembly (python/_e2bctl_kernel/wasm.py), with the
 // lines on standard input and output. Package engine/wasm has the whole of it.
 //
+// A loop of asyncio counts as running while a cell runs, and runs between cells
+// (tasks.py), as in the service's kernels: tasks go on, and servers answer. Code between
+// cells cannot ask for input. A request that has to wait for it can be interrupted, which
+// ends the callback that keeps it waiting. In WebAssembly tasks go on only while a cell awaits.
+//
 // Without IPython there are no magics, no display, no charts, tables or pictures,
 // and no completion or history.
 package kernel

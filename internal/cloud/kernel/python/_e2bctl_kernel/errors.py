@@ -132,10 +132,11 @@ def _shortened(text):
     return "%s\n[... %d characters left out ...]\n%s" % (text[:half], len(text) - 2 * half, text[-half:])
 
 
-def no_stdin():
-    """Returns the class to raise for input() if no client can answer: IPython's own if there is one."""
+def no_stdin(running):
+    """Returns the class to raise for input() if no client can answer: IPython's own if there
+    is one. Between cells it is an EOFError, too, as when a client goes away."""
     try:
-        from IPython.core.error import StdinNotImplementedError as IPythons
+        from IPython.core.error import StdinNotImplementedError as refusal
     except ImportError:
-        return StdinNotImplementedError
-    return IPythons
+        refusal = StdinNotImplementedError
+    return refusal if running else type(refusal.__name__, (refusal, EOFError), {"__module__": refusal.__module__})

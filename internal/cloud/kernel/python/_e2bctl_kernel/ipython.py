@@ -25,7 +25,6 @@ from traitlets.config import Config
 
 from . import formatters, images
 from .errors import GROUP, advise, chain, failure, hide_own_frames
-from .tasks import run_task
 
 
 # How often a cell is run until Python no longer changes its bytecode.
@@ -245,7 +244,6 @@ class Engine:
         profile = ProfileDir.create_profile_dir(directory, config=config)
         self._shell = ZMQInteractiveShell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
         self.kernel = kernel
-        self._loop = None
         self._shell.loop_runner = self._run_async
         # The advice is good at a terminal; here sys.exit() ends only the cell.
         warnings.filterwarnings("ignore", message="To exit: use")
@@ -327,10 +325,7 @@ class Engine:
         return {"status": "ok", "execution_count": count, "user_expressions": expressions, "payload": []}
 
     def _run_async(self, coroutine):
-        if self._loop is None or self._loop.is_closed():
-            self._loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
-        return run_task(self._loop, coroutine, self._cancelling)
+        return self.kernel.tasks.run(coroutine, self._cancelling)
 
     def _cancelling(self):
         self._shell.cancelled = True

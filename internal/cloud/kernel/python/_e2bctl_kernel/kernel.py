@@ -8,8 +8,9 @@ import sys
 import threading
 import traceback
 
-from .errors import failure, no_stdin
+from .errors import failure, hide_own_frames, no_stdin
 from .streams import Output, Stream
+from .tasks import Requests
 from .wire import Interrupts, Wire, bundle, dumps
 
 # Everything that was printed is sent before a process of the user's code can write to
@@ -26,13 +27,14 @@ class Kernel:
     An engine has execute(request) -> content of execute_reply, and
     answer(type, content) -> content of the reply to any other request."""
 
-    def __init__(self, wire=Wire, output=Output):
+    def __init__(self, wire=Wire, output=Output, requests=Requests):
         self.interrupts = Interrupts()
         self.wire = wire(self.interrupts)
         self.output = output(self.wire, self.interrupts)
         self.stamp = None  # only in a forked kernel: checks whether the kernel may be used
-        self.allow_stdin = False
-        self._requests = queue.SimpleQueue()
+        self.allow_stdin = None  # whether the client answers questions; None while no cell runs
+        self._requests = requests(self.wire, self.interrupts)
+        self.tasks = self._requests.tasks
         self._input_lock = threading.Lock()
         self._inputs = queue.SimpleQueue()
         self._asked = 0
@@ -77,7 +79,7 @@ class Kernel:
 
     def _ask(self, prompt, password):
         if not self.allow_stdin:
-            raise no_stdin()("raw_input was called, but this frontend does not support input requests.")
+            raise no_stdin(self.allow_stdin is not None)("raw_input was called, but this frontend does not support input requests.")
         with self._input_lock:
             self._asked += 1
             number = self._asked
@@ -95,9 +97,6 @@ class Kernel:
             reply = self._inputs.get()
             if reply["seq"] == number:  # otherwise it answers a question that was interrupted
                 return reply
-
-    def _request(self):
-        return self._requests.get()
 
     def _read(self):
         try:
@@ -124,7 +123,7 @@ class Kernel:
         if not self._modules:
             self.keep_modules()
         while True:
-            request = self._request()
+            request = self._requests.next()
             if request["type"] == "check":
                 self.wire.send("checked", {"changed": self.stamp.changed()})
             else:
@@ -132,10 +131,12 @@ class Kernel:
 
     def answer(self, engine, request):
         content = request.get("content")
+        self.tasks.lend()
         if request["type"] == "execute_request":
             reply = self._execute(engine, content, request.get("env") or {})
         else:
             reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
+        self.tasks.take_back()
         if self.wire.forked:
             os._exit(reply["status"] != "ok")  # a child that the cell forked and that ran to the end of the cell
         if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
@@ -168,6 +169,7 @@ class Kernel:
             # An execution that is not silent is announced by its execute_input.
             return self._guarded(execute, announce=content.get("silent", False))
         finally:
+            self.allow_stdin = None
             for name, value in before.items():
                 if value is not None:
                     ENVIRON[name] = value
@@ -186,6 +188,8 @@ class Kernel:
             finally:
                 self.interrupts.disarm()
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                hide_own_frames(error)
             content = failure(error, ["".join(traceback.format_exception(type(error), error, error.__traceback__))])
             self.emit("error", content)
             return dict(content, status="error")
@@ -207,3 +211,4 @@ class Kernel:
     def _forked(self):
         self.wire.close_in_child()
         self.output.forget()
+        self._requests.forget()

@@ -30,6 +30,7 @@ def run(engine, directory, note=""):
         os.chdir(directory)
     except OSError as error:
         print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
+    engine.kernel.tasks.start()
     engine.kernel.emit("ready", {
         "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
     })

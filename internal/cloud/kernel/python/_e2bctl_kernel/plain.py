@@ -1,6 +1,5 @@
 """The engine for a Python without IPython. It uses only the standard library."""
 import ast
-import asyncio
 import inspect
 import linecache
 import sys
@@ -9,7 +8,6 @@ import traceback
 import types
 
 from .errors import advise, chain, failure, hide_own_frames
-from .tasks import run_task
 
 
 # Objects that rewrite a cell before it is compiled, like IPython's ast_transformers:
@@ -28,7 +26,6 @@ class Engine:
         self.kernel = kernel
         self._describe = describe or _describe
         self._count = 0
-        self._loop = None
         main = types.ModuleType("__main__")
         main.__builtins__ = sys.modules["builtins"]
         sys.modules["__main__"] = main
@@ -84,10 +81,7 @@ class Engine:
         code = compile(tree, name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
         if not code.co_flags & inspect.CO_COROUTINE:
             return eval(code, self._globals)
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            asyncio.set_event_loop(self._loop)
-        return run_task(self._loop, eval(code, self._globals))
+        return self.kernel.tasks.run(eval(code, self._globals))
 
     def _expression(self, text):
         try:

@@ -29,7 +29,7 @@ from pyodide.ffi import can_run_sync, run_sync as suspend
 from . import plain
 from .kernel import Kernel
 from .streams import Output, Stream
-from .tasks import run_task
+from .tasks import Lent, Tasks
 from .wire import Wire
 
 # What the worker's main thread puts in place of an interrupt when it is time to flush.
@@ -84,13 +84,45 @@ class Signalled(Output):
             self._flushing = False
 
 
+class Received:
+    """The requests that come through the bridge. What cells leave in the loop waits for the
+    next cell that awaits: this thread is the only one, and now waits for the bridge."""
+
+    def __init__(self, bridge, outer):
+        self._bridge = bridge
+        self._waiting = []  # requests that came while a cell waited for an answer
+        self._told = False
+        self.tasks = Tasks(lambda: Loop(bridge, outer))
+
+    def receive(self):
+        """Returns the next message. Meanwhile signals take effect."""
+        while (line := self._bridge.receive()) is None:
+            pass
+        return json.loads(line)
+
+    def keep(self, request):
+        self._waiting.append(request)
+
+    def next(self):
+        while not self._waiting:
+            message = self.receive()
+            if message["type"] != "input_reply":  # to a question that was interrupted
+                return message
+        return self._waiting.pop(0)
+
+    def tell(self):
+        """Says, once, that tasks do not go on."""
+        if not self._told and asyncio.all_tasks(self.tasks.loop):
+            self._told = True
+            print("tasks of asyncio are left: in WebAssembly they go on only while a cell awaits, so await them", file=sys.stderr)
+
+
 class WasmKernel(Kernel):
     """The kernel, for a Python with one thread."""
 
-    def __init__(self, bridge):
-        super().__init__(Bridged, Signalled)
+    def __init__(self, bridge, outer):
+        super().__init__(Bridged, Signalled, lambda wire, interrupts: Received(bridge, outer))
         self._bridge = bridge
-        self._waiting = []  # requests that came while a cell waited for an answer
 
     def connect(self):
         self.wire.connect(self._bridge)
@@ -109,29 +141,20 @@ class WasmKernel(Kernel):
         while (left := end - time.monotonic()) > 0:
             self._bridge.wait(left * 1000)
 
-    def _receive(self):
-        """Returns the next message. Meanwhile signals take effect."""
-        while (line := self._bridge.receive()) is None:
-            pass
-        return json.loads(line)
-
     def _answer_to(self, number):
         while True:
-            message = self._receive()
+            message = self._requests.receive()
             if message["type"] != "input_reply":
-                self._waiting.append(message)
+                self._requests.keep(message)
             elif message["seq"] == number:
                 return message
 
-    def _request(self):
-        while not self._waiting:
-            message = self._receive()
-            if message["type"] != "input_reply":  # to a question that was interrupted
-                return message
-        return self._waiting.pop(0)
+    def _flush_all(self):
+        self._requests.tell()
+        super()._flush_all()
 
 
-class Loop(asyncio.BaseEventLoop):
+class Loop(Lent, asyncio.BaseEventLoop):
     """An event loop for tasks, timers and promises. Pyodide's own one, outer, runs only when
     no Python does, and a kernel always runs. While this one waits Python is suspended, and the
     worker runs JavaScript, which settles promises."""
@@ -142,15 +165,6 @@ class Loop(asyncio.BaseEventLoop):
         self._outer = outer
         self._suspended = False
         self._selector = self
-
-    def run_forever(self):
-        nested = self.is_running()
-        try:
-            super().run_forever()
-        finally:
-            # In Python 3.14 an interrupt between two turns of the loop gets past its finally.
-            if self.is_running() and not nested:
-                self._run_forever_cleanup()
 
     def select(self, timeout):
         if not can_run_sync():  # JavaScript has called this code, and waits for it
@@ -242,8 +256,6 @@ class Engine(plain.Engine):
     def __init__(self, kernel):
         super().__init__(kernel, describe)
         builtins.display = self._display
-        self._loop = asyncio.new_event_loop()
-        asyncio.set_event_loop(self._loop)  # a promise needs one, to be a value in Python
         pyodide.ffi.run_sync = self._run_sync
 
     def _run_sync(self, awaitable):
@@ -251,7 +263,7 @@ class Engine(plain.Engine):
         async def wait():
             return await awaitable
 
-        return run_task(self._loop, wait())
+        return self.kernel.tasks.run(wait())
 
     def _display(self, *values):
         for value in values:
@@ -282,8 +294,9 @@ def main(bridge, environ, directory):
     asyncio._set_running_loop(None)
     asyncio.run = asyncio.runners.run
     asyncio.events._set_event_loop_policy(Policy(bridge, outer))
-    kernel = WasmKernel(bridge)
+    kernel = WasmKernel(bridge, outer)
     kernel.connect()
+    kernel.tasks.start()
     engine = Engine(kernel)
     sys.argv = [""]
     add_packages()

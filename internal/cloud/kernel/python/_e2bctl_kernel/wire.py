@@ -10,42 +10,58 @@ import signal
 import socket
 import sys
 import threading
+from asyncio import events
 
 # The maximum size of a result as JSON; the agent reads lines of twice this size.
 MAX_BUNDLE = 32 << 20
 
 
 class Interrupts:
-    """Turns SIGINT into KeyboardInterrupt, but only while a cell runs, and never while
-    a line is being sent: half a line would end the connection."""
+    """Turns SIGINT into KeyboardInterrupt, but only while a cell runs or a request waits for
+    code between cells, and never while a line is being sent: half a line would end the
+    connection."""
 
     def __init__(self):
         self._main = threading.get_ident()
         self._armed = False
+        self._expected = False  # a request waits until code between cells lets it begin
+        self._struck = False  # that request was interrupted
         self._held = 0
         self._deferred = False
         self._pending = False
+        self.listen()
+
+    def listen(self):
+        """Sets the handler, which code may have replaced."""
         signal.signal(signal.SIGINT, self._handle)
 
     def _handle(self, signum, frame):
         __tracebackhide__ = True  # IPython's traceback then ends where the cell was interrupted
-        if not self._armed:
-            return
-        if self._held or self._deferred:
+        if self._armed:
             self._pending = True
-            return
-        raise KeyboardInterrupt
+        elif self._expected:
+            # It ends both the request and the callback. Between two callbacks it would break the loop.
+            self._struck, self._pending = True, _in_callback(frame)
+        self._strike()
 
     def arm(self):
+        """Lets interrupts take effect. It raises the one that the request was sent while it waited."""
         # A signal that was meant for the previous cell has been handled when this method
-        # was called, while nothing was armed. The handler is set again because user code may have
-        # replaced it.
-        signal.signal(signal.SIGINT, self._handle)
+        # was called, while nothing was armed.
+        self.listen()
         self._pending = self._deferred = False
-        self._armed = True
+        self._armed = True  # before the signal is no longer expected: none is lost in between
+        self._expected = False
+        if self._struck:
+            self._struck, self._pending = False, True
+        self._strike()
 
     def disarm(self):
-        self._armed = False
+        self._armed = self._pending = False
+
+    def expect(self):
+        """Lets interrupts end a callback, because a request waits for it. Any thread may call it."""
+        self._expected = True
 
     def defer(self):
         """Holds back interrupts until admit, because the code that prepares a cell may swallow them."""
@@ -69,9 +85,16 @@ class Interrupts:
 
     def _strike(self):
         __tracebackhide__ = True
-        if self._pending and self._armed and not self._held and not self._deferred:
+        if self._pending and not self._held and not self._deferred:
             self._pending = False
             raise KeyboardInterrupt
+
+
+def _in_callback(frame):
+    """Reports whether a frame belongs to a callback of an event loop."""
+    while frame is not None and frame.f_code is not events.Handle._run.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Wire:
