@@ -11,7 +11,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
@@ -21,6 +20,7 @@ const (
 	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
 	maxLockedMemory  = 64 << 10 // bytes
 	minOpenFiles     = 256      // fewer are too few for common programs
+	leastOpenFiles   = 64       // with fewer neither envd nor a kernel serves anybody
 	// gvisorProcesses is more than the processes of gVisor that open files of the machine: a
 	// few have those of all programs in the sandbox.
 	gvisorProcesses = 64
@@ -122,8 +122,8 @@ func openFiles(processes int) (uint64, error) {
 		return 0, os.NewSyscallError("getrlimit", err)
 	}
 	share := shareFiles(uint64(machine), own.Max, processes)
-	if share <= hello.MemoryFD {
-		return 0, tooLow(unix.RLIMIT_NOFILE, own.Max, 2*(hello.MemoryFD+1))
+	if share < leastOpenFiles {
+		return 0, tooLow(unix.RLIMIT_NOFILE, own.Max, 2*leastOpenFiles)
 	}
 	return share, nil
 }
