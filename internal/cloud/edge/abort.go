@@ -2,6 +2,7 @@ package edge
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 )
@@ -15,7 +16,7 @@ func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
 	if reason == nil {
 		return
 	}
-	if reason == http.ErrAbortHandler && r.ProtoMajor == 1 {
+	if err, ok := reason.(error); ok && errors.Is(err, http.ErrAbortHandler) && r.ProtoMajor == 1 {
 		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 			reset(conn)
 		}
