@@ -98,7 +98,7 @@ thread.start()`)
 	run(t, sb, "touch /tmp/go")
 	patience.Until(t, "the thread is told", func() bool {
 		said, err := sb.Files.ReadText(t.Context(), "/tmp/said", nil)
-		return err == nil && strings.HasPrefix(said, "ToolError add: the host has ended the step")
+		return err == nil && strings.HasPrefix(said, "ToolError add: no step of the run is under way")
 	})
 	if step := observe(t, r, "thread.join()\nadd(40, 2)"); step.Text() != "42" {
 		t.Errorf("got %+v, want text %q", step, "42")
