@@ -97,13 +97,18 @@ func TestDirectoryOfCommands(t *testing.T) {
 	for _, template := range []string{"base", "code-interpreter-v1"} {
 		sb := shared(t).Create(t, sandbox.WithTemplate(template))
 		for _, user := range []string{"user", "root"} {
+			home := map[string]string{"user": "/home/user\n", "root": "/root\n"}[user]
+			start := home
+			if template == "code-interpreter-v1" { // it has a working directory
+				start = "/home/user\n"
+			}
 			result, err := sb.Commands.Run(t.Context(), "pwd", &sandbox.CommandParams{User: user})
-			if err != nil || result.Stdout != "/home/user\n" {
-				t.Errorf("%s in %s: got %q, %v, want %q and no error", user, template, result.Stdout, err, "/home/user\n")
+			if err != nil || result.Stdout != start {
+				t.Errorf("%s in %s: got %q, %v, want %q and no error", user, template, result.Stdout, err, start)
 			}
 			result, err = sb.Commands.Run(t.Context(), "pwd", &sandbox.CommandParams{User: user, Cwd: "~"})
-			if want := map[string]string{"user": "/home/user\n", "root": "/root\n"}[user]; err != nil || result.Stdout != want {
-				t.Errorf("home of %s in %s: got %q, %v, want %q and no error", user, template, result.Stdout, err, want)
+			if err != nil || result.Stdout != home {
+				t.Errorf("home of %s in %s: got %q, %v, want %q and no error", user, template, result.Stdout, err, home)
 			}
 		}
 	}
