@@ -33,7 +33,7 @@ test('MCP servers that do not start', async () => {
 
 test('MCP servers in a template without their program', async () => {
   const error = await rejects(SandboxError, Sandbox.create('base', { mcp: { exa: {} } }))
-  assert.match(error.message, /mcp: the template 'base' has no such program; .*: build a template named mcp-gateway that has it/)
+  assert.match(error.message, /Failed to start MCP gateway: .*mcp-gateway: command not found/)
 })
 
 test('a template with MCP servers', async () => {
