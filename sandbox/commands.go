@@ -153,9 +153,10 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 // shell returns the arguments that run a shell command line.
 func shell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
 
-// ownShell returns the arguments that run a line of this package. A plain shell reads no file
-// before it, as bash does: what a user's .bashrc does or prints must not change the outcome.
-func ownShell(line string) []string { return []string{"/bin/sh", "-c", line} }
+// ownShell returns the arguments that run a line of this package, by a bash that reads no file
+// and takes no functions from its environment (-p): what a user's .bashrc does or prints must
+// not change the outcome.
+func ownShell(line string) []string { return []string{"/bin/bash", "-p", "-c", line} }
 
 // run runs argv to its end, during a call; the command ends with the call. Errors
 // are returned as they are, except for [*ExitError].

@@ -145,10 +145,10 @@ func (t *tunnel) run() {
 
 func (t *tunnel) carry() error {
 	stdin := true
+	shell := ownShell(relay)
 	started, err := t.sb.startProcess(t.life, t.life, "", &process.StartRequest{
 		Process: &process.ProcessConfig{
-			Cmd: "/bin/bash", Args: []string{"-c", relay, "relay", strconv.Itoa(t.port)},
-			Envs: map[string]string{"BASH_ENV": ""}, // a file that bash would read first
+			Cmd: shell[0], Args: append(shell[1:], "relay", strconv.Itoa(t.port)),
 		},
 		Stdin: &stdin,
 	})

@@ -291,10 +291,11 @@ echo "called: $1" >>~/seen
 rm /dev/shm/words
 exec "$(type -aP git | tail -n 1)" "$@"
 EOF
-chmod +x bin/git; git config --global credential.helper 'cache --timeout=1'; echo 'PATH=~/bin:$PATH' >>.bash_profile`)
+chmod +x bin/git; git config --global credential.helper 'cache --timeout=1'`)
+	seen := sandbox.GitParams{Envs: map[string]string{"PATH": run(t, sb, "echo ~/bin:$PATH")}}
 	credentials := sandbox.GitCredentials{Username: "me", Password: gitSecret}
 	for range 2 { // the helper is added once
-		if err := git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{Address: gitRemote}); err != nil {
+		if err := git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{GitParams: seen, Address: gitRemote}); err != nil {
 			t.Fatal(err)
 		}
 	}

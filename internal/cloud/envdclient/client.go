@@ -65,7 +65,7 @@ func Shell(line string) Command { return Command{Args: []string{"/bin/bash", "-l
 // Check returns a command that runs a line to learn something about the sandbox. It reads no
 // file of the user's, whose .bashrc must not change the outcome.
 func Check(line string) Command {
-	return Command{Args: []string{"/bin/bash", "-c", line}, Envs: map[string]string{"BASH_ENV": ""}}
+	return Command{Args: []string{"/bin/bash", "-p", "-c", line}} // -p: without BASH_ENV, too
 }
 
 // ExitError means that a command failed.
