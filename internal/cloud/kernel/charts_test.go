@@ -59,6 +59,74 @@ func TestCharts(t *testing.T) {
 			"several", "_, (a, b) = plt.subplots(1, 2); a.pie([1]); b.imshow([[1]]); plt.suptitle('S')",
 			`{"type":"superchart","title":"S","elements":[{"type":"pie","title":null,"elements":[{"label":"","angle":360,"radius":1}]},{"type":"unknown","title":null,"elements":[]}]}`,
 		},
+		{
+			"a line of two equal points", "plt.plot([1, 2], [3, 3], label='a'); plt.axvline(1)",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,3]]}],` + linear + `}`,
+		},
+		{
+			"bars with error bars", "plt.bar(['a', 'b'], [1, 2], yerr=[.1, .2], capsize=3)",
+			`{"type":"bar","title":null,"elements":[{"label":"a","group":"Group 1","value":1},{"label":"b","group":"Group 1","value":2}],` + axesOfNothing + `}`,
+		},
+		{
+			"bars with a line and a span", "plt.bar(['a', 'b'], [1, 2]); plt.plot(['a', 'b'], [2, 1]); plt.axhspan(0, 1)",
+			`{"type":"bar","title":null,"elements":[{"label":"a","group":"Group 0","value":1},{"label":"b","group":"Group 0","value":2}],` + axesOfNothing + `}`,
+		},
+		{
+			"stacked bars with error bars", "plt.bar(['a'], [1], label='m'); plt.bar(['a'], [2], bottom=[1], yerr=[.5], label='n')",
+			`{"type":"bar","title":null,"elements":[{"label":"a","group":"m","value":1},{"label":"a","group":"n","value":2}],` + axesOfNothing + `}`,
+		},
+		{
+			"lines with error bars", "plt.errorbar([1, 2], [3, 4], yerr=.5, xerr=.1, capsize=2, label='a')",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{
+			"scatter with a line", "plt.scatter([1, 2], [3, 4], label='s'); plt.plot([1, 2], [3, 4])",
+			`{"type":"scatter","title":null,"elements":[{"label":"s","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{
+			"an area", "plt.fill_between([1, 2], [3, 4], label='a')",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{
+			"a line in a band", "plt.plot([1, 2], [3, 4], label='a'); plt.fill_between([1, 2], [2, 3], [4, 5])",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{
+			"a band", "plt.fill_between([1, 2], [2, 3], [4, 5], label='a')",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,2],[2,3]]},{"label":"a","points":[[1,4],[2,5]]}],` + linear + `}`,
+		},
+		{
+			"stacked areas", "plt.stackplot([1, 2], [3, 4], [5, 7], labels=['a', 'b'])",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,4]]},{"label":"b","points":[[1,5],[2,7]]}],` + linear + `}`,
+		},
+		{
+			"stems", "plt.stem([1, 2], [3, 4], label='a')",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{
+			"a histogram of steps", "plt.hist([1, 1, 3], bins=[0, 2, 4], histtype='step', label='h')",
+			`{"type":"bar","title":null,"elements":[{"label":"1.0","group":"h","value":2},{"label":"3.0","group":"h","value":1}],` + axesOfNothing + `}`,
+		},
+		{
+			"a lying histogram of steps", "plt.hist([1, 1, 3], bins=[0, 2, 4], histtype='step', orientation='horizontal')",
+			`{"type":"bar","title":null,"elements":[{"label":"1.0","group":"Group 0","value":2},{"label":"3.0","group":"Group 0","value":1}],` + axesOfNothing + `}`,
+		},
+		{
+			"a filled histogram", "plt.hist([1, 1, 3], bins=[0, 2, 4], histtype='stepfilled', label='h')",
+			`{"type":"bar","title":null,"elements":[{"label":"1.0","group":"h","value":2},{"label":"3.0","group":"h","value":1}],` + axesOfNothing + `}`,
+		},
+		{
+			"stairs", "plt.stairs([2, 1], [0, 2, 4], label='h')",
+			`{"type":"bar","title":null,"elements":[{"label":"1.0","group":"h","value":2},{"label":"3.0","group":"h","value":1}],` + axesOfNothing + `}`,
+		},
+		{
+			"a pie with a shadow", "plt.pie([1, 3], labels=['a', 'b'], shadow=True)",
+			`{"type":"pie","title":null,"elements":[{"label":"a","angle":90,"radius":1},{"label":"b","angle":270,"radius":1}]}`,
+		},
+		{
+			"dates of pandas", "import pandas; pandas.Series([1, 2], pandas.date_range('2024-01-01', periods=2), name='s').plot(legend=True)",
+			`{"type":"line","title":null,"elements":[{"label":"s","points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]}],` + axesOfNothing + `,"x_scale":"datetime","y_scale":"linear"}`,
+		},
 		{"nothing drawn", "plt.gca()", `{}`},
 		{"what cannot be read", "plt.plot([1, 2, 3], [1, 2, 4]); plt.gca().get_title = None", `{}`},
 	} {

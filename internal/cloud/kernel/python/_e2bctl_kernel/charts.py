@@ -4,14 +4,18 @@ Everything is read back from what was drawn, not from the call that drew it. The
 is imported when the first figure is shown, when matplotlib is already loaded."""
 import decimal
 import re
+import sys
 
 import numpy
-from matplotlib import dates
+from matplotlib import collections, dates
 from matplotlib.category import StrCategoryLocator
 from matplotlib.collections import PathCollection
-from matplotlib.container import BarContainer
+from matplotlib.container import BarContainer, ErrorbarContainer, StemContainer
 from matplotlib.lines import Line2D
-from matplotlib.patches import PathPatch, Rectangle, Wedge
+from matplotlib.patches import PathPatch, Polygon, Rectangle, StepPatch, Wedge
+
+# An area between two curves. Before matplotlib 3.10 it has no class of its own.
+Area = getattr(collections, "FillBetweenPolyCollection", ())
 
 # A larger figure is shown, but not sent as data.
 MAX_POINTS = 500000
@@ -39,6 +43,8 @@ def extract(figure):
 def _size(artist):
     if isinstance(artist, Line2D):
         return len(artist.get_xdata())
+    if isinstance(artist, Area):
+        return sum(len(path.vertices) for path in artist.get_paths())
     return len(artist.get_offsets()) if isinstance(artist, PathCollection) else 1
 
 
@@ -49,16 +55,19 @@ def _chart(axes):
 
 def _kind(axes):
     """Returns the type of a chart, and the function that describes such a chart."""
-    drawn = _drawn(axes)
-    if _all(drawn, Line2D):
+    if _all(_drawn(axes), Line2D):
         return "line", _line
-    if _all(drawn, (PathPatch, Line2D)):
-        return "box_and_whisker", _box
-    drawn = [artist for artist in drawn if not _is_grid(artist)]
-    for kind, types, describe in (("scatter", PathCollection, _scatter), ("pie", Wedge, _pie), ("bar", Rectangle, _bar)):
-        if _all(drawn, types):
-            return kind, describe
-    return "unknown", lambda axes: {"elements": []}
+    boxes = _boxes(axes)
+    found = (
+        (len(_those(axes, PathCollection)), "scatter", _scatter),
+        (len(_those(axes, Wedge)), "pie", _pie),
+        (len(_those(axes, Rectangle)) + sum(len(steps[1]) for steps in _steps(axes)), "bar", _bar),
+        (len(boxes), "box_and_whisker", _box),
+        # The lines of boxes belong to them.
+        (0 if boxes else len(_series(axes)) or len(_areas(axes)), "line", _line),
+    )
+    most, kind, describe = max(found, key=lambda one: one[0])
+    return (kind, describe) if most else ("unknown", lambda axes: {"elements": []})
 
 
 def _drawn(axes):
@@ -69,27 +78,89 @@ def _all(artists, types):
     return all(isinstance(artist, types) for artist in artists)
 
 
-def _is_grid(artist):
-    """Reports whether artist is a line across the chart, such as axhline draws."""
-    if not isinstance(artist, Line2D) or len(artist.get_xdata()) != 2:
-        return False
-    (x0, x1), (y0, y1) = artist.get_data(orig=False)
-    return x0 == x1 or y0 == y1
+def _those(axes, types):
+    """Returns the artists of types that show data. Others are drawn across the chart, as
+    axhline and axvspan draw: their place is not one in the data."""
+    return [artist for artist in _drawn(axes) if isinstance(artist, types) and _in_data(artist, axes)]
+
+
+def _in_data(artist, axes):
+    transform = artist.get_offset_transform() if isinstance(artist, PathCollection) else artist.get_transform()
+    return all(transform.contains_branch_seperately(axes.transData))
+
+
+def _series(axes):
+    """Returns the lines that show data, each with the label of the container that it was drawn with.
+    The lines of error bars and of stems are left out."""
+    labels, left_out = {}, set()
+    for container in axes.containers:
+        if isinstance(container, ErrorbarContainer):
+            line, *parts = container
+            left_out.update(part for several in parts for part in several)
+        elif isinstance(container, StemContainer):
+            line = container.markerline
+            left_out.add(container.baseline)
+        else:
+            continue
+        if line is not None:
+            labels[line] = str(container.get_label())
+    return [(line, _name([labels.get(line, ""), str(line.get_label())], "Line"))
+            for line in _those(axes, Line2D) if line not in left_out]
+
+
+def _name(labels, kind):
+    """Returns the first label that was given; otherwise kind with the number that matplotlib gave."""
+    for label in labels:
+        if label and not label.startswith("_"):
+            return label
+    for label in reversed(labels):
+        if re.match(r"_(child|container)\d+$", label):
+            return re.sub(r"^_(child|container)", kind + " ", label)
+    return labels[-1]
 
 
 def _line(axes):
     elements = [
-        {"label": re.sub(r"^_child(\d+)$", r"Line \1", str(line.get_label())),
-         "points": _pairs(_own(line.get_xdata(orig=True), line.get_xdata(orig=False)),
-                          _own(line.get_ydata(orig=True), line.get_ydata(orig=False)))}
-        for line in axes.lines if not _is_grid(line)
+        {"label": label,
+         "points": _pairs(_own(axes.xaxis, line.get_xdata(orig=True), line.get_xdata(orig=False)),
+                          _own(axes.yaxis, line.get_ydata(orig=True), line.get_ydata(orig=False)))}
+        for line, label in _series(axes)
     ]
+    if not elements:
+        elements = [{"label": label, "points": _pairs(_places(axes.xaxis, x), _places(axes.yaxis, y))}
+                    for label, x, y in _areas(axes)]
     return {"elements": elements, **_labels(axes), **_scales(axes)}
+
+
+def _areas(axes):
+    """Returns label, x and y of the areas between curves: the curve above or below zero, the
+    thickness of an area upon another one, both curves of a band."""
+    found, below = [], None
+    for area in _those(axes, Area):
+        if area.t_direction != "x":
+            continue
+        label = _name([str(area.get_label())], "Line")
+        parts = [path.vertices for path in area.get_paths()]
+        halves = [(len(part) - 3) // 2 for part in parts]
+        x = numpy.concatenate([part[1:n + 1, 0] for part, n in zip(parts, halves)] or [[]])
+        first = numpy.concatenate([part[1:n + 1, 1] for part, n in zip(parts, halves)] or [[]])
+        second = numpy.concatenate([part[2 * n + 1:n + 1:-1, 1] for part, n in zip(parts, halves)] or [[]])
+        if not second.any():
+            curves = [first]
+        elif not first.any():
+            curves = [second]
+        elif below is not None and numpy.array_equal(below, first):
+            curves = [second - first]
+        else:
+            curves = [first, second]
+        below = second
+        found += [(label, x, curve) for curve in curves]
+    return found
 
 
 def _scatter(axes):
     elements = []
-    for series in axes.collections:
+    for series in _those(axes, PathCollection):
         x, y = numpy.ma.filled(numpy.ma.asarray(series.get_offsets(), dtype=float), numpy.nan).T
         elements.append({"label": str(series.get_label()),
                          "points": _pairs(_places(axes.xaxis, x), _places(axes.yaxis, y))})
@@ -99,7 +170,7 @@ def _scatter(axes):
 def _pie(axes):
     return {"elements": [
         {"label": str(wedge.get_label()), "angle": abs(_rounded(float(wedge.theta2) - float(wedge.theta1))), "radius": float(wedge.r)}
-        for wedge in axes.patches
+        for wedge in _those(axes, Wedge)
     ]}
 
 
@@ -124,16 +195,57 @@ def _bar(axes):
         for bar, label in zip(group, _tick_labels(axis, places)):
             value = bar.get_width() if horizontal else bar.get_height()
             elements.append({"label": label, "group": name, "value": float(value)})
+    for name, places, values, across in _steps(axes):
+        horizontal = horizontal or across
+        labels = _tick_labels(axes.yaxis if across else axes.xaxis, places)
+        elements += [{"label": label, "group": name, "value": value} for label, value in zip(labels, values)]
     return {"elements": elements, **_labels(axes, swapped=horizontal)}
+
+
+def _steps(axes):
+    """Returns name, places and values of the bars of histograms that are drawn as one outline, and
+    whether the bars lie."""
+    found = []
+    for patch in _those(axes, (Polygon, StepPatch)):
+        if isinstance(patch, StepPatch):
+            values, bounds, base = patch.get_data()
+            values = values - (0 if base is None else base)
+            horizontal = patch.orientation == "horizontal"
+        else:
+            along, up = patch.get_xy().T
+            horizontal = along[0] != along[1]
+            if horizontal:
+                along, up = up, along
+            rises = numpy.diff(up) != 0
+            if len(along) < 4 or (rises & (numpy.diff(along) != 0))[:-1].any():
+                continue  # not the outline of a histogram
+            back = numpy.flatnonzero(numpy.diff(along) < 0)
+            turn = back[0] if len(back) else len(along) - 1
+            bounds = along[:turn + 1:2]
+            values = up[1:turn:2]
+            if len(bounds) != len(values) + 1:
+                continue
+            # A filled outline goes back along its bottom.
+            bottom = up[turn + 1:turn + 2 * len(values) + 1:2][::-1] if len(along) >= turn + 2 * len(values) else 0
+            values = values - bottom
+        places = [_middle(low, high - low) for low, high in zip(bounds, bounds[1:])]
+        label = patch.get_label()  # None if hist was given none
+        name = "Group %d" % len(found) if label is None else _name([str(label)], "Group")
+        found.append((name, places, [float(value) for value in values], horizontal))
+    return found
 
 
 def _middle(start, length):
     return float(start) + float(length) / 2
 
 
+def _boxes(axes):
+    return [patch for patch in _those(axes, PathPatch) if not isinstance(patch, StepPatch)]
+
+
 def _box(axes):
     lines = [[numpy.asarray(values, dtype=float) for values in line.get_data(orig=False)] for line in axes.lines]
-    outlines = [patch.get_path().vertices.T for patch in axes.patches]
+    outlines = [patch.get_path().vertices.T for patch in _boxes(axes)]
     # The first argument is along the axis of the values, the second across it.
     boxes = [_Box(y, x, [(y, x) for x, y in lines]) for x, y in outlines]
     swapped = not any(box.whiskers for box in boxes)
@@ -196,23 +308,35 @@ def _scales(axes):
 
 def _scale(axis):
     locator = axis.get_major_locator()
-    if isinstance(locator, dates.DateLocator):
+    if isinstance(locator, dates.DateLocator) or _frequency(axis):
         return "datetime"
     if isinstance(locator, StrCategoryLocator):
         return "categorical"
     return axis.get_scale()
 
 
+def _frequency(axis):
+    """Returns the length of the periods that pandas has numbered along an axis, if it has."""
+    locator = axis.get_major_locator()
+    return locator.freq if type(locator).__module__.startswith("pandas.") and hasattr(locator, "plot_obj") else None
+
+
 def _places(axis, values):
     """Returns positions on an axis; those on an axis of dates are in ISO 8601."""
+    frequency = _frequency(axis)
+    if frequency:
+        period = sys.modules["pandas"].Period
+        return [period(ordinal=int(value), freq=frequency).to_timestamp().isoformat() for value in values]
     if _scale(axis) == "datetime":
         return [date.isoformat() for date in dates.num2date(values)]
     return [float(value) for value in values]
 
 
-def _own(given, plotted):
+def _own(axis, given, plotted):
     """Returns the values of a line: as they were given if they are dates or names, otherwise
     as they were plotted."""
+    if _frequency(axis):
+        return _places(axis, plotted)
     values = list(given)
     if values and all(isinstance(value, numpy.datetime64) for value in values):
         return [value.astype("datetime64[us]").item().isoformat() for value in values]
