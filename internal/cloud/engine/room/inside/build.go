@@ -102,8 +102,8 @@ type parts struct {
 	saved   *os.File
 }
 
-func openParts(spec *wire.InitSpec, mounts []*os.File) (p *parts, err error) {
-	p = &parts{}
+func openParts(spec *wire.InitSpec, mounts []*os.File) (_ *parts, err error) {
+	p := &parts{}
 	defer func() {
 		if err != nil {
 			p.close()
