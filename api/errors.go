@@ -61,7 +61,7 @@ type Error struct {
 	StatusCode int
 	// Code is the service's own name for the error (error_code), often empty.
 	Code string
-	// Message is the service's message, at most 512 bytes, without control
+	// Message is the service's message, at most 2 KiB, without control
 	// characters.
 	Message string
 	// RequestID is the service's id of the request or trace, often empty.
@@ -77,6 +77,7 @@ type Error struct {
 	waitNamed    bool   // the service sent a RetryAfter, even if it is 0
 	advice       string // what the service sent as Should-Retry, in lower case; often empty
 	routeMissing bool
+	conflict     bool // it has the meaning of 409, whatever its status
 	cause        error
 }
 
@@ -170,6 +171,8 @@ func (e *Error) RouteMissing() bool { return e.routeMissing }
 // Is reports whether target is a class of this package that e belongs to.
 func (e *Error) Is(target error) bool {
 	switch target {
+	case ErrConflict:
+		return e.StatusCode == http.StatusConflict || e.conflict
 	case ErrRetryable:
 		return e.retryable()
 	case ErrTimeout:
@@ -188,9 +191,17 @@ var classes = map[int]error{
 	http.StatusUnauthorized:        ErrUnauthorized,
 	http.StatusForbidden:           ErrForbidden,
 	http.StatusNotFound:            ErrNotFound,
-	http.StatusConflict:            ErrConflict,
 	http.StatusUnprocessableEntity: ErrInvalidArgument,
 	http.StatusTooManyRequests:     ErrRateLimited,
+}
+
+// conflictOf marks an answer of status 400 as one about the state of what is there, for calls
+// for which the service has no other reason for this status.
+func conflictOf(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
+		e.conflict = true
+	}
+	return err
 }
 
 // unanswered reports whether the peer was not reached or went away. It is false

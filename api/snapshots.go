@@ -149,7 +149,7 @@ func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (
 
 // Delete deletes a snapshot, and with it all that have the same name, whatever
 // their tags: the service keeps them as one template. Sandboxes that are made from
-// it are in its way: the error is then [ErrInvalidArgument]. It is [ErrNotFound]
+// it are in its way: the error is then [ErrConflict]. It is [ErrNotFound]
 // when there is no such snapshot.
 func (s *SnapshotService) Delete(ctx context.Context, id string) error {
 	return s.client.deleteTemplate(ctx, "snapshot", id)

@@ -186,7 +186,7 @@ func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetPara
 
 // Delete deletes a template with all its builds; a tag in the reference changes
 // nothing. Sandboxes that are made from it, running or paused, are in its way: the
-// error is then [ErrInvalidArgument]. It is [ErrNotFound] when there is no such
+// error is then [ErrConflict]. It is [ErrNotFound] when there is no such
 // template.
 func (s *TemplateService) Delete(ctx context.Context, reference string) error {
 	return s.client.deleteTemplate(ctx, "template", reference)
@@ -198,7 +198,7 @@ func (c *Client) deleteTemplate(ctx context.Context, what, reference string) err
 		return err
 	}
 	_, err = c.do(ctx, call{method: http.MethodDelete, path: path}, nil)
-	return err
+	return conflictOf(err)
 }
 
 // TemplateUpdateParams is what to change of a template.

@@ -4,7 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
+
+// volumeName matches the names that a service accepts for a new volume.
+var volumeName = lazyregexp.New(`^[A-Za-z0-9_-]{1,128}$`)
 
 // Volume is a volume: files that outlive sandboxes and that several of them share.
 type Volume struct {
@@ -35,14 +40,18 @@ func (s *VolumeService) List(ctx context.Context) ([]*Volume, error) {
 	return volumes, err
 }
 
-// Create makes an empty volume. Its name has letters, digits, - and _, and no other
-// volume has it: otherwise the error is [ErrInvalidArgument]. It is retried only when
+// Create makes an empty volume. Its name has letters, digits, - and _: otherwise the error is
+// [ErrInvalidArgument]. It is [ErrConflict] when another volume has the name. It is retried only when
 // provably nothing was sent, or when the service answers 429.
 func (s *VolumeService) Create(ctx context.Context, name string) (*Volume, error) {
 	request := struct {
 		Name string `json:"name"`
 	}{name}
-	return s.one(ctx, call{method: http.MethodPost, path: volumesPath, body: request, once: true})
+	volume, err := s.one(ctx, call{method: http.MethodPost, path: volumesPath, body: request, once: true})
+	if volumeName().MatchString(name) {
+		err = conflictOf(err)
+	}
+	return volume, err
 }
 
 // Get returns a volume with a new token. It returns [ErrNotFound] when there is no such

@@ -52,7 +52,7 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []
 }
 
 func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
-	f := cmdutil.NewFactory(ios)
+	f := cmdutil.NewFactory(ios, describe)
 	root := newCmdRoot(f, args)
 	// Any failure before a command has started is a mistake in the command line.
 	var started bool
@@ -65,6 +65,7 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !started {
+		f.ReadOutputFlag(args)
 		err = &cmdutil.UsageError{Err: err, Command: cmd.CommandPath()}
 	}
 	status := report(ctx, f, cmd, err)

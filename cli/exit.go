@@ -32,6 +32,7 @@ const (
 	exitDeadline     = 7
 	exitPartial      = 8
 	exitNetwork      = 9
+	exitForbidden    = 10
 
 	// Only for commands that return a remote status.
 	exitRemoteTimeout = 124
@@ -43,7 +44,8 @@ const (
 
 const exitCodesHelp = `  0     success; an empty list is success
   1     failed, none of the below (server error, I/O, failed check)
-  2     usage: unknown flag, bad value, missing argument, confirmation needed
+  2     usage: unknown flag, missing argument, confirmation needed, a value that
+        the command or the service refuses
   3     not found: sandbox, template, snapshot, file
   4     no key, or the key is refused
   5     conflict or wrong state: the sandbox is gone or paused already, a local
@@ -52,6 +54,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   7     time limit of this command reached
   8     partial: at least one of several targets failed
   9     network: the service could not be reached
+  10    not allowed: a directory that the local cloud does not mount, a built-in
+        template
   130   interrupted (128 + signal)
   141   the reader of standard output has gone
   143   terminated (128 + signal)
@@ -146,6 +150,12 @@ func ofKey(err error) bool {
 	return ok && strings.HasPrefix(e.Path, "/api-keys")
 }
 
+// ofSecret reports whether an answer is about a secret.
+func ofSecret(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && strings.HasPrefix(e.Path, "/secrets")
+}
+
 // ofTemplate reports whether an answer is about a template or snapshot.
 func ofTemplate(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
@@ -192,9 +202,11 @@ func classify(err error) class {
 	case errors.Is(err, api.ErrUnauthorized):
 		return class{code: "unauthorized", exit: exitUnauthorized, hint: whereIsTheKey}
 	case errors.Is(err, api.ErrForbidden):
-		return class{code: "forbidden", exit: exitUnauthorized}
+		return class{code: "forbidden", exit: exitForbidden}
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
+	case errors.Is(err, api.ErrNotFound) && ofSecret(err):
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl secret ls to list the secrets."}
 	case errors.Is(err, api.ErrNotFound) && ofKey(err):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
 	case errors.Is(err, api.ErrNotFound) && ofTemplate(err):
@@ -209,6 +221,8 @@ func classify(err error) class {
 		return class{code: "gone", exit: exitConflict}
 	case errors.Is(err, api.ErrConflict):
 		return class{code: "conflict", exit: exitConflict}
+	case errors.Is(err, api.ErrInvalidArgument):
+		return class{code: "invalid", exit: exitUsage}
 	case errors.Is(err, api.ErrRateLimited):
 		return class{code: "rate_limited", exit: exitRateLimited}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -245,20 +259,18 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	if stopped, ok := errors.AsType[*signalError](context.Cause(ctx)); ok {
 		err = stopped
 	}
-	c := classify(err)
-	message := cmdutil.Message(err)
-	name := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
+	view := describe(err)
 	if cmd.HasParent() {
-		message = name + ": " + message
+		view.Message = strings.TrimPrefix(cmd.CommandPath(), "e2bctl ") + ": " + view.Message
 	}
 	if f.JSON() {
-		writeErrorJSON(f.IO, c.code, message, err)
+		writeErrorJSON(f.IO, view)
 		return exitCode(err)
 	}
-	fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", message)
+	fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", view.Message)
 	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
 		fmt.Fprintf(f.IO.Err, "Run %s --help for its flags and examples.\n", usage.Command)
-	} else if hint := hintHere(f, c); hint != "" {
+	} else if hint := hintHere(f, classify(err)); hint != "" {
 		fmt.Fprintln(f.IO.Err, hint)
 	}
 	return exitCode(err)
@@ -276,20 +288,19 @@ func hintHere(f *cmdutil.Factory, c class) string {
 	return c.hint
 }
 
-func writeErrorJSON(ios *cmdutil.IOStreams, code, message string, err error) {
-	type body struct {
-		Code      string `json:"code"`
-		Message   string `json:"message"`
-		Status    int    `json:"status,omitempty"`
-		RequestID string `json:"requestID,omitempty"`
-	}
-	b := body{Code: code, Message: message}
+// describe returns an error as -o json shows it.
+func describe(err error) cmdutil.ErrorView {
+	view := cmdutil.ErrorView{Code: classify(err).code, Message: cmdutil.Message(err)}
 	if e, ok := errors.AsType[*api.Error](err); ok {
-		b.Status, b.RequestID = e.StatusCode, cmdutil.Printable(e.RequestID)
+		view.Status, view.RequestID = e.StatusCode, cmdutil.Printable(e.RequestID)
 	}
-	if b.Status == 0 && errors.Is(err, api.ErrNotFound) {
-		b.Status = http.StatusNotFound
+	if view.Status == 0 && errors.Is(err, api.ErrNotFound) {
+		view.Status = http.StatusNotFound
 	}
-	text, _ := json.Marshal(map[string]body{"error": b}) // strings and a number: it cannot fail
+	return view
+}
+
+func writeErrorJSON(ios *cmdutil.IOStreams, view cmdutil.ErrorView) {
+	text, _ := json.Marshal(map[string]cmdutil.ErrorView{"error": view}) // strings and a number: it cannot fail
 	fmt.Fprintf(ios.Err, "%s\n", text)
 }

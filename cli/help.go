@@ -49,6 +49,9 @@ error is then one JSON object on stderr:
 
   {"error":{"code":"not_found","message":"…","status":404,"requestID":"…"}}
 
+Commands that act on what they name (kill, pause, rm, …) print a list with an entry
+for each; one for which they failed has such an error in it.
+
 On a terminal tables show relative times; elsewhere times are RFC 3339 in UTC.
 Text from a service or a sandbox is stripped of control characters in tables and
 errors. exec and run pass bytes through, as ssh does. So does code run to a file

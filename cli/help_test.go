@@ -18,7 +18,7 @@ import (
 func TestHelpIsPinned(t *testing.T) {
 	t.Setenv("E2BCTL_LOCAL", "")
 	ios := cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
-	root := newCmdRoot(cmdutil.NewFactory(ios), nil)
+	root := newCmdRoot(cmdutil.NewFactory(ios, describe), nil)
 	seen := map[string]bool{}
 	each(root, func(cmd *cobra.Command) {
 		if cmd.Name() == "help" || cmd.Name() == "completion" || cmd.Hidden {
@@ -63,7 +63,7 @@ func TestHelpIsPinned(t *testing.T) {
 // TestCommandsAreDescribed checks what every command must tell its reader.
 func TestCommandsAreDescribed(t *testing.T) {
 	t.Parallel()
-	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})), nil)
+	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{}), describe), nil)
 	each(root, func(cmd *cobra.Command) {
 		if cmd.Short == "" {
 			t.Errorf("%s has no short description", cmd.CommandPath())

@@ -9,13 +9,13 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// newCmdOfficial returns a hidden command that has a name of the official CLI, and
-// says what to use here instead.
+// newCmdOfficial returns a hidden command that has a name of the official CLI, or of others
+// like it, and says what to use here instead.
 func newCmdOfficial(name string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
 		Aliases:            aliases,
-		Short:              "Say what takes the place of the official CLI's " + name,
+		Short:              "Say what takes the place of " + name,
 		Hidden:             true,
 		DisableFlagParsing: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -33,12 +33,25 @@ func newCmdOfficialSandbox(*cmdutil.Factory) *cobra.Command {
 	return newCmdOfficial("sandbox", "sbx")
 }
 
-func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("auth") }
+func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
+	return newCmdOfficial("auth", "login", "logout")
+}
+
+func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
+
+func newCmdForwarding(*cmdutil.Factory) *cobra.Command {
+	return newCmdOfficial("port-forward", "forward")
+}
 
 // insteadOf returns what to use instead of a command of the official CLI.
 func insteadOf(group, verb string) string {
-	if group == "auth" {
+	switch group {
+	case "auth":
 		return "set E2B_API_KEY to your key; e2bctl doctor checks it, and --local needs none"
+	case "upload":
+		return "use e2bctl run --upload and --download, or e2bctl volume cp for the files of a volume"
+	case "port-forward":
+		return "each port of a sandbox has an address of its own, https://PORT-ID.DOMAIN"
 	}
 	switch verb {
 	case "create", "cr", "spawn", "sp":

@@ -50,7 +50,9 @@ var commands = []struct {
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},
 	{[]string{"sandbox", "sbx"}, newCmdOfficialSandbox},
-	{[]string{"auth"}, newCmdOfficialAuth},
+	{[]string{"auth", "login", "logout"}, newCmdOfficialAuth},
+	{[]string{"upload", "download"}, newCmdCopying},
+	{[]string{"port-forward", "forward"}, newCmdForwarding},
 }
 
 // newCmdRoot returns the command for a command line. When the first word names a
@@ -86,6 +88,12 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
+	root.InitDefaultCompletionCmd(args...)
+	for _, command := range root.Commands() {
+		if command.Name() == "completion" {
+			cmdutil.MakeGroup(command)
+		}
+	}
 	root.Version = version.Line()
 	root.SetVersionTemplate("e2bctl {{.Version}}\n")
 	refuseUnknownTopics(root)

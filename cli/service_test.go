@@ -40,7 +40,8 @@ type service struct {
 	killed    []string
 	keyName   string
 	snapshots []fakeSnapshot
-	public    bool // whether the one template is
+	public    bool     // whether the one template is
+	named     []string // tags of the template, besides default
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end, so that handlers that hang return
 	killAsked chan struct{} // closed by the first kill of an immortal sandbox

@@ -17,7 +17,7 @@ import (
 
 // rootFor returns the root that a command line gets.
 func rootFor(args ...string) *cobra.Command {
-	return newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, io.Discard, io.Discard)), args)
+	return newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, io.Discard, io.Discard), describe), args)
 }
 
 func names(commands []*cobra.Command) []string {

@@ -33,7 +33,7 @@ func (s *service) handleTemplates(mux *http.ServeMux) {
 			s.answer(w, name, name == "base", func() string { return `{"templateID":"tbase","public":false}` })
 			return
 		}
-		s.answer(w, r.PathValue("id"), isBase(r), func() string { return `[{"tag":"default","buildID":"b1","createdAt":"2026-11-21T10:00:00Z"}]` })
+		s.answer(w, r.PathValue("id"), isBase(r), s.listTags)
 	})
 	mux.HandleFunc("PATCH /v2/templates/{id}", s.publish)
 	mux.HandleFunc("DELETE /templates/{id}", s.deleteTemplate)
@@ -89,13 +89,29 @@ func (s *service) tags(w http.ResponseWriter, r *http.Request) {
 	case name != "base":
 		problem(w, http.StatusNotFound, fmt.Sprintf("template '%s' not found", name))
 	case r.Method == http.MethodPost:
+		s.mu.Lock()
+		s.named = append(s.named, request.Tags...)
+		s.mu.Unlock()
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(map[string]any{"tags": request.Tags, "buildID": "b1"})
 	case slices.Contains(request.Tags, "default"):
 		problem(w, http.StatusBadRequest, "the tag 'default' cannot be removed")
 	default:
+		s.mu.Lock()
+		s.named = slices.DeleteFunc(s.named, func(tag string) bool { return slices.Contains(request.Tags, tag) })
+		s.mu.Unlock()
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+func (s *service) listTags() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tags []string
+	for _, tag := range append([]string{"default"}, s.named...) {
+		tags = append(tags, fmt.Sprintf(`{"tag":%q,"buildID":"b1","createdAt":"2026-11-21T10:00:00Z"}`, tag))
+	}
+	return "[" + strings.Join(tags, ",") + "]"
 }
 
 // fork makes copies, two at most: those of "files" have no memory.

@@ -22,7 +22,7 @@ const module = "github.com/e2bctl/e2bctl"
 // any system, tests aside. It is the picture of the house: a new package or a
 // new arrow is drawn here first, and an arrow that is no longer needed goes.
 var imports = map[string]string{
-	"api":   "internal/boundjson internal/clip internal/httpwait internal/protocol",
+	"api":   "internal/boundjson internal/clip internal/httpwait internal/lazyregexp internal/protocol",
 	"state": "internal/lazyregexp",
 
 	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/boundproto internal/clip internal/gen/filesystem" +

@@ -94,7 +94,7 @@ func (c *Client) Snapshots(ctx context.Context, p *SnapshotListParams) iter.Seq2
 
 // DeleteSnapshot deletes a snapshot, and with it all that have the same name,
 // whatever their tags. Sandboxes that are made from it, running or paused, are in
-// its way: the error is then [api.ErrInvalidArgument]. If there is no such snapshot
+// its way: the error is then [api.ErrConflict]. If there is no such snapshot
 // it is [api.ErrNotFound].
 func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
 	if err := c.api.Snapshots.Delete(ctx, id); err != nil {

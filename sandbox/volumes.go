@@ -21,7 +21,7 @@ type VolumeMount = api.VolumeMount
 type Volumes struct{ client *Client }
 
 // Create makes an empty volume. Its name has letters, digits, - and _. If there is a
-// volume with that name, the error is [api.ErrInvalidArgument].
+// volume with that name, the error is [api.ErrConflict].
 func (v *Volumes) Create(ctx context.Context, name string) (*Volume, error) {
 	about, err := v.client.api.Volumes.Create(ctx, name)
 	if err != nil {

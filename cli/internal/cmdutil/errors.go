@@ -28,6 +28,23 @@ type PartialError struct{ Failed, Total int }
 
 func (e *PartialError) Error() string { return fmt.Sprintf("%d of %d failed", e.Failed, e.Total) }
 
+// ErrorView is an error as -o json shows it.
+type ErrorView struct {
+	Code      string `json:"code"`
+	Message   string `json:"message"`
+	Status    int    `json:"status,omitempty"` // of the answer of the service
+	RequestID string `json:"requestID,omitempty"`
+}
+
+// ErrorView returns err as -o json shows it, nil for nil.
+func (f *Factory) ErrorView(err error) *ErrorView {
+	if err == nil {
+		return nil
+	}
+	view := f.describe(err)
+	return &view
+}
+
 // RemoteStatus is the status of a remote command, to be returned unchanged. The
 // command has already written its messages to its own streams.
 type RemoteStatus int

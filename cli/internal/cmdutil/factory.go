@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/e2bctl/e2bctl/cli/internal/tracing"
 )
@@ -23,6 +24,9 @@ type Factory struct {
 	// tracing reports the command to a collector; nil when the environment names none.
 	tracing *tracing.Tracing
 
+	// describe returns an error as -o json shows it.
+	describe func(error) ErrorView
+
 	// usesRunning says that the service in use is the user's local cloud.
 	usesRunning bool
 }
@@ -37,9 +41,10 @@ type globalFlags struct {
 	domain    string
 }
 
-// NewFactory returns a Factory for one run of e2bctl.
-func NewFactory(ios *IOStreams) *Factory {
-	return &Factory{IO: ios, flags: globalFlags{output: outputTable}}
+// NewFactory returns a Factory for one run of e2bctl. describe returns an error as -o json
+// shows it.
+func NewFactory(ios *IOStreams, describe func(error) ErrorView) *Factory {
+	return &Factory{IO: ios, flags: globalFlags{output: outputTable}, describe: describe}
 }
 
 // AddFlags adds the global flags to the root command.
@@ -53,6 +58,15 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	flags.StringVar(&f.flags.apiURL, "api-url", "", "use the API at `URL` (E2B_API_URL)")
 	flags.StringVar(&f.flags.domain, "domain", "", "use the service of the domain `NAME` (E2B_DOMAIN)")
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
+}
+
+// ReadOutputFlag reads -o of a command line that has a mistake, because it may stand behind
+// the mistake.
+func (f *Factory) ReadOutputFlag(args []string) {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	flags.VarP(&f.flags.output, "output", "o", "")
+	_ = flags.Parse(args) // the mistake is known
 }
 
 // Trace begins to report a command, if the environment names a collector, and returns

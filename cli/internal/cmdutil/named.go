@@ -5,32 +5,70 @@ import (
 	"slices"
 )
 
-// EachNamed does the same to all that a command line names, one after another and
-// each once, and prints the names of those that it worked for. Where there are
-// several, why one failed goes to stderr.
-func EachNamed(ios *IOStreams, names []string, do func(name string) error) error {
-	var distinct []string
-	for _, name := range names {
-		if !slices.Contains(distinct, name) {
-			distinct = append(distinct, name)
+// Outcome is what came of a command for one of those that its command line names.
+type Outcome struct {
+	Name string
+	Err  error // nil: it worked
+}
+
+// outcomeView is an outcome as -o json shows it.
+type outcomeView struct {
+	Name  string     `json:"name"`
+	Error *ErrorView `json:"error,omitempty"`
+}
+
+// EachNamed does the same to all that a command line names, one after another and each once,
+// and reports the outcomes.
+func (f *Factory) EachNamed(names []string, do func(name string) error) error {
+	var outcomes []Outcome
+	for i, name := range names {
+		if !slices.Contains(names[:i], name) {
+			outcomes = append(outcomes, Outcome{name, do(name)})
 		}
 	}
-	failed := 0
-	for _, name := range distinct {
-		switch err := do(name); {
-		case err == nil:
-			if _, err := fmt.Fprintln(ios.Out, Printable(name)); err != nil {
+	return f.Report(outcomes)
+}
+
+// Report prints the names of those that a command worked for, or with -o json a list of all,
+// with the errors of the others. It returns the error of the command.
+func (f *Factory) Report(outcomes []Outcome) error {
+	if f.JSON() {
+		views := make([]outcomeView, len(outcomes))
+		for i, o := range outcomes {
+			views[i] = outcomeView{o.Name, f.ErrorView(o.Err)}
+		}
+		if err := WriteJSON(f.IO.Out, views); err != nil {
+			return err
+		}
+		return f.Failures(outcomes)
+	}
+	for _, o := range outcomes {
+		if o.Err == nil {
+			if _, err := fmt.Fprintln(f.IO.Out, Printable(o.Name)); err != nil {
 				return err
 			}
-		case len(distinct) == 1:
-			return err
-		default:
-			failed++
-			fmt.Fprintf(ios.Err, "%s: %s\n", Printable(name), Message(err))
+		}
+	}
+	return f.Failures(outcomes)
+}
+
+// Failures returns the error of a command: nil, that of the only outcome, or a
+// [*PartialError]. Without -o json, why one of several failed goes to stderr.
+func (f *Factory) Failures(outcomes []Outcome) error {
+	if len(outcomes) == 1 {
+		return outcomes[0].Err
+	}
+	failed := 0
+	for _, o := range outcomes {
+		if o.Err == nil {
+			continue
+		}
+		if failed++; !f.JSON() {
+			fmt.Fprintf(f.IO.Err, "%s: %s\n", Printable(o.Name), Message(o.Err))
 		}
 	}
 	if failed > 0 {
-		return &PartialError{Failed: failed, Total: len(distinct)}
+		return &PartialError{Failed: failed, Total: len(outcomes)}
 	}
 	return nil
 }

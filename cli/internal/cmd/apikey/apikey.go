@@ -121,7 +121,7 @@ func newCmdRename(f *cmdutil.Factory) *cobra.Command {
 		Example: `  e2bctl api-key rename "$KEY_ID" deploy`,
 		Args:    cmdutil.Wants("the ID of the key and its new name", cobra.ExactArgs(2)),
 	}, func(ctx context.Context, keys *api.KeyService, args []string) error {
-		return keys.Rename(ctx, args[0], args[1])
+		return f.EachNamed(args[:1], func(id string) error { return keys.Rename(ctx, id, args[1]) })
 	})
 }
 
@@ -134,10 +134,6 @@ func newCmdDelete(f *cmdutil.Factory) *cobra.Command {
 		Example: `  e2bctl api-key delete "$KEY_ID"`,
 		Args:    cmdutil.Wants("the ID of one key", cobra.ExactArgs(1)),
 	}, func(ctx context.Context, keys *api.KeyService, args []string) error {
-		if err := keys.Delete(ctx, args[0]); err != nil {
-			return err
-		}
-		_, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(args[0]))
-		return err
+		return f.EachNamed(args, func(id string) error { return keys.Delete(ctx, id) })
 	})
 }

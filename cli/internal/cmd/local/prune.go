@@ -23,6 +23,7 @@ type pruneOptions struct {
 	IO        *cmdutil.IOStreams
 	JSON      bool
 	Quiet     bool
+	Report    func([]cmdutil.Outcome) error
 	State     string
 	IDs       []string
 	All       bool
@@ -32,7 +33,7 @@ type pruneOptions struct {
 }
 
 func newCmdPrune(f *cmdutil.Factory) *cobra.Command {
-	opts := &pruneOptions{IO: f.IO}
+	opts := &pruneOptions{IO: f.IO, Report: f.Report}
 	cmd := &cobra.Command{
 		Use:   "prune [<id>...]",
 		Short: "List what the state directory keeps, and remove what is not needed",
@@ -214,26 +215,15 @@ func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, er
 func (k *keeper) removeAll(ctx context.Context, opts *pruneOptions, ids []string) error {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	failed := 0
-	var last error
-	for _, id := range ids {
+	outcomes := make([]cmdutil.Outcome, len(ids))
+	for i, id := range ids {
 		err := k.remove(ctx, id)
 		if opts.All && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, api.ErrNotFound)) {
 			err = nil // it has gone since the listing
 		}
-		if err == nil {
-			fmt.Fprintln(opts.IO.Out, cmdutil.Printable(id))
-			continue
-		}
-		failed, last = failed+1, err
-		if len(ids) > 1 {
-			fmt.Fprintf(opts.IO.Err, "%s: %s\n", cmdutil.Printable(id), cmdutil.Message(err))
-		}
+		outcomes[i] = cmdutil.Outcome{Name: id, Err: err}
 	}
-	if failed > 0 && len(ids) > 1 {
-		return &cmdutil.PartialError{Failed: failed, Total: len(ids)}
-	}
-	return last
+	return opts.Report(outcomes)
 }
 
 // prune removes the cache of builds.
@@ -241,9 +231,15 @@ func (k *keeper) prune(ctx context.Context, opts *pruneOptions) error {
 	if err := k.emptyCache(ctx); err != nil {
 		return err
 	}
-	if !opts.Quiet {
-		fmt.Fprintf(opts.IO.Err, "removed %s of cached steps and archives of builds from %s\n",
-			localcloud.Size(k.space.Cache.Bytes+k.space.Uploads.Bytes), cmdutil.Printable(k.dir))
+	bytes := k.space.Cache.Bytes + k.space.Uploads.Bytes
+	switch {
+	case opts.JSON && len(opts.IDs) == 0 && !opts.All: // otherwise the document lists the sandboxes
+		return cmdutil.WriteJSON(opts.IO.Out, struct {
+			StateDir     string `json:"stateDir"`
+			RemovedBytes int64  `json:"removedBytes"`
+		}{k.dir, bytes})
+	case !opts.Quiet:
+		fmt.Fprintf(opts.IO.Err, "removed %s of cached steps and archives of builds from %s\n", localcloud.Size(bytes), cmdutil.Printable(k.dir))
 	}
 	return nil
 }

@@ -57,6 +57,7 @@ func keep(t *testing.T, ids ...string) string {
 func prune(ctx context.Context, input string, opts *pruneOptions) (stdout, stderr string, err error) {
 	var out, errors strings.Builder
 	opts.IO = &cmdutil.IOStreams{In: strings.NewReader(input), Out: &out, Err: &errors}
+	opts.Report = cmdutil.NewFactory(opts.IO, nil).Report
 	err = pruneRun(ctx, opts)
 	return out.String(), errors.String(), err
 }

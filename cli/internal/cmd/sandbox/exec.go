@@ -24,8 +24,9 @@ func NewCmdExec(f *cmdutil.Factory) *cobra.Command {
 	opts := &execOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
-		Use:   "exec [flags] <id> [--] <command>...",
-		Short: "Run a command in a sandbox",
+		Use:        "exec [flags] <id> [--] <command>...",
+		SuggestFor: []string{"shell", "attach", "connect", "ssh", "terminal"},
+		Short:      "Run a command in a sandbox",
 		Long: `Run a command in a sandbox, show its output as it comes, and return its status. A
 sandbox that is paused is resumed, and it is kept alive while the command runs.
 

@@ -34,7 +34,8 @@ sandbox runs on. On the service a copy goes on where the original was, with its
 processes, and so it does on the local cloud in gVisor; elsewhere the local cloud
 copies the files, and says so.
 
-When some copies could not be made, the reasons are on stderr (status 8).`,
+When some copies could not be made, the status is 8 and the reasons are on stderr, or with
+-o json in the list.`,
 		Example: `  e2bctl fork "$ID"
   e2bctl fork "$ID" --count 5 --lifetime 1h`,
 		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),
@@ -46,7 +47,7 @@ When some copies could not be made, the reasons are on stderr (status 8).`,
 			if opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.ID); err != nil {
 				return err
 			}
-			return forkRun(cmd.Context(), opts)
+			return forkRun(cmd.Context(), f, opts)
 		},
 	}
 	flags := cmd.Flags()
@@ -67,7 +68,7 @@ type forkView struct {
 	Memory *bool `json:"memory,omitempty"`
 }
 
-func forkRun(ctx context.Context, opts *forkOptions) (err error) {
+func forkRun(ctx context.Context, f *cmdutil.Factory, opts *forkOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {
 		return err
@@ -77,37 +78,37 @@ func forkRun(ctx context.Context, opts *forkOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := printForks(ctx, opts, forks); err != nil {
+	if err := printForks(ctx, f, opts, forks); err != nil {
 		// Nobody knows their IDs yet: they would run unnoticed.
 		for _, fork := range forks {
 			err = cmdutil.WithClose(err, fork.Sandbox)
 		}
 		return err
 	}
-	failed := 0
+	copies := make([]cmdutil.Outcome, len(forks))
 	for i, fork := range forks {
-		switch {
-		case fork.Err != nil && len(forks) == 1:
-			return fork.Err
-		case fork.Err != nil:
-			failed++
-			fmt.Fprintf(opts.IO.Err, "copy %d: %s\n", i+1, cmdutil.Message(errors.Unwrap(fork.Err)))
-		default:
+		copies[i] = cmdutil.Outcome{Name: fmt.Sprintf("copy %d", i+1), Err: fork.Err}
+		if fork.Err == nil {
 			err = errors.Join(err, fork.Sandbox.Detach())
+		} else if len(forks) > 1 {
+			copies[i].Err = errors.Unwrap(fork.Err) // without the number
 		}
 	}
-	if failed > 0 {
-		return errors.Join(err, &cmdutil.PartialError{Failed: failed, Total: len(forks)})
-	}
-	return err
+	return errors.Join(err, f.Failures(copies))
+}
+
+// failedForkView is a copy that could not be made, as -o json shows it.
+type failedForkView struct {
+	Error *cmdutil.ErrorView `json:"error"`
 }
 
 // printForks prints the copies that were made.
-func printForks(ctx context.Context, opts *forkOptions, forks []*sandbox.Fork) error {
-	views := []forkView{}
+func printForks(ctx context.Context, f *cmdutil.Factory, opts *forkOptions, forks []*sandbox.Fork) error {
+	views := []any{}
 	filesOnly := false
 	for _, fork := range forks {
 		if fork.Err != nil {
+			views = append(views, failedForkView{f.ErrorView(fork.Err)})
 			continue
 		}
 		filesOnly = filesOnly || fork.Memory != nil && !*fork.Memory

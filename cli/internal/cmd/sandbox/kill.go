@@ -15,6 +15,7 @@ import (
 type killOptions struct {
 	IO            *cmdutil.IOStreams
 	Quiet         bool
+	Report        func([]cmdutil.Outcome) error
 	Open          cmdutil.Opener    // for --all
 	Find          *cmdutil.Services // for IDs
 	IDs           []string
@@ -27,12 +28,12 @@ type killOptions struct {
 
 // NewCmdKill returns e2bctl kill.
 func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
-	opts := &killOptions{IO: f.IO}
+	opts := &killOptions{IO: f.IO, Report: f.Report}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:     "kill [<id>...]",
-		Aliases: []string{"rm"},
-		Short:   "Kill sandboxes",
+		Aliases: []string{"rm"}, SuggestFor: []string{"stop", "delete", "destroy", "terminate", "down"},
+		Short: "Kill sandboxes",
 		Long: `Kill sandboxes by ID, running or paused, or with --all every sandbox of your key;
 -m and -s select some of these. The IDs of killed sandboxes are printed. --all lists
 them and asks first; without a terminal it needs --yes.`,
@@ -126,5 +127,5 @@ func killAll(ctx context.Context, opts *killOptions, targets []*target) error {
 		}
 		return err
 	})
-	return report(opts.IO, targets)
+	return opts.Report(outcomes(targets))
 }

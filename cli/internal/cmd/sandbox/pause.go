@@ -10,8 +10,6 @@ import (
 )
 
 type pauseOptions struct {
-	IO     *cmdutil.IOStreams
-	JSON   bool
 	Find   *cmdutil.Services
 	IDs    []string
 	Mode   pauseMode
@@ -20,7 +18,7 @@ type pauseOptions struct {
 
 // NewCmdPause returns e2bctl pause.
 func NewCmdPause(f *cmdutil.Factory) *cobra.Command {
-	opts := &pauseOptions{IO: f.IO}
+	opts := &pauseOptions{}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:   "pause <id>...",
@@ -40,11 +38,11 @@ A sandbox that is paused already is an error (status 5).`,
   e2bctl ls -q -m job=42 | xargs e2bctl pause`,
 		Args: cmdutil.Wants("the IDs of sandboxes", cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.IDs = f.JSON(), args
+			opts.IDs = args
 			if opts.Find, err = f.Services(cmd, isLocal); err != nil {
 				return err
 			}
-			return pauseRun(cmd.Context(), opts)
+			return pauseRun(cmd.Context(), f, opts)
 		},
 	}
 	flags := cmd.Flags()
@@ -54,11 +52,11 @@ A sandbox that is paused already is an error (status 5).`,
 	return cmd
 }
 
-func pauseRun(ctx context.Context, opts *pauseOptions) (err error) {
+func pauseRun(ctx context.Context, f *cmdutil.Factory, opts *pauseOptions) (err error) {
 	defer cmdutil.Closing(opts.Find, &err)
 	targets := namedTargets(ctx, opts.Find, opts.IDs)
 	forEach(targets, func(t *target) error {
 		return t.conn.Pause(ctx, t.id, &sandbox.PauseParams{Mode: sandbox.PauseMode(opts.Mode), RequireHealthyGuest: opts.Strict})
 	})
-	return reportViews(ctx, opts.IO, opts.JSON, targets)
+	return reportViews(ctx, f, targets)
 }

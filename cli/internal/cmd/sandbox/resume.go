@@ -11,8 +11,6 @@ import (
 )
 
 type resumeOptions struct {
-	IO       *cmdutil.IOStreams
-	JSON     bool
 	Find     *cmdutil.Services
 	IDs      []string
 	Lifetime cmdutil.Duration
@@ -21,11 +19,12 @@ type resumeOptions struct {
 
 // NewCmdResume returns e2bctl resume.
 func NewCmdResume(f *cmdutil.Factory) *cobra.Command {
-	opts := &resumeOptions{IO: f.IO, Lifetime: cmdutil.Duration(defaultLifetime)}
+	opts := &resumeOptions{Lifetime: cmdutil.Duration(defaultLifetime)}
 	var isLocal bool
 	cmd := &cobra.Command{
-		Use:   "resume <id>...",
-		Short: "Resume paused sandboxes",
+		Use:        "resume <id>...",
+		SuggestFor: []string{"start", "unpause", "wake"},
+		Short:      "Resume paused sandboxes",
 		Long: `Continue paused sandboxes and print their IDs. Processes go on where they were, if
 their memory was kept; e2bctl info shows that. Otherwise the sandbox starts anew from
 its files. A sandbox that runs already is no error: it then lives at least that long
@@ -35,11 +34,11 @@ from now.`,
   e2bctl ls -q --state paused | xargs e2bctl resume`,
 		Args: cmdutil.Wants("the IDs of sandboxes", cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.IDs = f.JSON(), args
+			opts.IDs = args
 			if opts.Find, err = f.Services(cmd, isLocal); err != nil {
 				return err
 			}
-			return resumeRun(cmd.Context(), opts)
+			return resumeRun(cmd.Context(), f, opts)
 		},
 	}
 	flags := cmd.Flags()
@@ -51,7 +50,7 @@ from now.`,
 	return cmd
 }
 
-func resumeRun(ctx context.Context, opts *resumeOptions) (err error) {
+func resumeRun(ctx context.Context, f *cmdutil.Factory, opts *resumeOptions) (err error) {
 	defer cmdutil.Closing(opts.Find, &err)
 	options := []sandbox.Option{sandbox.WithLifetime(time.Duration(opts.Lifetime))}
 	if opts.Reboot {
@@ -65,5 +64,5 @@ func resumeRun(ctx context.Context, opts *resumeOptions) (err error) {
 		}
 		return sb.Detach()
 	})
-	return reportViews(ctx, opts.IO, opts.JSON, targets)
+	return reportViews(ctx, f, targets)
 }

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -49,40 +48,27 @@ func forEach(targets []*target, do func(*target) error) {
 	_ = group.Wait() // errors are in targets
 }
 
-// report prints the IDs of targets that did not fail, and returns the error of the
-// command. Where there are several, why one failed goes to stderr.
-func report(ios *cmdutil.IOStreams, targets []*target) error {
-	for _, t := range targets {
-		if t.err == nil {
-			fmt.Fprintln(ios.Out, cmdutil.Printable(t.id))
-		}
+// outcomes returns what came of the command for each of the targets.
+func outcomes(targets []*target) []cmdutil.Outcome {
+	all := make([]cmdutil.Outcome, len(targets))
+	for i, t := range targets {
+		all[i] = cmdutil.Outcome{Name: t.id, Err: t.err}
 	}
-	return failures(ios, targets)
+	return all
 }
 
-func failures(ios *cmdutil.IOStreams, targets []*target) error {
-	if len(targets) == 1 {
-		return targets[0].err
-	}
-	failed := 0
-	for _, t := range targets {
-		if t.err != nil {
-			failed++
-			fmt.Fprintf(ios.Err, "%s: %s\n", cmdutil.Printable(t.id), cmdutil.Message(t.err))
-		}
-	}
-	if failed == 0 {
-		return nil
-	}
-	return &cmdutil.PartialError{Failed: failed, Total: len(targets)}
+// failedView is a sandbox for which a command failed, as -o json shows it.
+type failedView struct {
+	SandboxID string             `json:"sandboxID"`
+	Error     *cmdutil.ErrorView `json:"error"`
 }
 
-// reportViews is report, with -o json as a list of what the sandboxes are now.
-func reportViews(ctx context.Context, ios *cmdutil.IOStreams, asJSON bool, targets []*target) error {
-	if !asJSON {
-		return report(ios, targets)
+// reportViews reports the targets, with -o json as a list of what the sandboxes are now.
+func reportViews(ctx context.Context, f *cmdutil.Factory, targets []*target) error {
+	if !f.JSON() {
+		return f.Report(outcomes(targets))
 	}
-	views := make([]sandboxView, len(targets))
+	views := make([]any, len(targets))
 	index := make(map[*target]int, len(targets))
 	for i, t := range targets {
 		index[t] = i
@@ -94,9 +80,13 @@ func reportViews(ctx context.Context, ios *cmdutil.IOStreams, asJSON bool, targe
 		}
 		return err
 	})
-	views = slices.DeleteFunc(views, func(v sandboxView) bool { return v.SandboxID == "" })
-	if err := cmdutil.WriteJSON(ios.Out, views); err != nil {
+	for i, t := range targets {
+		if t.err != nil {
+			views[i] = failedView{t.id, f.ErrorView(t.err)}
+		}
+	}
+	if err := cmdutil.WriteJSON(f.IO.Out, views); err != nil {
 		return err
 	}
-	return failures(ios, targets)
+	return f.Failures(outcomes(targets))
 }

@@ -176,18 +176,10 @@ func newCmdDelete(f *cmdutil.Factory) *cobra.Command {
 		Use:     "rm <secret>...",
 		Aliases: []string{"delete"},
 		Short:   "Delete secrets",
-		Long:    "Delete secrets, by their names or IDs. Requests of sandboxes that need one fail from\nthen on.",
+		Long:    "Delete secrets, by their names or IDs, and print these. Requests of sandboxes that need one fail from\nthen on.",
 		Example: `  e2bctl secret rm --local openai`,
 		Args:    cmdutil.Wants("the names or IDs of secrets", cobra.MinimumNArgs(1)),
 	}, func(ctx context.Context, secrets *api.SecretService, args []string) error {
-		for _, name := range args {
-			if err := secrets.Delete(ctx, name); err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(name)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return f.EachNamed(args, func(name string) error { return secrets.Delete(ctx, name) })
 	})
 }

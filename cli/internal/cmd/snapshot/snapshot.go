@@ -179,7 +179,7 @@ is not deleted.`,
 		Example: `  e2bctl snapshot rm "$SNAPSHOT"`,
 		Args:    cmdutil.Wants("the IDs or names of snapshots", cobra.MinimumNArgs(1)),
 	}, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
-		return cmdutil.EachNamed(f.IO, args, func(id string) error { return conn.DeleteSnapshot(ctx, id) })
+		return f.EachNamed(args, func(id string) error { return conn.DeleteSnapshot(ctx, id) })
 	})
 }
 

@@ -19,7 +19,7 @@ sandboxes are made from, running or paused, is not deleted.`,
 		Example: `  e2bctl template rm prepared`,
 		Args:    cmdutil.Wants("the IDs or names of templates", cobra.MinimumNArgs(1)),
 	}, func(ctx context.Context, templates *api.TemplateService, args []string) error {
-		return cmdutil.EachNamed(f.IO, args, func(name string) error { return templates.Delete(ctx, name) })
+		return f.EachNamed(args, func(name string) error { return templates.Delete(ctx, name) })
 	})
 }
 
@@ -42,7 +42,7 @@ func newCmdPublish(f *cmdutil.Factory, public bool) *cobra.Command {
 	}
 	cmd.Args = cmdutil.Wants("the IDs or names of templates", cobra.MinimumNArgs(1))
 	return command(f, cmd, func(ctx context.Context, templates *api.TemplateService, args []string) error {
-		return cmdutil.EachNamed(f.IO, args, func(name string) error {
+		return f.EachNamed(args, func(name string) error {
 			_, err := templates.Update(ctx, name, &api.TemplateUpdateParams{Public: &public})
 			return err
 		})

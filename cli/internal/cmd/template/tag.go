@@ -3,6 +3,8 @@ package template
 import (
 	"context"
 	"fmt"
+	"io/fs"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,10 +94,29 @@ func newCmdTagRemove(f *cmdutil.Factory) *cobra.Command {
 		Use:     "rm <template> <tag>...",
 		Aliases: []string{"delete", "remove"},
 		Short:   "Remove tags of a template",
-		Long:    "Remove tags of a template; the builds that they name stay. The tag default cannot be\nremoved.",
+		Long:    "Remove tags of a template, and print them; the builds that they name stay. The tag default\ncannot be removed.",
 		Example: `  e2bctl template tag rm prepared stable`,
 		Args:    cmdutil.Wants("a template, without a tag, and the tags to remove", cobra.MinimumNArgs(2)),
 	}, func(ctx context.Context, templates *api.TemplateService, args []string) error {
-		return templates.RemoveTags(ctx, args[0], args[1:])
+		there, err := templates.Tags(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return f.EachNamed(args[1:], func(tag string) error {
+			// A service deletes what is not there without an error.
+			if !slices.ContainsFunc(there, func(t *api.TemplateTag) bool { return t.Name == tag }) {
+				return &noTagError{args[0], tag}
+			}
+			return templates.RemoveTags(ctx, args[0], []string{tag})
+		})
 	})
 }
+
+// noTagError means that a template has no such tag. It matches [fs.ErrNotExist].
+type noTagError struct{ template, tag string }
+
+func (e *noTagError) Error() string {
+	return fmt.Sprintf("%s has no tag %s: e2bctl template tag ls %[1]s lists its tags", e.template, e.tag)
+}
+
+func (e *noTagError) Is(target error) bool { return target == fs.ErrNotExist }

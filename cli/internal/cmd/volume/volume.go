@@ -62,15 +62,7 @@ refuses it (status 5) while a sandbox, running or paused, has the volume.`,
 		Example: `  e2bctl volume rm --local data`,
 		Args:    cmdutil.Wants("the names or IDs of volumes", cobra.MinimumNArgs(1)),
 	}, func(ctx context.Context, volumes *sandbox.Volumes, args []string) error {
-		for _, name := range args {
-			if err := volumes.Delete(ctx, name); err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(name)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return f.EachNamed(args, func(name string) error { return volumes.Delete(ctx, name) })
 	})
 }
 
