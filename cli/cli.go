@@ -54,6 +54,7 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []
 func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	f := cmdutil.NewFactory(ios, describe)
 	root := newCmdRoot(f, args)
+	addCompletion(root, args)
 	// Any failure before a command has started is a mistake in the command line.
 	var started bool
 	onStart(root, func(cmd *cobra.Command) {

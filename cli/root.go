@@ -88,16 +88,21 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 	)
+	root.Version = version.Line()
+	root.SetVersionTemplate("e2bctl {{.Version}}\n")
+	refuseUnknownTopics(root)
+	return root
+}
+
+// addCompletion adds the library's own command, which otherwise prints help and succeeds for a
+// shell that it does not know.
+func addCompletion(root *cobra.Command, args []string) {
 	root.InitDefaultCompletionCmd(args...)
 	for _, command := range root.Commands() {
 		if command.Name() == "completion" {
 			cmdutil.MakeGroup(command)
 		}
 	}
-	root.Version = version.Line()
-	root.SetVersionTemplate("e2bctl {{.Version}}\n")
-	refuseUnknownTopics(root)
-	return root
 }
 
 // onStart has every command call begin once its command line was understood: flags,

@@ -34,8 +34,8 @@ sandbox runs on. On the service a copy goes on where the original was, with its
 processes, and so it does on the local cloud in gVisor; elsewhere the local cloud
 copies the files, and says so.
 
-When some copies could not be made, the status is 8 and the reasons are on stderr, or with
--o json in the list.`,
+When some copies could not be made, the status is 8 and the reasons are on stderr, or
+with -o json in the list.`,
 		Example: `  e2bctl fork "$ID"
   e2bctl fork "$ID" --count 5 --lifetime 1h`,
 		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),

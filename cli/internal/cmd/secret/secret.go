@@ -176,7 +176,7 @@ func newCmdDelete(f *cmdutil.Factory) *cobra.Command {
 		Use:     "rm <secret>...",
 		Aliases: []string{"delete"},
 		Short:   "Delete secrets",
-		Long:    "Delete secrets, by their names or IDs, and print these. Requests of sandboxes that need one fail from\nthen on.",
+		Long:    "Delete secrets, by their names or IDs, and print these. Requests of sandboxes that\nneed one fail from then on.",
 		Example: `  e2bctl secret rm --local openai`,
 		Args:    cmdutil.Wants("the names or IDs of secrets", cobra.MinimumNArgs(1)),
 	}, func(ctx context.Context, secrets *api.SecretService, args []string) error {
