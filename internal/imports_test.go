@@ -131,7 +131,8 @@ var imports = map[string]string{
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/patience",
 	"internal/cloud/engine/enginetest":        "",
-	"internal/cloud/engine/guest":             "internal/shell",
+	"internal/cloud/engine/guest":             "",
+	"internal/cloud/engine/guest/login":       "internal/shell",
 	"internal/cloud/engine/refusetest":        "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
@@ -148,7 +149,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/hello":      "internal/cloud/engine/guest",
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/holder":     "internal/cloud/engine/room/seccomp",
-	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/room/capability" +
+	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/guest/login internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/holder" +
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/layer" +
@@ -193,7 +194,7 @@ var imports = map[string]string{
 	"internal/cloud/network":                 "",
 	"internal/cloud/pty":                     "",
 	"internal/cloud/pyenv":                   "internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/lazyregexp internal/shell",
-	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/room/inside" +
+	"internal/cloud/reexec": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/engine/guest/login internal/cloud/engine/room/inside" +
 		" internal/cloud/envd internal/cloud/interpreter internal/cloud/kernel internal/cloud/network internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/requestlog":       "",
 	"internal/cloud/secrets":          "internal/cloud/store",

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest/login"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/inside"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
@@ -37,15 +38,15 @@ const maxProfile = 1 << 20
 // of the user's home as the service's do.
 func writeProfile(path string) error {
 	const name = "/etc/profile"
-	if err := os.MkdirAll(filepath.Dir(guest.PathFile), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(login.PathFile), 0o755); err != nil {
 		return err
 	}
-	if err := replace(guest.PathFile, guest.PathText(path)); err != nil {
+	if err := replace(login.PathFile, login.PathText(path)); err != nil {
 		return err
 	}
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return replace(name, guest.Profile(guest.PlainProfile))
+		return replace(name, login.Profile(login.PlainProfile))
 	}
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxProfile {
 		return err
@@ -54,7 +55,7 @@ func writeProfile(path string) error {
 	if err != nil {
 		return err
 	}
-	if made := guest.Profile(string(text)); made != string(text) {
+	if made := login.Profile(string(text)); made != string(text) {
 		return os.WriteFile(name, []byte(made), info.Mode().Perm())
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest/login"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
@@ -40,7 +41,7 @@ func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
 		return err
 	}
 	if spec.Saved == "" {
-		for name, text := range map[string]string{".profile": guest.InPlaceProfile(spec.Path), ".bashrc": guest.UserBashrc, ".bash_logout": guest.UserLogout} {
+		for name, text := range map[string]string{".profile": login.InPlaceProfile(spec.Path), ".bashrc": login.UserBashrc, ".bash_logout": login.UserLogout} {
 			if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest/login"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -76,7 +77,7 @@ func writeSkeleton(spec *wire.InitSpec) error {
 }
 
 // homeFiles are the files of a new home, which /etc/skel has, too.
-var homeFiles = map[string]string{".bashrc": guest.UserBashrc, ".profile": guest.UserProfile, ".bash_logout": guest.UserLogout}
+var homeFiles = map[string]string{".bashrc": login.UserBashrc, ".profile": login.UserProfile, ".bash_logout": login.UserLogout}
 
 func writeHomes(ranged bool) error {
 	for _, home := range []string{"/etc/skel", guest.RootHome, guest.UserHome} {
@@ -156,9 +157,9 @@ func etc(spec *wire.InitSpec) map[string]file {
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
 		"/etc/host.conf":          {"multi on\n", 0o644},
 		"/etc/shells":             {"/bin/sh\n/bin/bash\n", 0o644},
-		"/etc/profile":            {guest.Profile(guest.PlainProfile), 0o644},
-		guest.PathFile:            {guest.PathText(spec.Path), 0o644},
-		"/etc/bash.bashrc":        {guest.SystemBashrc, 0o644},
+		"/etc/profile":            {login.Profile(login.PlainProfile), 0o644},
+		login.PathFile:            {login.PathText(spec.Path), 0o644},
+		"/etc/bash.bashrc":        {login.SystemBashrc, 0o644},
 		"/etc/profile.d/shell.sh": {"export SHELL=" + guest.LoginShell + "\nexport PS1='\\w \\$ '\n", 0o644},
 		"/etc/environment":        {"", 0o644},
 		"/etc/login.defs":         {loginDefs(spec.Path), 0o644},

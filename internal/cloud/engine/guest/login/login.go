@@ -1,4 +1,5 @@
-package guest
+// Package login has the files of a sandbox that its shells read as they start.
+package login
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package guest_test
+package login_test
 
 import (
 	"os"
@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest/login"
 )
 
 // shells are those that are tried, of the machine's.
 var shells = []string{"bash", "dash"}
 
-// login runs a line as a login shell would that has these files, and returns what it prints.
-func login(t *testing.T, shell, profile string, environment []string, line string) string {
+// atLogin runs a line as a login shell would that has these files, and returns what it prints.
+func atLogin(t *testing.T, shell, profile string, environment []string, line string) string {
 	t.Helper()
 	program, err := exec.LookPath(shell)
 	if err != nil {
@@ -40,14 +40,14 @@ func TestProfilePath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(filepath.Base(guest.PathFile), guest.PathText(own))
+	write(filepath.Base(login.PathFile), login.PathText(own))
 	write("aa.sh", "PATH=/added:$PATH\n")
 	for name, text := range map[string]string{
-		"ours": guest.PlainProfile, "sets PATH": "PATH=/nowhere; export PATH\n" + guest.PlainProfile,
-		"no newline": strings.TrimSuffix(guest.PlainProfile, "\n"),
+		"ours": login.PlainProfile, "sets PATH": "PATH=/nowhere; export PATH\n" + login.PlainProfile,
+		"no newline": strings.TrimSuffix(login.PlainProfile, "\n"),
 	} {
-		profile := strings.ReplaceAll(guest.Profile(text), filepath.Dir(guest.PathFile), directory)
-		if again := guest.Profile(guest.Profile(text) + "X=1\n"); again != guest.Profile(text)+"X=1\n" {
+		profile := strings.ReplaceAll(login.Profile(text), filepath.Dir(login.PathFile), directory)
+		if again := login.Profile(login.Profile(text) + "X=1\n"); again != login.Profile(text)+"X=1\n" {
 			t.Errorf("%s: a text that has grown: got %q", name, again)
 		}
 		for _, shell := range shells {
@@ -55,21 +55,21 @@ func TestProfilePath(t *testing.T) {
 				"/added:/opt/mine:/x": {"PATH=/opt/mine:/x", "E2B_SANDBOX=true"},
 				"/added:" + own:       {"PATH=/usr/bin"}, // of su
 			} {
-				if got := login(t, shell, profile, environment, `echo "$PATH ${e2bctl_path-}${e2bctl_file-}"`); got != want+" \n" {
+				if got := atLogin(t, shell, profile, environment, `echo "$PATH ${e2bctl_path-}${e2bctl_file-}"`); got != want+" \n" {
 					t.Errorf("%s, %s, %q: got %q, want %q", name, shell, environment, got, want)
 				}
 			}
 		}
 	}
-	bare := strings.ReplaceAll(guest.Profile("PATH=/nowhere\n"), filepath.Dir(guest.PathFile), directory)
-	if got := login(t, "bash", bare, []string{"PATH=/mine", "E2B_SANDBOX=true"}, "echo $PATH"); got != "/mine\n" {
+	bare := strings.ReplaceAll(login.Profile("PATH=/nowhere\n"), filepath.Dir(login.PathFile), directory)
+	if got := atLogin(t, "bash", bare, []string{"PATH=/mine", "E2B_SANDBOX=true"}, "echo $PATH"); got != "/mine\n" {
 		t.Errorf("a profile that reads no other file: got %q, want /mine", got)
 	}
 	for want, environment := range map[string][]string{
 		"/opt/mine": {"PATH=/opt/mine", "E2B_SANDBOX=true", "LAST=PATH=x"},
 		own:         {"PATH=/usr/bin"},
 	} {
-		if got := login(t, "bash", "PATH=/nowhere\n"+guest.InPlaceProfile(own), environment, "echo $PATH"); got != want+"\n" {
+		if got := atLogin(t, "bash", "PATH=/nowhere\n"+login.InPlaceProfile(own), environment, "echo $PATH"); got != want+"\n" {
 			t.Errorf("in place, %q: got %q, want %q", environment, got, want)
 		}
 	}
@@ -79,7 +79,7 @@ func TestProfilePath(t *testing.T) {
 func TestHomeFiles(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
-	for name, text := range map[string]string{".bashrc": "echo rc\n" + guest.UserBashrc, ".profile": guest.UserProfile} {
+	for name, text := range map[string]string{".bashrc": "echo rc\n" + login.UserBashrc, ".profile": login.UserProfile} {
 		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestHomeFiles(t *testing.T) {
 	environment := []string{"PATH=/usr/bin:/bin", "E2B_SANDBOX=true", "HOME=" + home}
 	for shell, want := range map[string]string{"bash": "rc\nrc\n", "dash": ""} {
 		want += home + "/.local/bin:/usr/bin:/bin\n"
-		if got := login(t, shell, guest.Profile(""), environment, "echo $PATH"); got != want {
+		if got := atLogin(t, shell, login.Profile(""), environment, "echo $PATH"); got != want {
 			t.Errorf("%s: got %q, want %q", shell, got, want)
 		}
 	}
