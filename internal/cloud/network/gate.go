@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -71,20 +72,13 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(g.ctx, cancel)()
-			if !shown {
-				name = ""
+			conn, err := g.dial(ctx, name, shown)
+			if err != nil {
+				return nil, err
 			}
-			if first := g.ready.Swap(nil); first != nil {
-				if first.name == name {
-					return first.Conn, nil
-				}
-				_ = first.Close()
-			}
-			if shown {
-				return g.egress.Reach(ctx, name, portHTTP)
-			}
-			conn, err := g.egress.dialUnshown(ctx, g.host, portHTTP)
-			return conn, g.egress.noted(err, portHTTP)
+			// A transport keeps what a request that was cancelled has dialled, also after
+			// CloseIdleConnections.
+			return &bound{conn, context.AfterFunc(g.ctx, func() { _ = conn.Close() })}, nil
 		},
 		DisableCompression:     true,
 		MaxIdleConns:           maxUpstreams,
@@ -105,6 +99,45 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 		ErrorHandler:  func(w http.ResponseWriter, r *http.Request, err error) { refuse(w, r.URL.Host, err) },
 		ErrorLog:      silence(),
 	}
+}
+
+// dial connects to the name that a request shows, or to the host that the others are for.
+// The connection that was made for the first request is taken if it fits.
+func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, error) {
+	if !shown {
+		name = ""
+	}
+	if first := g.ready.Swap(nil); first != nil {
+		if first.name == name {
+			return first.Conn, nil
+		}
+		_ = first.Close()
+	}
+	if shown {
+		return g.egress.Reach(ctx, name, portHTTP)
+	}
+	conn, err := g.egress.dialUnshown(ctx, g.host, portHTTP)
+	return conn, g.egress.noted(err, portHTTP)
+}
+
+// bound is a connection that ends with a gate at the latest.
+type bound struct {
+	net.Conn
+	release func() bool // the gate forgets it
+}
+
+func (b *bound) Close() error {
+	b.release()
+	return b.Conn.Close()
+}
+
+// CloseWrite lets an upgraded connection end its directions one by one.
+func (b *bound) CloseWrite() error {
+	half, ok := b.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }
 
 // ServeHTTP passes on one request.
