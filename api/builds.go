@@ -27,7 +27,7 @@ type TemplateCreateParams struct {
 	// wrote; nil means the service's default.
 	MinFreeDiskMB *int
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
-	// "room" or "docker"; empty means that of what it is built from, or else the cloud's.
+	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// Every other service is [errors.ErrUnsupported] with it.
 	Engine string
 }

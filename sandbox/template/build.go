@@ -28,7 +28,7 @@ type BuildParams struct {
 	// wrote; nil means the service's default.
 	MinFreeDiskMB *int
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
-	// "room" or "docker"; empty means that of what it is built from, or else the cloud's.
+	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
 	Engine string
 	// NoCache does all steps even if they were done before.
