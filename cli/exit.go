@@ -194,7 +194,7 @@ func classify(err error) class {
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):
-		return class{code: "unknown_language", exit: exitNotFound, hint: "Python's kernel is in every sandbox; for others name a template that has them (--template)."}
+		return class{code: "unknown_language", exit: exitNotFound, hint: "Python's kernel is in every sandbox. For others run e2bctl local setup --full, which the next local cloud has, or name a template that has them (--template)."}
 	case errors.Is(err, api.ErrNoAPIKey):
 		return class{code: "no_key", exit: exitUnauthorized}
 	case errors.Is(err, api.ErrInvalidKey):
@@ -224,9 +224,11 @@ func classify(err error) class {
 	case errors.Is(err, api.ErrInvalidArgument):
 		return class{code: "invalid", exit: exitUsage}
 	case errors.Is(err, api.ErrRateLimited):
-		return class{code: "rate_limited", exit: exitRateLimited}
+		return class{code: "rate_limited", exit: exitRateLimited, hint: "Wait and try again, or end what is not needed: e2bctl ls and e2bctl kill."}
 	case errors.Is(err, context.DeadlineExceeded):
 		return class{code: "deadline", exit: exitDeadline}
+	case isNetwork(err) && isRefusedHere(err):
+		return class{code: "network", exit: exitNetwork, hint: `Nothing listens there. If it was a local cloud, it has ended: start one with eval "$(e2bctl local up --background)", or unset E2B_API_URL, E2B_SANDBOX_URL and E2B_DOMAIN; e2bctl doctor tests the address.`}
 	case isNetwork(err):
 		return class{code: "network", exit: exitNetwork, hint: "Check the address and the proxy variables: e2bctl doctor tests them."}
 	}
@@ -240,6 +242,16 @@ func isNetwork(err error) bool {
 	}
 	failed, ok := errors.AsType[*net.OpError](err)
 	return ok && failed.Op != "listen"
+}
+
+// isRefusedHere reports whether a port of this machine refused a connection.
+func isRefusedHere(err error) bool {
+	failed, ok := errors.AsType[*net.OpError](err)
+	if !ok || !errors.Is(err, syscall.ECONNREFUSED) {
+		return false
+	}
+	to, ok := failed.Addr.(*net.TCPAddr)
+	return ok && to.IP.IsLoopback()
 }
 
 // report writes err in a form for people or programs, and returns the status to

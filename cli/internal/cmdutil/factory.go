@@ -6,6 +6,7 @@ package cmdutil
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -88,3 +89,11 @@ func (f *Factory) JSON() bool { return f.flags.output == outputJSON }
 
 // Quiet reports whether progress is left out, and all of a result but IDs.
 func (f *Factory) Quiet() bool { return f.flags.quiet }
+
+// Progress returns where progress is written: standard error, or nowhere.
+func (f *Factory) Progress() io.Writer {
+	if f.Quiet() {
+		return io.Discard
+	}
+	return f.IO.Err
+}

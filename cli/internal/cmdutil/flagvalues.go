@@ -44,8 +44,8 @@ func parseDuration(value string) (time.Duration, error) {
 	return d, nil
 }
 
-// Size is a flag value that accepts a number of bytes, or of KiB to TiB
-// ("20GiB"). It must be positive.
+// Size is a flag value that accepts a number of bytes, or of KiB to TiB ("20GiB"), also as
+// Docker writes them ("512m", "2g"). It must be positive.
 type Size int64
 
 // sizeUnits are ordered from the largest to the smallest.
@@ -68,6 +68,9 @@ func (s *Size) String() string {
 func (s *Size) Set(value string) error {
 	for _, unit := range sizeUnits {
 		number, ok := strings.CutSuffix(value, unit.name)
+		if letter := strings.TrimSuffix(unit.name, "iB"); !ok && letter != "" {
+			number, ok = strings.CutSuffix(strings.ToUpper(value), letter)
+		}
 		if !ok {
 			continue
 		}
@@ -78,7 +81,7 @@ func (s *Size) Set(value string) error {
 		*s = Size(n * unit.size)
 		return nil
 	}
-	return errors.New("want a positive number of bytes, or of KiB, MiB, GiB or TiB, such as 20GiB")
+	return errors.New("want a positive number of bytes, or of KiB, MiB, GiB or TiB, such as 20GiB, 512MiB or 512m")
 }
 
 // Count is a flag value that accepts a positive number.

@@ -1,7 +1,10 @@
 package cmdutil
 
 import (
-	"github.com/spf13/cobra"
+	"errors"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -11,24 +14,56 @@ type NetworkFlags struct {
 	noInternet bool
 	allowOut   []string
 	denyOut    []string
+	headers    hostHeaders
 }
 
-// Add adds the flags to cmd.
-func (n *NetworkFlags) Add(cmd *cobra.Command) {
-	flags := cmd.Flags()
+func (n *NetworkFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.noInternet, "no-internet", false, "no access to the internet")
 	flags.StringSliceVar(&n.allowOut, "allow-out", nil, "allow an `ADDRESS`, a network or a name even if it is denied,\nrepeatable; names need --deny-out "+sandbox.AllTraffic)
 	flags.StringSliceVar(&n.denyOut, "deny-out", nil, "deny an `ADDRESS` or a network, repeatable")
+	flags.Var(&n.headers, "header", "put a header into requests to https://HOST, repeatable:\nsecret:NAME in VALUE is the value of that secret, which the\nsandbox never sees")
 }
 
-// Options returns the options that create a sandbox so.
-func (n *NetworkFlags) Options() []sandbox.Option {
+func (n *NetworkFlags) options() []sandbox.Option {
 	var options []sandbox.Option
 	if n.noInternet {
 		options = append(options, sandbox.WithInternet(false))
 	}
-	if len(n.allowOut) > 0 || len(n.denyOut) > 0 {
-		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.allowOut, DenyOut: n.denyOut}))
+	if len(n.allowOut) > 0 || len(n.denyOut) > 0 || len(n.headers) > 0 {
+		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.allowOut, DenyOut: n.denyOut, Headers: n.headers}))
 	}
 	return options
+}
+
+// hostHeaders is a flag value of the form HOST:NAME=VALUE, repeatable: the headers of each
+// host.
+type hostHeaders map[string]map[string]string
+
+func (*hostHeaders) Type() string { return "HOST:NAME=VALUE" }
+
+func (*hostHeaders) String() string { return "" }
+
+var errHeader = errors.New("want a host, the name of a header and its value, such as api.example.com:Authorization=\"Bearer secret:example\"")
+
+func (h *hostHeaders) Set(text string) error {
+	at, value, valued := strings.Cut(text, "=")
+	host, name, named := strings.Cut(at, ":")
+	if !valued || !named || host == "" || name == "" || strings.Contains(name, ":") {
+		return errHeader
+	}
+	before, secret, ok := strings.Cut(value, "secret:")
+	if ok && (before == "" || strings.HasSuffix(before, " ")) {
+		if secret == "" {
+			return errHeader
+		}
+		value = before + sandbox.SecretRef(secret)
+	}
+	if *h == nil {
+		*h = make(hostHeaders)
+	}
+	if (*h)[host] == nil {
+		(*h)[host] = make(map[string]string)
+	}
+	(*h)[host][name] = value
+	return nil
 }

@@ -20,12 +20,20 @@ type ResourceFlags struct {
 	cpus         Processors
 	pids         Count
 	dist, runsc  path
+	mounts       *hostMounts   // of the sandbox that the command creates, nil for none
 	all          []*pflag.Flag // that only a new cloud heeds
+	engineFlag   *pflag.Flag
 }
 
 // Add adds the flags to cmd.
 func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "cpu" { // as modal and others call it
+			name = "cpus"
+		}
+		return pflag.NormalizedName(name)
+	})
 	add := func(value pflag.Value, name, usage string) {
 		flags.Var(value, name, usage)
 		r.all = append(r.all, flags.Lookup(name))
@@ -38,6 +46,7 @@ func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	add(&r.isolation, "isolation", "isolate sandboxes of room this strongly or start none:\nfull, restricted, or none for trusted code (default the\nstrongest of full and restricted that this machine has)")
 	add(&r.runsc, "runsc", "run gVisor by the program at `PATH` (default the one of local setup)")
 	add(&r.dist, "pyodide-dist", "full Pyodide distribution in `DIR`, from which local\nsandboxes of wasm install numpy, pandas and more")
+	r.engineFlag = flags.Lookup("engine")
 	complete(cmd, "engine", engines())
 	complete(cmd, "isolation", isolations)
 }
@@ -65,10 +74,26 @@ func (r *ResourceFlags) first() *pflag.Flag {
 // Engine returns the engine; "" if the flag is not set.
 func (r *ResourceFlags) Engine() string { return string(r.engine) }
 
+// flags returns all of the flags.
+func (r *ResourceFlags) flags() *pflag.FlagSet {
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, flag := range append(r.all, r.engineFlag) {
+		set.AddFlag(flag)
+	}
+	return set
+}
+
 // Options returns what starts a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
-	return []local.Option{local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)), local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)})}
+	options := []local.Option{
+		local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)),
+		local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)}),
+	}
+	if r.mounts != nil {
+		options = append(options, r.mounts.allowed()...)
+	}
+	return options
 }
 
 // Arguments returns those flags as they are set, for another e2bctl.
@@ -77,6 +102,11 @@ func (r *ResourceFlags) Arguments() []string {
 	for _, flag := range r.all {
 		if flag.Changed {
 			arguments = append(arguments, "--"+flag.Name, flag.Value.String())
+		}
+	}
+	if r.mounts != nil {
+		for _, m := range *r.mounts {
+			arguments = append(arguments, "--allow-mount", m.Dir+map[bool]string{true: ":rw"}[m.Writable])
 		}
 	}
 	return arguments

@@ -38,7 +38,7 @@ func (o *runOptions) read() (string, error) {
 	if len(text) > maxCode {
 		return "", fmt.Errorf("the code is longer than %d MiB", maxCode>>20)
 	}
-	return string(text), nil
+	return strings.TrimPrefix(string(text), "\ufeff"), nil // a mark of the encoding is no code
 }
 
 // answer answers input() from standard input, if there is one and the code was

@@ -27,12 +27,15 @@ func languageOf(file string) string {
 	return ""
 }
 
+func isPython(language string) bool { return language == "" || strings.EqualFold(language, "python") }
+
 // argumentsCode returns code that sets, for the code which follows, its name and its
 // arguments, as the interpreter of the language would.
 func argumentsCode(language, name string, arguments []string) (string, error) {
-	switch strings.ToLower(language) {
-	case "", "python":
+	if isPython(language) {
 		return "import sys\nsys.argv = [" + literals(name, arguments) + "]", nil
+	}
+	switch strings.ToLower(language) {
 	case "javascript", "js", "typescript", "ts":
 		// The first one is the program, which stays as it is.
 		return "process.argv.splice(1, process.argv.length, " + literals(name, arguments) + ")", nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,17 +18,15 @@ import (
 type runOptions struct {
 	IO         *cmdutil.IOStreams
 	JSON       bool
-	Quiet      bool
+	Progress   io.Writer
 	Open       cmdutil.Opener
 	Code       string // -c; if HasCode is set it is used even when empty
 	HasCode    bool
 	File       string   // a path, or - for standard input
 	Arguments  []string // of the code
 	Sandbox    string   // "": a sandbox of its own
-	Template   string
-	Network    cmdutil.NetworkFlags
+	New        cmdutil.NewSandboxFlags
 	Transfers  transfer.Flags
-	Packages   []string
 	Language   string
 	Context    string
 	Envs       cmdutil.KeyValues
@@ -35,13 +34,9 @@ type runOptions struct {
 	Timeout    cmdutil.Duration
 }
 
-// ofNewSandbox are the flags that describe a sandbox to create.
-var ofNewSandbox = [...]string{"template", "no-internet", "allow-out", "deny-out", "memory", "cpus", "disk", "pids", "isolation"}
-
 func newCmdRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO}
 	var isLocal bool
-	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [<file>|-] [--] [<argument>...]",
 		Short: "Run Python, or another language, in a kernel",
@@ -70,7 +65,7 @@ runs.`,
   e2bctl code run --package 'polars>=1' --allow-out pypi.org,files.pythonhosted.org --deny-out 0.0.0.0/0 polars.py
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			opts.JSON, opts.Progress = f.JSON(), f.Progress()
 			opts.HasCode = cmd.Flags().Changed("code")
 			files := args
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -83,13 +78,13 @@ runs.`,
 			switch {
 			case opts.HasCode == (len(files) > 0):
 				return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE; arguments of -c come after --")
+			case strings.EqualFold(filepath.Ext(opts.File), ".ipynb"):
+				return cmdutil.Usagef(cmd, "%s is a notebook, not a program: write its code to a file with jupyter nbconvert --to script", opts.File)
 			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
 				return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
 			}
-			for _, name := range ofNewSandbox {
-				if opts.Sandbox != "" && cmd.Flags().Changed(name) {
-					return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
-				}
+			if name := opts.New.Changed(); opts.Sandbox != "" && name != "" {
+				return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
 			}
 			if opts.Language == "" && opts.Context == "" {
 				opts.Language = languageOf(opts.File)
@@ -97,7 +92,7 @@ runs.`,
 			if opts.Sandbox != "" {
 				opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.Sandbox)
 			} else {
-				opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &resources)
+				opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &opts.New.Resources)
 			}
 			if err != nil {
 				return err
@@ -108,15 +103,12 @@ runs.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Code, "code", "c", "", "run `CODE`")
 	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
-	flags.StringVarP(&opts.Template, "template", "t", "", "create the sandbox from template `NAME`")
 	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: that of the file's name, or python)")
 	flags.StringVar(&opts.Context, "context", "", "run in the context `ID`")
 	flags.VarP(&opts.Envs, "env", "e", "environment variable for the code, repeatable")
-	flags.StringArrayVar(&opts.Packages, "package", nil, "install the Python package `NAME` first, repeatable")
 	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
-	opts.Network.Add(cmd)
-	resources.Add(cmd)
+	opts.New.Add(cmd, "how long the sandbox may live (default: as long as this command)")
 	opts.Transfers.Add(cmd, "the code")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
@@ -145,7 +137,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithLease(sandbox.DefaultLease)) // as exec does
 	} else {
-		sb, err = conn.Create(ctx, append(opts.Network.Options(), sandbox.WithTemplate(opts.Template))...)
+		sb, err = conn.Create(ctx, opts.New.Options()...)
 	}
 	if err != nil {
 		return err
@@ -168,12 +160,13 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 // instead are its own, on which argument parsers fail.
 func (o *runOptions) prelude() (string, error) {
 	name := o.File
-	if o.HasCode {
-		name = "-c"
-	}
-	isScript := name != "-c" && name != "-" && o.Context == "" && (o.Language == "" || strings.EqualFold(o.Language, "python"))
-	if len(o.Arguments) == 0 && !isScript {
+	switch {
+	case o.isScript():
+		return beginScript(name, o.Arguments), nil
+	case len(o.Arguments) == 0:
 		return "", nil
+	case o.HasCode:
+		name = "-c"
 	}
 	return argumentsCode(o.Language, name, o.Arguments)
 }
@@ -183,13 +176,8 @@ func (o *runOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *t
 	if err := copier.Upload(ctx); err != nil {
 		return err
 	}
-	if len(o.Packages) > 0 {
-		if !o.Quiet {
-			fmt.Fprintf(o.IO.Err, "installing %s\n", cmdutil.Printable(strings.Join(o.Packages, ", ")))
-		}
-		if _, err := sb.Packages.Install(ctx, o.Packages, nil); err != nil {
-			return err
-		}
+	if err := o.New.Install(ctx, sb, o.Progress); err != nil {
+		return err
 	}
 	if prelude == "" {
 		return nil
@@ -204,10 +192,7 @@ func (o *runOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *t
 // execute runs the code and shows what comes of it. If the code raised an exception
 // it returns a cmdutil.RemoteStatus.
 func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code string) error {
-	images := imageSaver{dir: o.SaveImages, tell: o.IO.Err}
-	if o.Quiet {
-		images.tell = io.Discard
-	}
+	images := imageSaver{dir: o.SaveImages, tell: o.Progress}
 	stdout := &codeWriter{w: o.IO.Out, terminal: o.IO.OutIsTerminal}
 	stderr := &codeWriter{w: o.IO.Err, terminal: o.IO.ErrIsTerminal}
 	var shown error
@@ -218,7 +203,9 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	if !o.JSON {
 		params.Stdout, params.Stderr, params.MaxOutput = stdout, stderr, -1
 		params.OnResult = func(r sandbox.Result) {
-			if text := r.Text(); text != "" && shown == nil {
+			// A program prints what its readers want.
+			silent := o.isScript() && !o.IO.OutIsTerminal && (r.Main || len(imagesOf(r)) > 0)
+			if text := r.Text(); text != "" && shown == nil && !silent {
 				shown = stdout.println(text)
 			}
 		}
@@ -231,19 +218,24 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	if err := errors.Join(shown, images.save(execution.Results)); err != nil {
 		return err
 	}
-	if o.JSON {
-		if err := cmdutil.WriteJSON(o.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
-			return err
-		}
-	} else if isRaised {
+	if isRaised && !o.JSON && !o.exits(raised) {
 		if err := stderr.println(strings.TrimRight(raised.Traceback, "\n")); err != nil {
 			return err
 		}
 	}
-	if isRaised {
-		return cmdutil.RemoteStatus(1)
+	var status error
+	switch {
+	case o.isScript():
+		status = o.endScript(ctx, sb, execution, *params, raised)
+	case isRaised:
+		status = cmdutil.RemoteStatus(1)
 	}
-	return nil
+	if _, ok := errors.AsType[cmdutil.RemoteStatus](status); o.JSON && (status == nil || ok) {
+		if err := cmdutil.WriteJSON(o.IO.Out, executionViewOf(sb.ID(), execution)); err != nil {
+			return err
+		}
+	}
+	return status
 }
 
 // notStarted returns err, or what it says if the code never ran: that there is no

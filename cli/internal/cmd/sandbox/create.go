@@ -4,6 +4,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,17 +17,18 @@ import (
 const defaultLifetime = 5 * time.Minute
 
 type createOptions struct {
-	IO      *cmdutil.IOStreams
-	JSON    bool
-	Open    cmdutil.Opener
-	Sandbox createFlags
+	IO       *cmdutil.IOStreams
+	Progress io.Writer
+	JSON     bool
+	Open     cmdutil.Opener
+	Sandbox  createFlags
 }
 
 // NewCmdCreate returns e2bctl create.
 func NewCmdCreate(f *cmdutil.Factory) *cobra.Command {
-	opts := &createOptions{IO: f.IO, Sandbox: createFlags{Lifetime: cmdutil.Duration(defaultLifetime)}}
+	opts := &createOptions{IO: f.IO}
+	opts.Sandbox.Lifetime = cmdutil.Duration(defaultLifetime)
 	var isLocal bool
-	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
 		Use:   "create [template]",
 		Short: "Create a sandbox and leave it running",
@@ -42,29 +44,27 @@ of the local cloud that this command starts; on a service the template decides.`
   ID=$(e2bctl create --local)`,
 		Args: cmdutil.Wants("one template at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON = f.JSON()
+			opts.JSON, opts.Progress = f.JSON(), f.Progress()
+			if len(args) == 1 && cmd.Flags().Changed("template") {
+				return cmdutil.Usagef(cmd, "the template is named twice: %q and --template %s", args[0], opts.Sandbox.Template)
+			}
 			if len(args) == 1 {
 				opts.Sandbox.Template = args[0]
 			}
 			if err := opts.Sandbox.checkTimeoutFlags(cmd); err != nil {
 				return err
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting, &resources); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalStarting, &opts.Sandbox.Resources); err != nil {
 				return err
 			}
 			return createRun(cmd.Context(), opts)
 		},
 	}
+	opts.Sandbox.Add(cmd, "how long the sandbox lives")
 	flags := cmd.Flags()
-	flags.Var(&opts.Sandbox.Lifetime, "lifetime", "how long the sandbox lives")
 	flags.Var(&opts.Sandbox.Lifetime, "timeout", "the name of --lifetime in the official CLI")
 	flags.VarP(&opts.Sandbox.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
-	flags.VarP(&opts.Sandbox.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	flags.Var(&opts.Sandbox.Volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
-	flags.Var(&opts.Sandbox.Mounts, "mount", "show a directory of this machine, which the local cloud must\nallow (local up --allow-mount), repeatable")
 	opts.Sandbox.addTimeoutFlags(cmd)
-	opts.Sandbox.Network.Add(cmd)
-	resources.Add(cmd)
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
 	return cmd
@@ -79,6 +79,9 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 	sb, err := conn.Create(ctx, opts.Sandbox.options()...)
 	if err != nil {
 		return err
+	}
+	if err := opts.Sandbox.Install(ctx, sb, opts.Progress); err != nil {
+		return cmdutil.WithClose(err, sb)
 	}
 	if opts.JSON {
 		info, err := sb.Info(ctx)

@@ -1,46 +1,20 @@
 package sandbox
 
 import (
-	"errors"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// createFlags are the flags that describe the sandbox to create.
+// createFlags are the flags of a sandbox that is left running.
 type createFlags struct {
-	Template string
-	Lifetime cmdutil.Duration // 0: a lease, renewed while the command runs
-	Envs     cmdutil.KeyValues
-	Metadata cmdutil.KeyValues
-	Network  cmdutil.NetworkFlags
+	cmdutil.NewSandboxFlags
 
+	Envs          cmdutil.KeyValues
 	OnTimeout     onTimeout
 	AutoPauseMode pauseMode
 	AutoResume    bool
-
-	Volumes volumeMounts
-	Mounts  hostMounts
-}
-
-// volumeMounts is a flag value of the form NAME:PATH, repeatable.
-type volumeMounts []sandbox.VolumeMount
-
-func (*volumeMounts) Type() string { return "name:path" }
-
-func (v *volumeMounts) String() string { return "" }
-
-func (v *volumeMounts) Set(value string) error {
-	name, path, _ := strings.Cut(value, ":")
-	if name == "" || !strings.HasPrefix(path, "/") {
-		return errors.New("want the name of a volume and a directory, such as data:/data")
-	}
-	*v = append(*v, sandbox.VolumeMount{Name: name, Path: path})
-	return nil
 }
 
 // addTimeoutFlags adds the flags that say what happens when the lifetime is over,
@@ -72,16 +46,10 @@ func (c *createFlags) checkTimeoutFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-func (c createFlags) options() []sandbox.Option {
-	options := []sandbox.Option{sandbox.WithTemplate(c.Template)}
-	if c.Lifetime > 0 {
-		options = append(options, sandbox.WithLifetime(time.Duration(c.Lifetime)))
-	}
+func (c *createFlags) options() []sandbox.Option {
+	options := c.Options()
 	if len(c.Envs) > 0 {
 		options = append(options, sandbox.WithEnvs(c.Envs))
-	}
-	if len(c.Metadata) > 0 {
-		options = append(options, sandbox.WithMetadata(c.Metadata))
 	}
 	if c.OnTimeout != "" {
 		options = append(options, sandbox.WithOnTimeout(sandbox.OnTimeout(c.OnTimeout)))
@@ -92,11 +60,5 @@ func (c createFlags) options() []sandbox.Option {
 	if c.AutoResume {
 		options = append(options, sandbox.WithAutoResume())
 	}
-	for _, m := range c.Mounts {
-		options = append(options, sandbox.WithMount(m))
-	}
-	for _, v := range c.Volumes {
-		options = append(options, sandbox.WithVolume(v.Name, v.Path))
-	}
-	return append(options, c.Network.Options()...)
+	return options
 }

@@ -4,25 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/transfer"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type runOptions struct {
 	IO        *cmdutil.IOStreams
 	JSON      bool
-	Quiet     bool
+	Progress  io.Writer
 	Open      cmdutil.Opener
 	Words     []string
-	Template  string
+	Sandbox   cmdutil.NewSandboxFlags
 	Process   processFlags
-	Metadata  cmdutil.KeyValues
-	Network   cmdutil.NetworkFlags
 	Transfers transfer.Flags
-	Lifetime  cmdutil.Duration
+	Timeout   cmdutil.Duration
 	Deadline  cmdutil.Duration
 	Remove    bool
 }
@@ -31,7 +31,6 @@ type runOptions struct {
 func NewCmdRun(f *cmdutil.Factory) *cobra.Command {
 	opts := &runOptions{IO: f.IO}
 	var isLocal bool
-	var resources cmdutil.ResourceFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] <command>...",
 		Short: "Run a command in a sandbox of its own",
@@ -54,14 +53,14 @@ remote service waits for that output to end.`,
   e2bctl run --rm=false --lifetime 1h -m job=42 'nohup python3 -m http.server >server.log 2>&1 &'`,
 		Args: cmdutil.Wants("a command to run", cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			opts.JSON, opts.Progress = f.JSON(), f.Progress()
 			if opts.Words, err = commandWords(cmd, args); err != nil {
 				return err
 			}
 			if isLocal && !opts.Remove {
 				return cmdutil.Usagef(cmd, "--rm=false needs a cloud that outlives this command: use e2bctl create --local and e2bctl exec --local")
 			}
-			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &resources); err != nil {
+			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &opts.Sandbox.Resources); err != nil {
 				return err
 			}
 			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
@@ -69,12 +68,9 @@ remote service waits for that output to end.`,
 	}
 	opts.Process.add(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&opts.Template, "template", "t", "", "create the sandbox from template `NAME`")
-	flags.VarP(&opts.Metadata, "metadata", "m", "metadata of the sandbox, repeatable")
-	opts.Network.Add(cmd)
-	resources.Add(cmd)
+	opts.Sandbox.Add(cmd, "how long the sandbox may live (default: as long as this command)")
+	flags.Var(&opts.Timeout, "timeout", "end the command after this time (status 124)")
 	opts.Transfers.Add(cmd, "the command")
-	flags.Var(&opts.Lifetime, "lifetime", "how long the sandbox may live (default: as long as this command)")
 	flags.Var(&opts.Deadline, "deadline", "give up after this time, creation and copies included (status 124)")
 	flags.BoolVar(&opts.Remove, "rm", true, "kill the sandbox at the end")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
@@ -97,11 +93,10 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 
-	create := createFlags{Template: opts.Template, Lifetime: opts.Lifetime, Metadata: opts.Metadata, Network: opts.Network}
-	if !opts.Remove && create.Lifetime == 0 {
-		create.Lifetime = cmdutil.Duration(defaultLifetime)
+	if !opts.Remove && opts.Sandbox.Lifetime == 0 {
+		opts.Sandbox.Lifetime = cmdutil.Duration(defaultLifetime)
 	}
-	sb, err := conn.Create(ctx, create.options()...)
+	sb, err := conn.Create(ctx, opts.Sandbox.Options()...)
 	if err != nil {
 		return err
 	}
@@ -110,16 +105,24 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	} else {
 		defer func() { err = cmdutil.KeepStatus(err, sb.Detach()) }()
 	}
-	if !opts.Quiet {
-		fmt.Fprintf(opts.IO.Err, "sandbox %s\n", cmdutil.Printable(sb.ID()))
+	fmt.Fprintf(opts.Progress, "sandbox %s\n", cmdutil.Printable(sb.ID()))
+	if err := opts.Sandbox.Install(ctx, sb, opts.Progress); err != nil {
+		return err
 	}
 	copier := opts.Transfers.In(sb, opts.Process.User, opts.IO.Err)
 	if err := copier.Upload(ctx); err != nil {
 		return err
 	}
-	err = runCommand(ctx, opts.IO, "run", opts.JSON, sb, line, opts.Process)
+	err = opts.command(ctx, sb, line)
 	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
 		return err
 	}
 	return copier.DownloadAfter(ctx, "run", err)
+}
+
+// command runs the command within its time limit.
+func (o *runOptions) command(ctx context.Context, sb *sandbox.Sandbox, line string) error {
+	ctx, cancel := cmdutil.WithLimit(ctx, "timeout", o.Timeout)
+	defer cancel()
+	return runCommand(ctx, o.IO, "run", o.JSON, sb, line, o.Process)
 }

@@ -1,0 +1,83 @@
+package cmdutil
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// NewSandboxFlags are the flags that describe the sandbox which a command creates.
+type NewSandboxFlags struct {
+	Template  string
+	Lifetime  Duration // 0: a lease, renewed while the command runs
+	Network   NetworkFlags
+	Resources ResourceFlags
+
+	metadata KeyValues
+	packages []string
+	volumes  volumeMounts
+	mounts   hostMounts
+	all      *pflag.FlagSet // that make no sense for a sandbox that exists
+}
+
+// Add adds the flags to cmd. lifetime says how long the sandbox lives.
+func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
+	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandbox from template `NAME`")
+	n.all.Var(&n.Lifetime, "lifetime", lifetime)
+	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
+	n.all.Var(&n.mounts, "mount", "show a directory of this machine, repeatable; a running local\ncloud must allow it (local up --allow-mount)")
+	n.Network.add(n.all)
+	n.Resources.mounts = &n.mounts
+	cmd.Flags().AddFlagSet(n.all)
+	n.Resources.Add(cmd)
+	n.all.AddFlagSet(n.Resources.flags())
+	cmd.Flags().StringArrayVar(&n.packages, "package", nil, "install the Python package `NAME` first, repeatable")
+}
+
+// Changed returns the name of a flag that was given and describes a new sandbox, or "".
+func (n *NewSandboxFlags) Changed() string {
+	name := ""
+	n.all.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && name == "" {
+			name = flag.Name
+		}
+	})
+	return name
+}
+
+// Options returns the options that create the sandbox.
+func (n *NewSandboxFlags) Options() []sandbox.Option {
+	options := []sandbox.Option{sandbox.WithTemplate(n.Template)}
+	if n.Lifetime > 0 {
+		options = append(options, sandbox.WithLifetime(time.Duration(n.Lifetime)))
+	}
+	if len(n.metadata) > 0 {
+		options = append(options, sandbox.WithMetadata(n.metadata))
+	}
+	for _, m := range n.mounts {
+		options = append(options, sandbox.WithMount(m))
+	}
+	for _, v := range n.volumes {
+		options = append(options, sandbox.WithVolume(v.Name, v.Path))
+	}
+	return append(options, n.Network.options()...)
+}
+
+// Install installs the packages, and tells progress.
+func (n *NewSandboxFlags) Install(ctx context.Context, sb *sandbox.Sandbox, progress io.Writer) error {
+	if len(n.packages) == 0 {
+		return nil
+	}
+	fmt.Fprintf(progress, "installing %s\n", Printable(strings.Join(n.packages, ", ")))
+	_, err := sb.Packages.Install(ctx, n.packages, nil)
+	return err
+}
