@@ -659,7 +659,13 @@ class _Check(ast.NodeTransformer):
     # and stays as it is.
 
     def visit_MatchValue(self, node):
-        self._pattern(node.value)
+        self._compared(node.value)
+        return node
+
+    def visit_MatchMapping(self, node):
+        for key in node.keys:
+            self._compared(key)
+        node.patterns = self._statements(node.patterns)
         return node
 
     def visit_MatchClass(self, node):
@@ -668,11 +674,26 @@ class _Check(ast.NodeTransformer):
             setattr(node, field, self._statements(getattr(node, field)))
         return node
 
-    def visit_MatchMapping(self, node):
-        for key in node.keys:
-            self._pattern(key)
-        node.patterns = self._statements(node.patterns)
+    def visit_match_case(self, node):
+        self.generic_visit(node)
+        # The pattern of a class captures attributes of its subject, which may be modules.
+        captured = {
+            name.name for part in ast.walk(node.pattern) if isinstance(part, ast.MatchClass)
+            for name in ast.walk(part) if isinstance(name, ast.MatchAs) and name.name
+        }
+        if captured:
+            stored = [ast.NamedExpr(ast.Name(name, ast.Store()), _call("__e2bctl_module__", ast.Name(name, ast.Load())))
+                      for name in sorted(captured)]
+            checked = ast.Tuple(stored, ast.Load())  # true
+            node.guard = checked if node.guard is None else ast.BoolOp(ast.And(), [checked, node.guard])
         return node
+
+    def _compared(self, node):
+        """Checks an attribute whose value the pattern passes to the subject."""
+        self._pattern(node)
+        for child in ast.walk(node):
+            if isinstance(child, ast.Attribute) and _private(child):
+                child.value = _call("__e2bctl_owner__", child.value, ast.Constant(child.attr))
 
     def _pattern(self, node):
         for child in ast.walk(node):

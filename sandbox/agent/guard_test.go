@@ -539,6 +539,39 @@ func TestGuardPrivatePatterns(t *testing.T) {
 	})
 }
 
+// TestGuardPatternsOfModules checks that patterns lead to stand-ins. Python has patterns from
+// 3.10 on.
+func TestGuardPatternsOfModules(t *testing.T) {
+	eachEngine(t, func(t *testing.T, h *pythonHost) {
+		const before = "import warnings\ngot = []\nw = warnings.catch_warnings()\n" +
+			"class E:\n    def __eq__(self, other): got.append(other)\n    def __hash__(self): return hash('x')\n" +
+			"class M(type):\n    def __instancecheck__(self, o): return True\n" +
+			"class P(metaclass=M):\n    __match_args__ = ('_' + 'module',)\n    _HIDDEN = 1\n    class Q: _x = 2\n"
+		for code, want := range map[string]string{
+			"match E():\n    case w._module: pass":                                                     "module warnings",
+			"match [E()]:\n    case [w._module | 1]: pass":                                             "module warnings",
+			"match {E(): 1}:\n    case {w._module: 1}: pass":                                           "module warnings",
+			"match E():\n    case w._module.sys: pass":                                                 "module warnings",
+			"match w:\n    case warnings.catch_warnings(_module=m): m.sys":                             "module sys",
+			"match w:\n    case warnings.catch_warnings(_module=m) if m.sys: pass":                     "module sys",
+			"match w:\n    case warnings.catch_warnings(_module=1 | (m)): m.sys":                       "module sys",
+			"match [w]:\n    case [P(m), *_] | [P([m]), *_]: m.sys":                                    "module sys",
+			"def f():\n    match w:\n        case P(object() as m): return lambda: m.sys\nf()()":       "module sys",
+			"def f():\n    global m\n    match w:\n        case P(m): pass\nf()\nm.sys":                "module sys",
+			"match w:\n    case P(m): assert m.warn":                                                   "",
+			"match 1:\n    case P._HIDDEN: got = True\nassert got":                                     "",
+			"match 2:\n    case P.Q._x: got = True\nassert got":                                        "",
+			"match P.Q():\n    case P.Q(_x=x) if x == 2: got = x\nassert got == 2":                     "",
+			"match P.Q():\n    case P.Q(_x=x) if x == 3: got = x\n    case _: got = 0\nassert not got": "",
+			"match 1:\n    case int(x) | str(x): got = x\nassert got == 1":                             "",
+		} {
+			if got := verdict(guarded(t, h, Guard{Allow: []string{"warnings"}}, before+code)); got != want && got != "SyntaxError" {
+				t.Errorf("%q: %q, want %q", code, got, want)
+			}
+		}
+	})
+}
+
 // TestGuardPatterns checks that patterns with names of earlier imports are refused, because
 // patterns cannot be rewritten. Python has them from 3.10 on.
 func TestGuardPatterns(t *testing.T) {
