@@ -8,7 +8,9 @@ import time
 import httpx
 
 METADATA = {"suite": "interop"}
-ENVS = {"GREETING": "hello"}
+# Sandboxes have a PATH of their own, and a .bashrc.
+ENVS = {"GREETING": "hello", "PATH": "/opt/mine:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+BASHRC = "export FROM_BASHRC=yes\n"
 
 # How many seconds a case waits for what must come.
 PATIENCE = float(os.environ["PATIENCE"])
@@ -26,6 +28,7 @@ async def run_cases(cases, reported):
         with reported(name):
             if sandbox is None and body.__code__.co_varnames[0] != "_":
                 sandbox = await getattr(body, "kind", Core).create(metadata=METADATA, envs=ENVS)
+                await sandbox.files.write("/home/user/.bashrc", BASHRC)
             try:
                 await body(sandbox)
             finally:
