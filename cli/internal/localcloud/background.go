@@ -72,7 +72,7 @@ func (p Place) await(ctx context.Context) (Record, error) {
 			return record, err
 		}
 		if pid, err := p.holder(); err != nil || pid == 0 {
-			return Record{}, errors.Join(err, ErrNone)
+			return Record{}, errors.Join(err, p.none())
 		}
 		select {
 		case <-tick.C:
