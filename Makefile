@@ -27,6 +27,9 @@ STILTED := \btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
 RELEASES ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 RELEASE ?= .tmp/release
 CARRIED := internal/cloud/linuxprogram
+# Where the client and the command are vetted, though no engine of their own is there.
+CLIENTS := freebsd/amd64 linux/386
+CLIENT := ./api/... ./sandbox ./sandbox/agent ./sandbox/chart ./sandbox/otel ./sandbox/template ./state ./cli/e2bctl
 # How long make fuzz runs each of the fuzz targets.
 FUZZTIME ?= 10s
 # make short leaves out the packages whose tests start a cloud, one a line in what
@@ -72,9 +75,11 @@ format: ## fail when a file is not gofmt-ed
 
 # Vet wants no more of what is compiled than its types: nothing is optimized.
 .PHONY: vet
-vet: ## go vet for Linux, macOS and Windows, but for this system's, which is among the linters
+vet: ## go vet for Linux, macOS and Windows, but for this system's, which is among the linters; the client also for FreeBSD and 32 bits
 	@vetting=(); for system in $(filter-out $(shell go env GOOS),linux darwin windows); do \
 		echo "GOOS=$$system go vet ./..."; GOOS=$$system go vet -gcflags='all=-N -l' ./... & vetting+=($$!); done; \
+	for system in $(CLIENTS); do \
+		echo "$$system: go vet $(CLIENT)"; GOOS=$${system%/*} GOARCH=$${system#*/} go vet -gcflags='all=-N -l' $(CLIENT) & vetting+=($$!); done; \
 	status=0; for job in "$${vetting[@]}"; do wait "$$job" || status=1; done; exit "$$status"
 
 # Go knows whether it is up to date. It is the same for every commit and checkout,

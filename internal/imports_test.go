@@ -118,7 +118,7 @@ var imports = map[string]string{
 	"internal/testrun":                          "internal/cloud/engine/room/orphan",
 
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
-		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
+		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/room/cgroup internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
 		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
 		" internal/protocol",

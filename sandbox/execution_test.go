@@ -230,7 +230,7 @@ func TestDecodeHasTheRulesOfState(t *testing.T) {
 	t.Parallel()
 	type answer struct {
 		Mean  float64
-		Count int    `py:"n"`
+		Count int64  `py:"n"`
 		Label string `json:"name"`
 		Sizes []float64
 		When  time.Time

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 )
 
@@ -127,6 +128,8 @@ const (
 	objectDtype = "|O"
 	// maxSides is numpy's limit.
 	maxSides = 64
+	// maxElements is more than fit into memory.
+	maxElements = math.MaxInt / 2
 )
 
 // check returns the dtype and the number of elements of an array, or an error
@@ -165,7 +168,7 @@ func (d *decoder) array() (any, error) {
 
 // Len returns the number of elements.
 func (a Array) Len() int {
-	n, err := elementCount(a.Shape, 1<<62)
+	n, err := elementCount(a.Shape, maxElements)
 	if err != nil {
 		return 0
 	}
@@ -176,7 +179,7 @@ func (a Array) Len() int {
 // float64, complex128, string, []byte, a naive time.Time, a time.Duration or
 // [Timedelta], [NaT], a [Dict] for a structured dtype, or an object.
 func (a Array) At(i int) (any, error) {
-	t, n, err := a.check(1 << 62)
+	t, n, err := a.check(maxElements)
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -215,7 +218,7 @@ func (a Array) place(i int) int {
 // hold each exactly. If T is the dtype's own type this is a copy of the buffer.
 // A missing value can only be stored in a pointer.
 func Elements[T any](a Array) ([]T, error) {
-	t, n, err := a.check(1 << 62)
+	t, n, err := a.check(maxElements)
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}

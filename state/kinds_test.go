@@ -176,7 +176,8 @@ func TestArrayOf(t *testing.T) {
 	if x, err := state.Elements[int](a); err == nil {
 		t.Errorf("floats as ints: %v, want an error", x)
 	}
-	b, err := state.ArrayOf([]int{-1, 1 << 40})
+	large := int64(1) << 40
+	b, err := state.ArrayOf([]int{-1, int(large)})
 	if err != nil || b.Dtype != "<i8" {
 		t.Fatalf("got %v, %v, want b.Dtype = %q and no error", b, err, "<i8")
 	}

@@ -63,6 +63,7 @@ func TestStringOfOtherValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	column := mustColumn("n", []int64{1, 2})
+	large := int64(1) << 40 // no constant, which 32 bits do not hold
 	for _, test := range []struct {
 		value any
 		want  string
@@ -70,7 +71,7 @@ func TestStringOfOtherValues(t *testing.T) {
 		{array(2, 2), "array([[0, 0], [0, 0]])"},
 		{array(1), "array([0])"},
 		{array(1001), "<array of shape (1001,), dtype <i8>"},
-		{array(1<<40, 0), "<array of shape (1099511627776, 0), dtype <i8>"},
+		{array(int(large), 0), "<array of shape (1099511627776, 0), dtype <i8>"},
 		{state.Table{Columns: []state.Column{column}}, "DataFrame({'n': [1, 2]})"},
 		{state.Table{Columns: []state.Column{mustColumn("n", make([]int64, 1001))}}, "<DataFrame of 1001 rows with the columns 'n'>"},
 		{state.Series{Column: column}, "Series([1, 2])"},

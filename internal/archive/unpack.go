@@ -37,6 +37,7 @@ type Unpacker struct {
 	Skipped  func(name, why string) // is called for what is not written
 
 	bytes, files int64
+	names        names
 	// path are the directories on the way to the last entry. The next entry is likely
 	// near it, and going there from the root takes a call for every part of its name.
 	path []pathDir
@@ -99,9 +100,14 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	if err := u.leave(filepath.Dir(name)); err != nil {
 		return err
 	}
-	if err := u.write(tr, name, header); err != nil {
+	err := u.names.check(name)
+	if err == nil {
+		err = u.write(tr, name, header)
+	}
+	if err != nil {
 		return fmt.Errorf("write %q: %w", header.Name, err)
 	}
+	u.names.learn(u.Root, name)
 	return nil
 }
 

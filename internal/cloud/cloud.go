@@ -122,7 +122,10 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
-	o.Limits, o.Engine = o.Limits.WithDefaults(), cmp.Or(o.Engine, defaultEngine)
+	o.Engine = cmp.Or(o.Engine, defaultEngine)
+	if o.Limits, err = limitsOf(o); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
+	}
 	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
 	if c.python == nil {
 		if c.python, err = findPython(ctx); err != nil {

@@ -26,6 +26,19 @@ func connections() (int, error) {
 	return int(min(files/clientShare, maxConnections)), nil
 }
 
+// limitsOf returns the limits of each sandbox. Those of the engines of this machine are no
+// higher than those of the container that this process is in. Containers of Docker are beside it.
+func limitsOf(o Options) (engine.Limits, error) {
+	if o.Engine == engine.Docker {
+		return o.Limits.WithDefaults(), nil
+	}
+	bounds, err := machineBounds()
+	if err != nil {
+		return engine.Limits{}, fmt.Errorf("limits of this container: %w", err)
+	}
+	return o.Limits.Within(bounds), nil
+}
+
 // resources returns the limits in the API's units.
 func resources(l engine.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}

@@ -1,3 +1,5 @@
+//go:build !386 && !arm && !mips && !mipsle
+
 package cloud
 
 import (
@@ -13,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/gvisor"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
@@ -160,11 +163,19 @@ func searchPath(env *pyenv.Env) string {
 	return filepath.Dir(env.Python) + ":" + room.SearchPath()
 }
 
-// machineMemory returns the bytes of this machine's memory; 0 if that is not known.
+// machineBounds returns the limits of the control groups that this process is in.
+func machineBounds() (engine.Bounds, error) { return cgroup.Bounds() }
+
+// machineMemory returns the bytes of this machine's memory, or of the container's if that is
+// less; 0 if it is not known.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
 		return 0
 	}
-	return int64(info.Totalram) * int64(info.Unit)
+	memory := int64(info.Totalram) * int64(info.Unit) //nolint:unconvert // its size is not the same everywhere
+	if bounds, err := machineBounds(); err == nil && bounds.MemoryBytes > 0 {
+		return min(memory, bounds.MemoryBytes)
+	}
+	return memory
 }

@@ -1,4 +1,4 @@
-//go:build !linux
+//go:build !linux || 386 || arm || mips || mipsle
 
 package cloud
 
@@ -33,6 +33,9 @@ func findPython(context.Context) (*pyenv.Env, error) { return &pyenv.Env{Level: 
 
 // searchPath returns "": only rooms have the programs of this machine.
 func searchPath(*pyenv.Env) string { return "" }
+
+// machineBounds returns none: no engine runs on this machine itself.
+func machineBounds() (engine.Bounds, error) { return engine.Bounds{}, nil }
 
 // machineMemory returns 0: the memory of containers is that of a virtual machine, or of
 // another one.

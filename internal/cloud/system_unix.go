@@ -14,7 +14,7 @@ import (
 func openFiles() (uint64, error) {
 	var files unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files)
-	return files.Cur, os.NewSyscallError("getrlimit", err)
+	return uint64(files.Cur), os.NewSyscallError("getrlimit", err) //nolint:unconvert // FreeBSD's has a sign
 }
 
 // lacksAddress reports whether listening failed because this machine has no such address.

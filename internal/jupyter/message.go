@@ -88,7 +88,7 @@ func SplitID(id string) (prefix string, n int, ok bool) {
 		return "", 0, false
 	}
 	n, err := strconv.Atoi(id[at+1:])
-	return id[:at], n, err == nil && n >= 0 && n < 1<<53
+	return id[:at], n, err == nil && n >= 0 && int64(n) < 1<<53
 }
 
 // NewHeader returns a header with a fresh id and the current time.

@@ -1,3 +1,5 @@
+//go:build !386 && !arm && !mips && !mipsle
+
 package local
 
 // DefaultEngine runs sandboxes unless [WithEngine] or their template says what does:

@@ -52,6 +52,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if level := os.Getenv(boundVariable); level != "" {
+		if err := useBounds(os.Stdout, level); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if refuse, contained := os.LookupEnv(containerVariable); contained {
 		if err := startContained(os.Stdout, refuse); err != nil {
 			log.Fatal(err)

@@ -44,7 +44,7 @@ var (
 	// of a sandbox then match [sandbox.ErrGone] as well.
 	ErrClosed = errors.New("the local cloud is closed")
 	// ErrUnsupported means that this operating system does not have the engine.
-	ErrUnsupported = errors.New("it runs on Linux only: use the engine docker here, or a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
+	ErrUnsupported = errors.New("it runs on Linux only, with 64 bits: use the engine docker here, or a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
 )
 
 // onLinux returns an error unless system, as Go names it, can be prepared for an engine that

@@ -63,12 +63,22 @@ const ordinaryID = 54000
 // not change the group.
 func runCrowded(t *testing.T, limit int, level local.Isolation, id int) string {
 	t.Helper()
-	group := limitedGroup(t, limit)
-	// The group is joined by the shell, and looked at through mounts that cannot be written to.
-	const script = `echo $$ > "$1/cgroup.procs" && for dir in $(awk '$3 ~ /^cgroup/ { print $2 }' /proc/self/mounts); do mount -o bind,remount,ro "$dir" || exit 1; done
-shift; exec "$@"`
+	return runInGroups(t, []string{limitedGroup(t, groupLimit{"pids", "pids.max", "pids.max"}, strconv.Itoa(limit))}, true, id, crowdVariable+"="+string(level))
+}
+
+// runInGroups runs this program with a variable as a user in control groups, which it may change
+// unless fixed.
+func runInGroups(t *testing.T, groups []string, fixed bool, id int, variable string) string {
+	t.Helper()
+	// The groups are joined by the shell, and looked at through mounts that cannot be written to.
+	script := `for group in $1; do echo $$ > "$group/cgroup.procs" || exit 1; done; shift
+`
+	if fixed {
+		script += `for dir in $(awk '$3 ~ /^cgroup/ { print $2 }' /proc/self/mounts); do mount -o bind,remount,ro "$dir" || exit 1; done
+`
+	}
 	self := copySelf(t)
-	args := []string{"--mount", "--propagation", "private", "sh", "-c", script, "sh", group}
+	args := []string{"--mount", "--propagation", "private", "sh", "-c", script + `exec "$@"`, "sh", strings.Join(groups, " ")}
 	if id != 0 {
 		args = append(args, "setpriv", "--reuid", strconv.Itoa(id), "--regid", strconv.Itoa(id), "--clear-groups")
 	}
@@ -82,7 +92,7 @@ shift; exec "$@"`
 	if err := os.Chown(home, id, id); err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = append(os.Environ(), crowdVariable+"="+string(level), "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_RUNTIME_DIR=", "TMPDIR=/tmp")
+	cmd.Env = append(os.Environ(), variable, "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_RUNTIME_DIR=", "TMPDIR=/tmp")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -112,13 +122,16 @@ func copySelf(t *testing.T) string {
 	return name
 }
 
-// limitedGroup returns a new control group that allows a number of processes.
-func limitedGroup(t *testing.T, limit int) string {
+// groupLimit is a limit of control groups, by its files in the two versions.
+type groupLimit struct{ controller, first, second string }
+
+// limitedGroup returns a new control group with a limit.
+func limitedGroup(t *testing.T, of groupLimit, value string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes a control group for another user's processes")
 	}
-	for _, parent := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+	for parent, file := range map[string]string{"/sys/fs/cgroup/" + of.controller: of.first, "/sys/fs/cgroup": of.second} {
 		dir := filepath.Join(parent, "e2bctl-test-"+rand.Text())
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
@@ -128,11 +141,11 @@ func limitedGroup(t *testing.T, limit int) string {
 				t.Error(err)
 			}
 		})
-		if os.WriteFile(filepath.Join(dir, "pids.max"), []byte(strconv.Itoa(limit)), 0) == nil {
+		if os.WriteFile(filepath.Join(dir, file), []byte(value), 0) == nil {
 			return dir
 		}
 	}
-	t.Skip("no control group that limits processes can be made here")
+	t.Skipf("no control group that limits %s can be made here", of.controller)
 	return ""
 }
 

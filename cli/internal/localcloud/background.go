@@ -72,7 +72,7 @@ func (p Place) await(ctx context.Context) (Record, error) {
 			return record, err
 		}
 		if pid, err := p.holder(); err != nil || pid == 0 {
-			return Record{}, errors.Join(err, ErrNone)
+			return Record{}, errors.Join(err, p.none())
 		}
 		select {
 		case <-tick.C:
@@ -128,7 +128,7 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 	if err := cmd.Start(); err != nil {
 		return Record{}, fmt.Errorf("starting a local cloud in the background: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) })
+	stop := context.AfterFunc(ctx, func() { _ = end(cmd.Process) })
 	defer stop()
 	line, err := bufio.NewReader(io.LimitReader(ready, 1<<16)).ReadBytes('\n')
 	if err != nil {

@@ -18,6 +18,9 @@ func (p Place) End(ctx context.Context) (found bool, err error) {
 	if err != nil || pid == 0 {
 		return false, err
 	}
+	if pid == elsewhere {
+		return true, &ConflictError{Elsewhere: p.dir}
+	}
 	process, err := os.FindProcess(pid)
 	if err != nil {
 		return true, err

@@ -23,8 +23,8 @@ func lockFile(file *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// lockHolder returns the process that holds the lock on file, or 0 when none
-// does.
+// lockHolder returns the process that holds the lock on file, 0 when none does, or
+// elsewhere when this process cannot see the one that does.
 func lockHolder(file *os.File) (int, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {
@@ -32,6 +32,9 @@ func lockHolder(file *os.File) (int, error) {
 	}
 	if lock.Type == unix.F_UNLCK {
 		return 0, nil
+	}
+	if lock.Pid <= 0 { // it is in another container, or on another machine
+		return elsewhere, nil
 	}
 	return int(lock.Pid), nil
 }

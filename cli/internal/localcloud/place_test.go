@@ -17,9 +17,18 @@ import (
 
 var testRecord = Record{URL: "http://127.0.0.1:3999", Key: "e2b_key", Isolation: "full", Env: []string{"E2B_API_KEY=e2b_key"}}
 
+// asks are what this binary can be asked as a process of another container.
+var asks = map[string]func(io.Writer) error{}
+
 // TestMain lets this binary be another process that is the local cloud: a lock
 // says nothing to the process that holds it.
 func TestMain(m *testing.M) {
+	if asked := asks[os.Getenv("LOCALCLOUD_TEST_ASK")]; asked != nil {
+		if err := asked(os.Stdout); err != nil {
+			panic(err)
+		}
+		return
+	}
 	dir := os.Getenv("LOCALCLOUD_TEST_DIR")
 	if dir == "" {
 		m.Run()

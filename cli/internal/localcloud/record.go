@@ -45,11 +45,15 @@ var ErrNone = errors.New("no local cloud is running; start one with e2bctl local
 type ConflictError struct {
 	URL, Domain, State string            // "" while it starts or ends
 	InUse              *store.InUseError // of a state directory
+	Elsewhere          string            // the place that another container's has, if that is the cause
 }
 
 func (e *ConflictError) Error() string {
 	if e.InUse != nil {
 		return e.InUse.Error() + " (--state-dir), or none (--ephemeral)"
+	}
+	if e.Elsewhere != "" {
+		return "another container's local cloud has " + e.Elsewhere + ", which this one shares; have TMPDIR name a directory of this container's own"
 	}
 	state := "is starting or ending"
 	if e.URL != "" {
@@ -69,7 +73,15 @@ func conflictWith(r Record) *ConflictError {
 // Place is the directory with the record of this user's local cloud. The record
 // is valid while `local up` holds a lock on a file beside it: the system
 // releases the lock however the process ends.
-type Place struct{ dir string }
+type Place struct {
+	dir string
+	// others is where the local cloud of another container has its record, in a directory that
+	// both share; "" if there is none.
+	others string
+}
+
+// elsewhere is the holder of a lock that this process cannot see.
+const elsewhere = -1
 
 // AuthorityDir returns the directory that keeps the certificate authorities of this
 // user's local clouds, one for each domain. It exists once AuthorityDir has returned.
@@ -81,13 +93,64 @@ func AuthorityDir() (string, error) {
 	return dir, nil
 }
 
-// Find returns the place of this user, which exists once Find has returned.
+// Find returns the place of this user, which exists once Find has returned. Containers may
+// share a home: where another one's local cloud has the place, this one's is in the directory
+// for temporary files. The holder of a claim must not call it, for it would lose its lock.
 func Find() (Place, error) {
-	dir, err := privatedir.Make("local", privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
+	place, err := findIn(privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
+	if err != nil {
+		return Place{}, err
+	}
+	if holder, err := place.holder(); err != nil || holder > 0 {
+		return place, err
+	}
+	own, err := findIn(privatedir.Temporary)
+	if err != nil {
+		return place, nil //nolint:nilerr // there is nothing to choose from
+	}
+	return choose(place, own)
+}
+
+func findIn(bases ...privatedir.Base) (Place, error) {
+	dir, err := privatedir.Make("local", bases...)
 	if err != nil {
 		return Place{}, fmt.Errorf("the address and key of a local cloud: %w", err)
 	}
-	return Place{dir}, nil
+	return Place{dir: dir}, nil
+}
+
+// choose returns own if its local cloud runs, or if that of place is in another container. A
+// local cloud stays where it has begun, when the other one has ended, too.
+func choose(place, own Place) (Place, error) {
+	holder, err := own.holder()
+	if err != nil {
+		return Place{}, err
+	}
+	if holder > 0 {
+		return own, nil
+	}
+	if holder, err = place.holder(); err != nil || holder != elsewhere {
+		return place, err
+	}
+	own.others = place.dir
+	return own, nil
+}
+
+// Others says that the local cloud of another container has a place of this user; "" if none
+// has.
+func (p Place) Others() string {
+	if p.others == "" {
+		return ""
+	}
+	return "the local cloud in " + p.others + " is another container's that shares the directory; e2bctl local up --state-dir DIR --port PORT starts one here"
+}
+
+// none is ErrNone, with what explains it.
+func (p Place) none() error {
+	if others := p.Others(); others != "" {
+		return fmt.Errorf("%w; %s", ErrNone, others)
+	}
+	return ErrNone
 }
 
 func (p Place) recordFile() string { return filepath.Join(p.dir, "cloud.json") }
@@ -120,8 +183,11 @@ func (p Place) Claim() (release func(), err error) {
 }
 
 func (p Place) conflict() error {
-	record, _ := p.Read() // the zero Record if there is none
-	return conflictWith(record)
+	record, err := p.Read()
+	if conflict, elsewhere := errors.AsType[*ConflictError](err); elsewhere {
+		return conflict
+	}
+	return conflictWith(record) // of the zero Record if there is none
 }
 
 // Publish writes the record. Only the holder of the claim may call it.
@@ -150,8 +216,11 @@ func (p Place) Read() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	if pid == 0 {
-		return Record{}, ErrNone
+	switch pid {
+	case 0:
+		return Record{}, p.none()
+	case elsewhere:
+		return Record{}, &ConflictError{Elsewhere: p.dir}
 	}
 	text, err := os.ReadFile(p.recordFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +236,7 @@ func (p Place) Read() (Record, error) {
 	return record, nil
 }
 
-// holder returns the process that is the local cloud, or 0 when there is none.
+// holder returns the process that is the local cloud, 0 when there is none, or elsewhere.
 func (p Place) holder() (int, error) {
 	lock, err := p.openLock()
 	if err != nil {

@@ -41,7 +41,7 @@ var (
 	// namespaces and no control groups that would end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrLinuxOnly: this system does not have the engine.
-	ErrLinuxOnly = errors.New("it runs on Linux only")
+	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
 	// ErrNoVolumes: this machine, or the file system of a volume, does not let a sandbox
 	// have it.
 	ErrNoVolumes = errors.New("a sandbox cannot have this volume")

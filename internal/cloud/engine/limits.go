@@ -21,16 +21,33 @@ type Limits struct {
 	DiskBytes   int64
 }
 
+// Bounds are what all programs of this machine that share a container may use together.
+// Zero values are no bounds.
+type Bounds struct {
+	MemoryBytes int64
+	CPUs        float64
+}
+
 // WithDefaults returns the limits that are enforced: zero values are replaced by
 // the defaults, and CPUs is at most the number of the machine's.
-func (l Limits) WithDefaults() Limits {
+func (l Limits) WithDefaults() Limits { return l.Within(Bounds{}) }
+
+// Within returns the limits that are enforced within bounds, as [Limits.WithDefaults] does.
+// A limit above its bound is lowered to it: the kernel refuses the one or never applies it.
+func (l Limits) Within(b Bounds) Limits {
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 2 << 30
+	}
+	if b.MemoryBytes > 0 {
+		l.MemoryBytes = min(l.MemoryBytes, b.MemoryBytes)
 	}
 	if l.CPUs == 0 {
 		l.CPUs = 2
 	}
 	l.CPUs = min(l.CPUs, float64(processors))
+	if b.CPUs > 0 {
+		l.CPUs = min(l.CPUs, b.CPUs)
+	}
 	if l.Processes == 0 {
 		l.Processes = 1024
 	}

@@ -52,10 +52,22 @@ func claimable(dir string) error {
 
 const lockFile = "lock"
 
-// holder returns the process that has locked file, 0 if that is not known.
-func holder(file *os.File) int {
-	var text [32]byte
-	n, _ := file.ReadAt(text[:], 0)
-	pid, _ := strconv.Atoi(strings.TrimSpace(string(text[:n])))
-	return pid
+// inUse returns the error of a store whose lock another process has written to.
+func inUse(dir string, lock *os.File) *InUseError {
+	var text [64]byte
+	n, _ := lock.ReadAt(text[:], 0)
+	pid, namespace, _ := strings.Cut(string(text[:n]), "\n")
+	number, _ := strconv.Atoi(strings.TrimSpace(pid)) // 0 if it says nothing yet
+	own, theirs := namespaceOfProcesses(), strings.TrimSpace(namespace)
+	if own != "" && theirs != "" && own != theirs {
+		return &InUseError{Dir: dir, Elsewhere: true}
+	}
+	return &InUseError{Dir: dir, PID: number}
+}
+
+// namespaceOfProcesses names the processes among which this process's number is its own: those
+// of this container; "" where there are none but the machine's.
+func namespaceOfProcesses() string {
+	name, _ := os.Readlink("/proc/self/ns/pid") // only Linux has it
+	return name
 }

@@ -13,14 +13,22 @@ import (
 type InUseError struct {
 	Dir string
 	PID int // 0: not known
+	// Elsewhere means that the process is in another container, where its number is another one.
+	Elsewhere bool
 }
 
 func (e *InUseError) Error() string {
+	if e.Elsewhere {
+		return "the state directory " + e.Dir + " is " + e.By() + ", whose local cloud has it: use another directory"
+	}
 	return "the state directory " + e.Dir + " is " + e.By() + ": end that local cloud (e2bctl local down), or use another directory"
 }
 
 // By says which process it is.
 func (e *InUseError) By() string {
+	if e.Elsewhere {
+		return "in use by another container that shares it"
+	}
 	if e.PID == 0 {
 		return "in use by another process"
 	}

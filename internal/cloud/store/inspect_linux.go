@@ -18,7 +18,7 @@ func inspect(dir string) (notes []string, err error) {
 	if note, known := systems[uint32(s.Type)]; known { //nolint:unconvert,gosec // its size is not the same everywhere
 		notes = append(notes, dir+" is on "+note)
 	}
-	if free := int64(s.Bavail) * s.Bsize; free < spaceNeeded {
+	if free := int64(s.Bavail) * int64(s.Bsize); free < spaceNeeded { //nolint:unconvert // its size is not the same everywhere
 		notes = append(notes, fmt.Sprintf("%s has %d MiB of free space", dir, free>>20))
 	}
 	return notes, nil

@@ -23,12 +23,12 @@ func lock(dir string) (release func() error, err error) {
 	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case err == nil:
-		pid := strconv.Itoa(os.Getpid()) + "\n"
+		pid := strconv.Itoa(os.Getpid()) + "\n" + namespaceOfProcesses() + "\n"
 		if err = file.Truncate(0); err == nil {
 			_, err = file.WriteAt([]byte(pid), 0)
 		}
 	case errors.Is(err, unix.EWOULDBLOCK):
-		err = &InUseError{Dir: dir, PID: holder(file)}
+		err = inUse(dir, file)
 	default:
 		err = fmt.Errorf("its file system has no locks: use a directory on a local disk: %w", err)
 	}

@@ -29,7 +29,7 @@ func lock(dir string) (release func() error, err error) {
 			_, err = file.WriteAt([]byte(pid), 0)
 		}
 	case errors.Is(err, windows.ERROR_LOCK_VIOLATION), errors.Is(err, windows.ERROR_IO_PENDING):
-		err = &InUseError{Dir: dir, PID: holder(file)}
+		err = inUse(dir, file)
 	default:
 		err = fmt.Errorf("its file system has no locks: use a directory on a local disk: %w", err)
 	}

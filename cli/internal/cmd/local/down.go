@@ -65,6 +65,9 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	}
 	if !view.Ended && !opts.Quiet {
 		fmt.Fprintln(opts.IO.Err, "no local cloud is running")
+		if others := place.Others(); others != "" {
+			fmt.Fprintln(opts.IO.Err, cmdutil.Printable(others))
+		}
 	}
 	return nil
 }

@@ -30,3 +30,9 @@ func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal
 		}
 	}
 }
+
+// screenOf returns the terminal whose size is that of the screen, which is the keyboard's.
+func screenOf(keyboard *os.File) *os.File { return keyboard }
+
+// obeyEscapes does nothing: terminals obey the escape sequences of programs.
+func obeyEscapes() (restore func() error, err error) { return func() error { return nil }, nil }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -20,7 +21,7 @@ func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbo
 	if !ok {
 		return errors.New("standard input is no terminal")
 	}
-	cols, rows, err := term.GetSize(int(keyboard.Fd()))
+	cols, rows, err := term.GetSize(int(screenOf(keyboard).Fd()))
 	if err != nil || cols < 1 || rows < 1 {
 		cols, rows = 0, 0 // one that has no size gets the default one
 	}
@@ -35,7 +36,11 @@ func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbo
 	if err != nil {
 		return err
 	}
-	restore := func() error { return term.Restore(int(keyboard.Fd()), before) }
+	forget, err := obeyEscapes()
+	if err != nil {
+		return errors.Join(fmt.Errorf("have the console obey escape sequences: %w", err), term.Restore(int(keyboard.Fd()), before))
+	}
+	restore := func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }
 	defer func() { err = cmdutil.KeepStatus(err, restore()) }()
 	stop := context.AfterFunc(ctx, func() {
 		_ = restore() // now, because what follows may take longer than the process lives

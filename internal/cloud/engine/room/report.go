@@ -5,8 +5,12 @@ package room
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
@@ -104,9 +108,25 @@ func (r *Room) fillReport(notes, hidden []string) {
 			r.note("sandboxes have the id of the server: they can use up what the kernel counts by user (processes, inotify, locked memory)")
 			r.report.Notes = append(r.report.Notes, landlock.LeavesOpen()...)
 		}
+		r.noteNoexec()
 	case r.level == engine.None:
 		r.note("nothing is isolated: sandboxes are plain processes of the server's user")
+		r.noteNoexec()
 	}
+}
+
+// noteNoexec notes that sandboxes without a file system of their own cannot execute their files,
+// where the directory of the sandboxes is on one that does not let anybody.
+func (r *Room) noteNoexec() {
+	var s unix.Statfs_t
+	if err := unix.Statfs(r.roots, &s); err != nil || s.Flags&unix.ST_NOEXEC == 0 {
+		return
+	}
+	variables := "TMPDIR or XDG_RUNTIME_DIR"
+	if os.Geteuid() == 0 {
+		variables = "TMPDIR"
+	}
+	r.note(fmt.Sprintf("programs and libraries that code writes do not run: %s is on a file system that is mounted noexec; have %s name a directory on another one (with Docker, --tmpfs /tmp:exec)", filepath.Dir(r.roots), variables))
 }
 
 // noteFall notes why the level is weaker than the one that was tried first.

@@ -201,7 +201,8 @@ func (s *Sandbox) Err() error {
 }
 
 // OOMKills returns how many processes of the sandbox were killed because it reached
-// its memory limit; always 0 if no control group limits it.
+// its memory limit. If no control group limits the sandbox, those of the server and of all
+// sandboxes count; always 0 if nothing counts them.
 func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0

@@ -22,6 +22,7 @@ type Groups struct {
 	Why          map[string]string    // why a controller is not in byController
 	Unbounded    error                // why all processes together are not limited
 	freezer      freezers
+	above        Hierarchy // the server's own group of memory; its Dir is "" if none counts kills
 }
 
 // Hierarchy is a group in one of the hierarchies.
@@ -65,6 +66,7 @@ func (g *Groups) Directories() []string {
 func Create(name string, processes, part int64) *Groups {
 	mounts, err := mounts()
 	g := createIn(mounts, err, name, []string{"memory", "cpu", "pids"})
+	g.above = memoryGroup(mounts)
 	if h, ok := g.byController["pids"]; ok {
 		g.Unbounded = h.limitProcesses(processes, part)
 	}

@@ -19,7 +19,9 @@ type Group struct {
 	Memory Hierarchy   // its Dir is "" if there is none
 	CPU    Hierarchy   // likewise
 
-	freezer *Freezer // nil if nothing freezes it
+	kills   Hierarchy // the group whose kills for lack of memory are counted; likewise
+	before  int       // its kills before there was this group
+	freezer *Freezer  // nil if nothing freezes it
 }
 
 // Create makes the groups of a sandbox with its limits.
@@ -48,6 +50,11 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 		}
 	}
 	s.freezer = g.newFreezer(s, name)
+	// A sandbox without a group of memory dies when the memory of all together has run out.
+	if s.kills = s.Memory; s.kills.Dir == "" {
+		s.kills = g.above
+	}
+	s.before = s.OOMKills()
 	return s, nil
 }
 
@@ -139,35 +146,31 @@ func takingThreads(dirs []Hierarchy) []Hierarchy {
 	return slices.DeleteFunc(slices.Clone(dirs), func(h Hierarchy) bool { return !h.takesThreads() })
 }
 
-// OOMKills returns how many processes of the group were killed for lack of memory.
+// OOMKills returns how many processes were killed for lack of memory since the group was made:
+// those of the group, or all that share the server's group if this one does not limit memory.
 func (s *Group) OOMKills() int {
 	f, err := s.OpenOOMKills()
 	if f == nil || err != nil {
 		return 0
 	}
 	defer f.Close()
-	return CountOOMKills(f)
+	return CountOOMKills(f) - s.before
 }
 
-// OpenOOMKills opens the file that contains that number; nil if there is none.
+// OpenOOMKills opens the file that counts them; nil if there is none. A process that reads it
+// sees nothing else of the host.
 func (s *Group) OpenOOMKills() (*os.File, error) {
-	return s.openMemory("memory.oom_control", "memory.events")
+	if s == nil || s.kills.Dir == "" {
+		return nil, nil
+	}
+	return os.Open(filepath.Join(s.kills.Dir, s.kills.killsFile()))
 }
 
 // OpenMemoryUse opens the file that says what memory is used for; nil if there is
-// none.
+// none. The same is true of it.
 func (s *Group) OpenMemoryUse() (*os.File, error) {
-	return s.openMemory("memory.stat", "memory.stat")
-}
-
-// openMemory opens a file of the group by its names in the two versions of the
-// hierarchy. A process that reads it sees nothing else of the host.
-func (s *Group) openMemory(first, second string) (*os.File, error) {
-	switch {
-	case s == nil || s.Memory.Dir == "":
+	if s == nil || s.Memory.Dir == "" {
 		return nil, nil
-	case s.Memory.Version == 1:
-		return os.Open(filepath.Join(s.Memory.Dir, first))
 	}
-	return os.Open(filepath.Join(s.Memory.Dir, second))
+	return os.Open(filepath.Join(s.Memory.Dir, "memory.stat"))
 }

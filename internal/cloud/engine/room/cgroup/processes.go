@@ -3,6 +3,7 @@
 package cgroup
 
 import (
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,15 +36,23 @@ func ProcessLimits() ([]ProcessLimit, error) {
 // processLimits returns the limits of a group and of those above it. A group without a
 // limit may be below one that has one.
 func processLimits(dir string) (limits []ProcessLimit) {
-	for isGroup(dir) {
+	for dir := range upwards(dir) {
 		most, err := ReadNumber(filepath.Join(dir, "pids.max"))
 		if err == nil { // otherwise it says "max", or the controller is not handed down to this group
 			used, _ := ReadNumber(filepath.Join(dir, "pids.current")) // beside it, and readable as it is
 			limits = append(limits, ProcessLimit{Dir: dir, Max: most, Used: used})
 		}
-		dir = filepath.Dir(dir)
 	}
 	return limits
+}
+
+// upwards yields a group and those above it, as far as they are mounted.
+func upwards(dir string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for isGroup(dir) && yield(dir) {
+			dir = filepath.Dir(dir)
+		}
+	}
 }
 
 // isGroup reports whether a directory is a control group: the one above a mount is not.

@@ -84,7 +84,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if own := len(files) - gvisorFiles(spec); spec.GVisor && own >= 0 {
 		gvisor, files = files[own:], files[:own]
 	}
-	if len(files) != 1 && len(files) != 3 {
+	if len(files) < 1 || len(files) > 3 {
 		return fmt.Errorf("%w: an envd with %d files", wire.ErrProtocol, len(files))
 	}
 	config, err := io.ReadAll(io.NewSectionReader(files[0], 0, guest.MaxConfig))
@@ -110,8 +110,11 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 			return err
 		}
 	}
-	if len(files) == 3 {
-		g.oomKills, g.memoryUse = files[1], files[2]
+	if len(files) > 1 {
+		g.oomKills = files[1]
+	}
+	if len(files) > 2 {
+		g.memoryUse = files[2]
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

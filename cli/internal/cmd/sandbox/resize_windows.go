@@ -1,0 +1,29 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// followSize does nothing: this system does not say when a terminal changes its
+// size.
+func followSize(context.Context, *os.File, *sandbox.Terminal) {}
+
+// screenOf returns the output of this process: only that of a console has a size.
+func screenOf(*os.File) *os.File { return os.Stdout }
+
+// obeyEscapes makes the console obey the escape sequences of programs in the sandbox, which it
+// shows otherwise, until restore is called. An output that is no console gets them as they are.
+func obeyEscapes() (restore func() error, err error) {
+	console := windows.Handle(os.Stdout.Fd())
+	var before uint32
+	if windows.GetConsoleMode(console, &before) != nil {
+		return func() error { return nil }, nil
+	}
+	err = windows.SetConsoleMode(console, before|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING)
+	return func() error { return windows.SetConsoleMode(console, before) }, err
+}

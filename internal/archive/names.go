@@ -1,0 +1,90 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// ErrSameName means that two names of an archive are one on the file system of the target, so
+// that the second would replace the first.
+var ErrSameName = errors.New("the file system of the target does not tell it from another name of the archive")
+
+// names finds those names of one archive that the target's file system, as that of macOS or
+// Windows, does not tell apart because they differ in case only.
+type names struct {
+	seed    maphash.Seed
+	seen    map[uint64]uint64 // by the hash of a name without its case, the hash of its spelling
+	decided bool              // whether the file system tells names apart is known; seen is nil if it does
+}
+
+// check returns an error if name, or a directory on its way, was seen in another spelling.
+func (n *names) check(name string) error {
+	if n.decided && n.seen == nil {
+		return nil
+	}
+	if n.seen == nil {
+		n.seed, n.seen = maphash.MakeSeed(), make(map[uint64]uint64)
+	}
+	var spelled, folded maphash.Hash
+	spelled.SetSeed(n.seed)
+	folded.SetSeed(n.seed)
+	end := 0
+	for part := range strings.SplitSeq(name, string(filepath.Separator)) {
+		end += len(part)
+		_, _ = spelled.WriteString(part + "/") // never fails
+		_, _ = folded.WriteString(fold(part) + "/")
+		before, seen := n.seen[folded.Sum64()]
+		if seen && before != spelled.Sum64() {
+			return fmt.Errorf("%w: %q differs from it only in case, or in how accents are encoded; download to a file system that tells them apart, or rename one in the sandbox", ErrSameName, name[:end])
+		}
+		n.seen[folded.Sum64()] = spelled.Sum64()
+		end++
+	}
+	return nil
+}
+
+// learn finds out by a name that was just written whether the file system tells names apart.
+func (n *names) learn(root *os.Root, name string) {
+	if n.decided {
+		return
+	}
+	dir, base := filepath.Split(name)
+	other := strings.Map(swapCase, base)
+	if other == base {
+		return
+	}
+	written, err := root.Lstat(name)
+	if err != nil {
+		return // it was skipped
+	}
+	n.decided = true
+	if found, err := root.Lstat(dir + other); err != nil || !os.SameFile(written, found) {
+		n.seen = nil
+	}
+}
+
+// fold returns what is common to names that such a file system does not tell apart. Windows does
+// tell apart how accents are encoded.
+func fold(name string) string {
+	name = strings.ToLower(strings.ToUpper(name))
+	if runtime.GOOS == "windows" {
+		return name
+	}
+	return norm.NFC.String(name)
+}
+
+// swapCase returns a letter in its other case.
+func swapCase(r rune) rune {
+	if upper := unicode.ToUpper(r); upper != r {
+		return upper
+	}
+	return unicode.ToLower(r)
+}

@@ -1,0 +1,99 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// Bounds returns the lowest limits on memory and processor time of all groups that this
+// process is in, such as those of a container. Nothing of it needs a group that this
+// process may change.
+func Bounds() (engine.Bounds, error) {
+	mounts, err := mounts()
+	if err != nil {
+		return engine.Bounds{}, err
+	}
+	return boundsIn(mounts), nil
+}
+
+func boundsIn(mounts []mount) (b engine.Bounds) {
+	for _, m := range mounts {
+		for dir := range upwards(m.own) {
+			if memory, limited := memoryLimit(dir, m.version); limited && (b.MemoryBytes == 0 || memory < b.MemoryBytes) {
+				b.MemoryBytes = memory
+			}
+			if cpus, limited := quota(dir, m.version); limited && (b.CPUs == 0 || cpus < b.CPUs) {
+				b.CPUs = cpus
+			}
+		}
+	}
+	return b
+}
+
+// memoryLimit returns the limit of a group on memory. Its file says "max" if there is none in
+// version 2, and names more than any machine has in version 1.
+func memoryLimit(dir string, version int) (bytes int64, limited bool) {
+	name := "memory.max"
+	if version == 1 {
+		name = "memory.limit_in_bytes"
+	}
+	bytes, err := ReadNumber(filepath.Join(dir, name))
+	return bytes, err == nil && bytes < unlimited
+}
+
+// unlimited is less than the limit of memory of a group of version 1 without a limit, which
+// the kernel rounds down to whole pages.
+const unlimited = 1 << 62
+
+// quota returns the processors whose whole time a group may use.
+func quota(dir string, version int) (cpus float64, limited bool) {
+	if version == 1 {
+		time, err := ReadNumber(filepath.Join(dir, "cpu.cfs_quota_us"))
+		if err != nil || time <= 0 { // -1: no limit
+			return 0, false
+		}
+		period, err := ReadNumber(filepath.Join(dir, "cpu.cfs_period_us"))
+		return float64(time) / float64(period), err == nil && period > 0
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "cpu.max"))
+	fields := strings.Fields(string(text))
+	if err != nil || len(fields) != 2 {
+		return 0, false
+	}
+	time, err := strconv.ParseFloat(fields[0], 64) // it says "max" if there is no limit
+	if err != nil {
+		return 0, false
+	}
+	period, err := strconv.ParseFloat(fields[1], 64)
+	return time / period, err == nil && period > 0
+}
+
+// memoryGroup returns the group whose limit of memory this process is under; its Dir is "" if
+// none counts the processes that were killed for lack of memory.
+func memoryGroup(mounts []mount) Hierarchy {
+	for _, m := range mounts {
+		h := Hierarchy{Dir: m.own, Version: m.version}
+		if m.version == 2 || slices.Contains(m.controllers, "memory") {
+			if _, err := os.Stat(filepath.Join(h.Dir, h.killsFile())); err == nil {
+				return h
+			}
+		}
+	}
+	return Hierarchy{}
+}
+
+// killsFile is the name of the file that counts the processes of a group that were killed for
+// lack of memory.
+func (h Hierarchy) killsFile() string {
+	if h.Version == 1 {
+		return "memory.oom_control"
+	}
+	return "memory.events"
+}

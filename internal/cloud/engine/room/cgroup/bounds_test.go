@@ -1,0 +1,91 @@
+//go:build linux
+
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// TestBounds checks that the lowest limit on the way up counts, in files of either version.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	first, second := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		"memory.limit_in_bytes":     "9223372036854771712", // no limit
+		"a/memory.limit_in_bytes":   "536870912",
+		"a/b/memory.limit_in_bytes": "1073741824",
+		"cpu.cfs_quota_us":          "-1",
+		"a/cpu.cfs_quota_us":        "150000",
+		"a/cpu.cfs_period_us":       "100000",
+		"a/b/cpu.cfs_quota_us":      "-1",
+	} {
+		putGroup(t, first, name, text)
+	}
+	for name, text := range map[string]string{
+		"cgroup.controllers": "cpu memory", "a/memory.max": "max", "a/cpu.max": "75000 50000", "a/b/memory.max": "268435456", "a/b/cpu.max": "max 100000",
+	} {
+		putGroup(t, second, name, text)
+	}
+	for name, tt := range map[string]struct {
+		mounts []mount
+		want   engine.Bounds
+	}{
+		"nothing":      {nil, engine.Bounds{}},
+		"version 1":    {[]mount{{first, filepath.Join(first, "a/b"), 1, []string{"cpu", "memory"}}}, engine.Bounds{MemoryBytes: 512 << 20, CPUs: 1.5}},
+		"unlimited":    {[]mount{{first, first, 1, []string{"cpu", "memory"}}}, engine.Bounds{}},
+		"version 2":    {[]mount{{second, filepath.Join(second, "a/b"), 2, nil}}, engine.Bounds{MemoryBytes: 256 << 20, CPUs: 1.5}},
+		"the way down": {[]mount{{second, filepath.Join(second, "a"), 2, nil}}, engine.Bounds{CPUs: 1.5}},
+	} {
+		if got := boundsIn(tt.mounts); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
+		}
+	}
+}
+
+// TestKillsAbove checks that where nothing limits the memory of a sandbox, those killed because
+// the container had no more memory are counted, but not those of before.
+func TestKillsAbove(t *testing.T) {
+	t.Parallel()
+	for version, file := range map[int]string{1: "memory.oom_control", 2: "memory.events"} {
+		dir := t.TempDir()
+		putGroup(t, dir, file, "oom 3\noom_kill 3\n")
+		g := &Groups{above: memoryGroup([]mount{{dir, dir, version, []string{"memory"}}})}
+		s, err := g.Create("1", engine.Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.OOMKills(); n != 0 {
+			t.Errorf("version %d: %d kills before the first", version, n)
+		}
+		putGroup(t, dir, file, "oom 4\noom_kill 5\n")
+		if n := s.OOMKills(); n != 2 {
+			t.Errorf("version %d: %d kills, want 2", version, n)
+		}
+		f, err := s.OpenOOMKills()
+		if f == nil || err != nil {
+			t.Fatalf("version %d: %v, %v, want the file", version, f, err)
+		}
+		f.Close()
+		if f, err := s.OpenMemoryUse(); f != nil || err != nil {
+			t.Errorf("version %d: a sandbox is shown the memory of others: %v, %v", version, f, err)
+		}
+	}
+}
+
+// putGroup writes a file of a group below dir.
+func putGroup(t *testing.T, dir, name, text string) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range map[string]string{path: text + "\n", filepath.Join(filepath.Dir(path), "cgroup.procs"): "", filepath.Join(dir, "cgroup.procs"): ""} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInUseElsewhere checks that a lock that was taken in another container is not said to be
+// that of the process which has its number here.
+func TestInUseElsewhere(t *testing.T) {
+	t.Parallel()
+	own := namespaceOfProcesses()
+	if own == "" {
+		t.Skip("this system has no namespaces of processes")
+	}
+	for text, want := range map[string]string{
+		"7\npid:[1]\n":     "another container",
+		"7\n" + own + "\n": "process 7:",
+		"7\n":              "process 7:", // of an earlier version
+		"":                 "another process:",
+	} {
+		lock := filepath.Join(t.TempDir(), "lock")
+		if err := os.WriteFile(lock, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(lock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		got := inUse("/state", file).Error()
+		if !strings.Contains(got, want) || !strings.Contains(got, "use another directory") {
+			t.Errorf("%q: got %q, want %q in it", text, got, want)
+		}
+		if strings.Contains(want, "container") && strings.Contains(got, "local down") {
+			t.Errorf("%q: got %q, want nothing that cannot be done here", text, got)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+//go:build linux
+
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// boundVariable makes this program start a cloud with the isolation that it names, and use up
+// the memory of a sandbox.
+const boundVariable = "LOCAL_TEST_BOUND"
+
+// TestContainerBounds checks a server whose control groups, as those of a container, allow less
+// than a sandbox has by default: sandboxes have that, show it, and say when its memory ran out,
+// whether or not the server may make groups for them.
+func TestContainerBounds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		fixed bool
+		level local.Isolation
+	}{{false, local.Full}, {true, local.Full}, {true, local.Restricted}} {
+		t.Run(fmt.Sprint("fixed ", tt.fixed, " ", tt.level), func(t *testing.T) {
+			t.Parallel()
+			memory := limitedGroup(t, groupLimit{"memory", "memory.limit_in_bytes", "memory.max"}, "536870912")
+			groups := []string{memory}
+			if _, err := os.Stat(memory + "/cpu.max"); errors.Is(err, os.ErrNotExist) { // otherwise it is one hierarchy
+				groups = append(groups, limitedGroup(t, groupLimit{"cpu", "cpu.cfs_quota_us", ""}, "70000"))
+			} else if err := os.WriteFile(memory+"/cpu.max", []byte("70000 100000"), 0); err != nil {
+				t.Fatal(err)
+			}
+			out := runInGroups(t, groups, tt.fixed, 0, boundVariable+"="+string(tt.level))
+			for _, want := range []string{"512 MiB, 1 processors", "inside: 1", "command: out of memory", "kernel: out of memory"} {
+				if !strings.Contains(out, want+"\n") {
+					t.Errorf("got %s, want %q in it", out, want)
+				}
+			}
+		})
+	}
+}
+
+// useBounds starts a cloud, and writes what a sandbox may use and what happens when it uses more.
+func useBounds(w io.Writer, level string) error {
+	ctx := context.Background()
+	cloud, err := local.Start(ctx, local.WithIsolation(local.Isolation(level)))
+	if err != nil {
+		fmt.Fprintln(w, err)
+		return nil
+	}
+	defer cloud.Close()
+	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
+		info, err := sb.Info(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%d MiB, %d processors\n", info.MemoryMB, info.CPUCount)
+		result, err := sb.Commands.Run(ctx, "nproc", nil)
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(w, "inside: ", result.Stdout)
+		// Several processes, none of which reaches its own limit.
+		const eat = "import os, signal\nfor _ in range(8):\n if os.fork() == 0:\n  x = b'x' * (120 << 20); signal.pause()\nx = b'x' * (300 << 20)\nsignal.pause()"
+		_, err = sb.Commands.Run(ctx, "exec python3 -c \""+eat+"\"", nil)
+		fmt.Fprintln(w, "command:", reason(err))
+		_, err = sb.RunCode(ctx, eat, nil)
+		fmt.Fprintln(w, "kernel:", reason(err))
+		return nil
+	}, cloud.Options()...)
+}
+
+// reason says whether memory ran out.
+func reason(err error) string {
+	if err != nil && strings.Contains(err.Error(), "out of memory") {
+		return "out of memory"
+	}
+	return fmt.Sprint(err)
+}
