@@ -36,7 +36,11 @@ func limitsOf(o Options) (engine.Limits, error) {
 	if err != nil {
 		return engine.Limits{}, fmt.Errorf("limits of this container: %w", err)
 	}
-	return o.Limits.Within(bounds), nil
+	l := o.Limits.Within(bounds)
+	if l.MemoryBytes < o.Limits.MemoryBytes || l.CPUs < o.Limits.CPUs {
+		o.Logger.Warn("sandboxes get less than was asked for, because this machine or its container has no more", "limits", describe(l))
+	}
+	return l, nil
 }
 
 // resources returns the limits in the API's units.
