@@ -123,7 +123,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	o.Engine = cmp.Or(o.Engine, defaultEngine)
-	if o.Limits, err = limitsOf(o); err != nil {
+	if o.Limits, err = limitsOf(ctx, o); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"context"
 	"fmt"
 	"math"
 
@@ -28,7 +29,7 @@ func connections() (int, error) {
 
 // limitsOf returns the limits of each sandbox. Those of the engines of this machine are no
 // higher than those of the container that this process is in. Containers of Docker are beside it.
-func limitsOf(o Options) (engine.Limits, error) {
+func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker {
 		return o.Limits.WithDefaults(), nil
 	}
@@ -38,7 +39,7 @@ func limitsOf(o Options) (engine.Limits, error) {
 	}
 	l := o.Limits.Within(bounds)
 	if l.MemoryBytes < o.Limits.MemoryBytes || l.CPUs < o.Limits.CPUs {
-		o.Logger.Warn("sandboxes get less than was asked for, because this machine or its container has no more", "limits", describe(l))
+		o.Logger.WarnContext(ctx, "sandboxes get less than was asked for, because this machine or its container has no more", "limits", describe(l))
 	}
 	return l, nil
 }
