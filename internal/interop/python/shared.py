@@ -8,8 +8,10 @@ import time
 import httpx
 
 METADATA = {"suite": "interop"}
-# Sandboxes have a PATH of their own, and a .bashrc.
-ENVS = {"GREETING": "hello", "PATH": "/opt/mine:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+# Sandboxes have a PATH of their own, and a .bashrc. Those of libraries, which call pip by its
+# name, have the usual ones.
+ENVS = {"GREETING": "hello"}
+OWN_PATH = "/opt/mine:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 BASHRC = "export FROM_BASHRC=yes\n"
 
 # How many seconds a case waits for what must come.
@@ -27,8 +29,11 @@ async def run_cases(cases, reported):
     for name, body in cases:
         with reported(name):
             if sandbox is None and body.__code__.co_varnames[0] != "_":
-                sandbox = await getattr(body, "kind", Core).create(metadata=METADATA, envs=ENVS)
-                if isinstance(sandbox, Core):  # libraries have kinds of their own
+                kind = getattr(body, "kind", Core)
+                official = issubclass(kind, Core)
+                envs = {**ENVS, "PATH": OWN_PATH} if official else ENVS
+                sandbox = await kind.create(metadata=METADATA, envs=envs)
+                if official:
                     await sandbox.files.write("/home/user/.bashrc", BASHRC)
             try:
                 await body(sandbox)
