@@ -67,8 +67,10 @@ func useBounds(w io.Writer, level string) error {
 			return err
 		}
 		fmt.Fprint(w, "inside: ", result.Stdout)
-		// Several processes, none of which reaches its own limit.
-		const eat = "import os, signal\nfor _ in range(8):\n if os.fork() == 0:\n  x = b'x' * (120 << 20); signal.pause()\nx = b'x' * (300 << 20)\nsignal.pause()"
+		// Two processes, neither of which reaches its own limit. The second begins when the first
+		// is the largest of all, the server included: that is the one which the kernel ends.
+		const eat = "import os, signal\nr, w = os.pipe()\nif os.fork() == 0:\n os.read(r, 1)\n x = b'x' * (300 << 20)\n signal.pause()\n" +
+			"x = b'x' * (300 << 20)\nos.write(w, b'x')\nsignal.pause()"
 		_, err = sb.Commands.Run(ctx, "exec python3 -c \""+eat+"\"", nil)
 		fmt.Fprintln(w, "command:", reason(err))
 		_, err = sb.RunCode(ctx, eat, nil)

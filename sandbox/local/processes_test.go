@@ -131,8 +131,8 @@ func limitedGroup(t *testing.T, of groupLimit, value string) string {
 	if os.Geteuid() != 0 {
 		t.Skip("only root makes a control group for another user's processes")
 	}
-	for parent, file := range map[string]string{"/sys/fs/cgroup/" + of.controller: of.first, "/sys/fs/cgroup": of.second} {
-		dir := filepath.Join(parent, "e2bctl-test-"+rand.Text())
+	for _, in := range []struct{ parent, file string }{{"/sys/fs/cgroup/" + of.controller, of.first}, {"/sys/fs/cgroup", of.second}} {
+		dir := filepath.Join(in.parent, "e2bctl-test-"+rand.Text())
 		if os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
@@ -141,7 +141,7 @@ func limitedGroup(t *testing.T, of groupLimit, value string) string {
 				t.Error(err)
 			}
 		})
-		if os.WriteFile(filepath.Join(dir, file), []byte(value), 0) == nil {
+		if os.WriteFile(filepath.Join(dir, in.file), []byte(value), 0) == nil {
 			return dir
 		}
 	}
