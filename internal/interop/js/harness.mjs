@@ -5,9 +5,7 @@ import https from 'node:https'
 import { Sandbox as Core } from 'e2b'
 
 export const metadata = { suite: 'interop' }
-// Sandboxes have a PATH of their own, and a .bashrc.
-export const envs = { GREETING: 'hello', PATH: '/opt/mine:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' }
-export const bashrc = 'export FROM_BASHRC=yes\n'
+export const envs = { GREETING: 'hello' }
 
 // Without an address for all sandboxes, each has a host name of its own.
 export const byDomain = !process.env.E2B_SANDBOX_URL

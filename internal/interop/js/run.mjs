@@ -4,7 +4,7 @@
 // AT_ONCE is how many run at once, PATIENCE how many seconds one waits for what must come.
 import { readdir } from 'node:fs/promises'
 import { inspect } from 'node:util'
-import { cases, metadata, envs, bashrc, setFeature } from './harness.mjs'
+import { cases, metadata, envs, setFeature } from './harness.mjs'
 
 const atOnce = Number(process.env.AT_ONCE ?? 8)
 
@@ -24,10 +24,7 @@ async function run(group) {
     report({ started: name })
     let error
     try {
-      if (body.length > 0 && !sandbox) {
-        sandbox = await Sandbox.create({ metadata, envs })
-        await sandbox.files.write('/home/user/.bashrc', bashrc)
-      }
+      if (body.length > 0) sandbox ??= await Sandbox.create({ metadata, envs })
       try {
         await body(sandbox)
       } finally {

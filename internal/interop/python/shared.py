@@ -8,11 +8,7 @@ import time
 import httpx
 
 METADATA = {"suite": "interop"}
-# Sandboxes have a PATH of their own, and a .bashrc. Those of libraries, which call pip by its
-# name, have the usual ones.
 ENVS = {"GREETING": "hello"}
-OWN_PATH = "/opt/mine:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-BASHRC = "export FROM_BASHRC=yes\n"
 
 # How many seconds a case waits for what must come.
 PATIENCE = float(os.environ["PATIENCE"])
@@ -29,12 +25,7 @@ async def run_cases(cases, reported):
     for name, body in cases:
         with reported(name):
             if sandbox is None and body.__code__.co_varnames[0] != "_":
-                kind = getattr(body, "kind", Core)
-                official = issubclass(kind, Core)
-                envs = {**ENVS, "PATH": OWN_PATH} if official else ENVS
-                sandbox = await kind.create(metadata=METADATA, envs=envs)
-                if official:
-                    await sandbox.files.write("/home/user/.bashrc", BASHRC)
+                sandbox = await getattr(body, "kind", Core).create(metadata=METADATA, envs=ENVS)
             try:
                 await body(sandbox)
             finally:

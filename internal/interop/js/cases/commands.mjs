@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { CommandExitError, InvalidArgumentError, AuthenticationError, NotFoundError, TimeoutError } from 'e2b'
-import { together as test, envs, rejects, eventually } from '../harness.mjs'
+import { together as test, rejects, eventually } from '../harness.mjs'
 
 test('run returns output and status', async (sandbox) => {
   const result = await sandbox.commands.run('echo "$GREETING"; echo warning >&2; id -un')
@@ -45,12 +45,6 @@ test('a command that was killed is gone', async (sandbox) => {
   assert.equal(await sandbox.commands.kill(pid), true)
   assert.deepEqual((await sandbox.commands.list()).filter((one) => one.pid === pid), [])
   assert.equal(await sandbox.commands.kill(pid), false)
-})
-
-test('PATH is the one that was asked for, and .bashrc is read', async ({ commands }) => {
-  assert.equal((await commands.run('echo "$PATH $FROM_BASHRC"')).stdout, `${envs.PATH} yes\n`)
-  assert.equal((await commands.run('printenv PATH', { envs: { PATH: '/opt/other:/usr/bin:/bin' } })).stdout, '/opt/other:/usr/bin:/bin\n')
-  assert.equal((await commands.run('echo "[$FROM_BASHRC]"', { user: 'root' })).stdout, '[]\n')
 })
 
 test('user, cwd and envs', async (sandbox) => {

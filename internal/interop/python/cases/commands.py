@@ -14,15 +14,6 @@ async def run_returns_output_and_status(sandbox):
 
 @case
 @together
-async def path_is_the_one_that_was_asked_for_and_bashrc_is_read(sandbox):
-    same((await sandbox.commands.run('echo "$PATH $FROM_BASHRC"')).stdout, OWN_PATH + " yes\n")
-    own = "/opt/other:/usr/bin:/bin"
-    same((await sandbox.commands.run("printenv PATH", envs={"PATH": own})).stdout, own + "\n")
-    same((await sandbox.commands.run('echo "[$FROM_BASHRC]"', user="root")).stdout, "[]\n")
-
-
-@case
-@together
 async def output_comes_while_the_command_runs(sandbox):
     handle = await sandbox.commands.run("echo one; read x; echo two; echo bad >&2", background=True, stdin=True)
     if BLOCKING:
