@@ -59,6 +59,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	}
 	r, err := c.startRoom(ctx, engine.Wasm, dir, room.Options{
 		Binary: c.options.Binary, Isolation: c.options.Isolation, Limits: c.options.Limits, Trees: []string{env.Dir}, Logger: c.logger("engine"),
+		ReservedBytes: wasmenv.ReservedBytes,
 	})
 	if err != nil {
 		return nil, err

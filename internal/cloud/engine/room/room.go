@@ -68,6 +68,10 @@ type Options struct {
 	// Runsc is gVisor's program: what runs in sandboxes runs in gVisor, which runs in them.
 	// Only with Full isolation. "": none.
 	Runsc string
+	// ReservedBytes is the memory that a program of the sandboxes maps at its start and never
+	// fills. Where no control group limits memory it is added to RLIMIT_DATA, which counts what
+	// is mapped and not what is used.
+	ReservedBytes uint64
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }
