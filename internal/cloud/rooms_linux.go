@@ -86,6 +86,9 @@ func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
 
 // openGVisor opens a room of its own, in whose sandboxes there is gVisor.
 func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	if err := gvisorenv.CheckBinary(c.options.Binary); err != nil {
+		return nil, err
+	}
 	program, err := gvisorenv.Find(ctx, c.options.Runsc)
 	if err != nil {
 		return nil, err
