@@ -180,7 +180,7 @@ var imports = map[string]string{
 	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
-	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
+	"internal/cloud/kernel":                  "internal/clip internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "internal/cloud/pyenv internal/pinned",
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",

@@ -6,11 +6,13 @@ says when something is to happen while a cell runs. Both an interrupt and the ti
 what was printed come as a signal, between two instructions of Python."""
 import asyncio
 import builtins
+import errno
 import gc
 import getpass
 import json
 import os
 import platform
+import posix
 import signal
 import site
 import sys
@@ -271,6 +273,17 @@ class Engine(plain.Engine):
             self.kernel.display("display_data", data, metadata, transient={})
 
 
+def refuse_processes():
+    """Has the calls that would start a program raise what subprocess raises here: some of them
+    end Python instead."""
+    def refuse(*arguments, **named):
+        raise OSError(errno.ENOTSUP, "there are no processes in WebAssembly")
+
+    for name in ("system", "fork", "execv", "execve"):
+        setattr(os, name, refuse)
+        setattr(posix, name, refuse)
+
+
 class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
     def __init__(self, bridge, outer):
         super().__init__()
@@ -300,6 +313,7 @@ def main(bridge, environ, directory):
     engine = Engine(kernel)
     sys.argv = [""]
     add_packages()
+    refuse_processes()
     try:
         os.chdir(directory)
     except OSError as error:
