@@ -204,6 +204,18 @@ func TestWasmContexts(t *testing.T) {
 	}
 }
 
+// TestWasmMissingModule checks that the advice about a module that is not there is one that helps.
+func TestWasmMissingModule(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	for module, name := range map[string]string{"matplotlib": "matplotlib", "sklearn": "scikit-learn"} {
+		e := code(t, sb, "import "+module, nil)
+		if e.Error == nil || strings.Contains(e.Error.Value, "local setup") || strings.Contains(e.Error.Value, "pip install") || !strings.Contains(e.Error.Value, "--pyodide-dist") || !strings.Contains(e.Error.Value, "add "+name) {
+			t.Errorf("import %s: got %+v, want what helps in WebAssembly", module, e.Error)
+		}
+	}
+}
+
 // TestWasmRefuses checks that what takes processes is refused by name.
 func TestWasmRefuses(t *testing.T) {
 	t.Parallel()

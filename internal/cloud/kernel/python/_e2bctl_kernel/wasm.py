@@ -255,6 +255,12 @@ def represent(value, method, **arguments):
 class Engine(plain.Engine):
     """The engine for a Python without IPython, with the representations that IPython has."""
 
+    @staticmethod
+    def remedy(module, package):
+        """Returns what to do about a missing module. Neither pip nor a setup of this machine helps."""
+        return ("this Python runs in WebAssembly, so start the local cloud with a full Pyodide distribution (e2bctl local up --pyodide-dist DIR, "
+                "WasmParams.PyodideDist in Go) and have Packages.Install add %s, if that distribution or an index has it for WebAssembly" % package)
+
     def __init__(self, kernel):
         super().__init__(kernel, describe)
         builtins.display = self._display
