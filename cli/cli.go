@@ -23,6 +23,9 @@ const cleanupGrace = 5 * time.Second
 // Main runs e2bctl with the arguments, streams and signals of this process and
 // returns the status to exit with.
 func Main() int {
+	if status, is := firstProcess(); is {
+		return status
+	}
 	ios := cmdutil.SystemStreams()
 	ctx, stop, interrupted := notifyContext(context.Background())
 	defer stop()

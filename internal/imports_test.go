@@ -141,7 +141,7 @@ var imports = map[string]string{
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
 		" internal/cloud/engine/room/layer internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
-		" internal/cloud/mounts internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
+		" internal/cloud/hostprogram internal/cloud/mounts internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",
 	"internal/cloud/engine/room/capability": "",
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
@@ -182,7 +182,7 @@ var imports = map[string]string{
 	"internal/cloud/image":                "internal/boundjson internal/cloud/layers internal/cloud/store",
 	"internal/cloud/interpreter": "internal/cloud/child internal/cloud/kernel internal/cloud/kernel/python" +
 		" internal/cloud/kernel/zmq internal/jupyter internal/lazyregexp internal/protocol",
-	"internal/cloud/kernel":                  "internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
+	"internal/cloud/kernel":                  "internal/clip internal/cloud/child internal/cloud/kernel/link internal/cloud/kernel/zmq internal/jupyter",
 	"internal/cloud/kernel/kerneltest":       "internal/cloud/pyenv internal/pinned",
 	"internal/cloud/kernel/link":             "internal/jupyter",
 	"internal/cloud/kernel/python":           "",

@@ -62,6 +62,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	}
 	r, err := c.startRoom(ctx, engine.Wasm, dir, room.Options{
 		Binary: c.options.Binary, Isolation: c.options.Isolation, Limits: c.options.Limits, Trees: []string{env.Dir}, Logger: c.logger("engine"),
+		ReservedBytes: wasmenv.ReservedBytes,
 	})
 	if err != nil {
 		return nil, err
@@ -88,6 +89,9 @@ func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
 
 // openGVisor opens a room of its own, in whose sandboxes there is gVisor.
 func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
+	if err := gvisorenv.CheckBinary(c.options.Binary); err != nil {
+		return nil, err
+	}
 	program, err := gvisorenv.Find(ctx, c.options.Runsc)
 	if err != nil {
 		return nil, err

@@ -69,6 +69,13 @@ func TestWasm(t *testing.T) {
 		{code: "import time\nt = time.monotonic()\ntime.sleep(0.05)\ntime.monotonic() - t >= 0.05", text: "True"},
 		{code: "import threading\nthreading.Thread(target=print).start()", failure: "RuntimeError"},
 		{code: "import subprocess\nsubprocess.run(['ls'])", failure: "OSError"},
+		{code: "os.system('id')", failure: "OSError"},
+		{code: "import posix\nposix.system('id')", failure: "OSError"},
+		{code: "os.popen('id')", failure: "OSError"},
+		{code: "os.fork()", failure: "OSError"},
+		{code: "os.execv('/bin/ls', ['ls'])", failure: "OSError"},
+		{code: "os.execlp('ls', 'ls')", failure: "OSError"},
+		{code: "os.spawnlp(os.P_WAIT, 'ls', 'ls')", failure: "OSError"},
 		{code: "import socket\nsocket.create_connection(('192.0.2.1', 80), 2)", failure: "OSError"},
 		{code: "os.symlink('/etc/passwd', 'link')", failure: "PermissionError"},
 		{code: "open('/etc/passwd')", failure: "FileNotFoundError"},
@@ -194,6 +201,18 @@ func TestWasmContexts(t *testing.T) {
 	}
 	if _, err := sb.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Language: "javascript"}); !errors.Is(err, sandbox.ErrUnknownLanguage) {
 		t.Errorf("another language: got %v, want %v", err, sandbox.ErrUnknownLanguage)
+	}
+}
+
+// TestWasmMissingModule checks that the advice about a module that is not there is one that helps.
+func TestWasmMissingModule(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	for module, name := range map[string]string{"matplotlib": "matplotlib", "sklearn": "scikit-learn"} {
+		e := code(t, sb, "import "+module, nil)
+		if e.Error == nil || strings.Contains(e.Error.Value, "local setup") || strings.Contains(e.Error.Value, "pip install") || !strings.Contains(e.Error.Value, "--pyodide-dist") || !strings.Contains(e.Error.Value, "add "+name) {
+			t.Errorf("import %s: got %+v, want what helps in WebAssembly", module, e.Error)
+		}
 	}
 }
 

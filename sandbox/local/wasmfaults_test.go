@@ -91,6 +91,25 @@ func TestWasmKilled(t *testing.T) {
 	}
 }
 
+// TestWasmEnds checks that the error of code that ends Python says how.
+func TestWasmEnds(t *testing.T) {
+	t.Parallel()
+	sb := wasm(t)
+	for _, test := range []struct{ code, want string }{
+		{"import os\nos._exit(3)", "Python has ended with the status 3"},
+		{"import os\nos._exit(0)", "Python has ended with the status 0"},
+		{"import os\nos.kill(os.getpid(), 9)", "Python has ended with the status 137"},
+		{"import os\nos.abort()", "Python has aborted"},
+		{"x = []\nfor i in range(200000): x = [x]\nx", "Python has failed: RangeError: Maximum call stack size exceeded"},
+		{"import js\njs.Deno.exit(4)", "Python has ended with the status 4"},
+	} {
+		_, err := sb.RunCode(t.Context(), test.code, nil)
+		if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %v and %q", test.code, err, sandbox.ErrKernelDied, test.want)
+		}
+	}
+}
+
 // TestWasmHangs checks that a Deno that hangs is replaced once the caller cancels its call.
 func TestWasmHangs(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ const source = "gvisor.dev/gvisor/runsc@" + Version
 
 var (
 	// ErrNotSetUp means that there is no runsc.
-	ErrNotSetUp = errors.New("there is no runsc, the program of gVisor: run `e2bctl local setup --engine gvisor`, which builds it with the Go of this machine, or name one with --runsc PATH or local.WithRunsc(path)")
+	ErrNotSetUp = errors.New("there is no runsc, the program of gVisor: run `e2bctl local setup --engine gvisor`, which builds it with the Go of this machine, or name one with --runsc PATH")
 	// ErrDamaged means that the runsc that Setup built does not run.
 	ErrDamaged = errors.New("this runsc, which was built here, no longer runs: run `e2bctl local setup --engine gvisor`, which builds it again")
 )

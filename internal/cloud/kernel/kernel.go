@@ -449,8 +449,13 @@ func (k *Kernel) ended(p *process) {
 	if over {
 		state.ExecutionState = jupyter.StateDead
 	}
-	if died && errors.Is(p.err, child.ErrOutOfMemory) {
-		state.Reason = p.err.Error()
+	if died {
+		state.Reason = p.ending
+		if errors.Is(p.err, child.ErrOutOfMemory) {
+			state.Reason = p.err.Error()
+		}
+	}
+	if state.Reason != "" {
 		why.Value += ": " + state.Reason
 	}
 	k.broadcast(k.ctx, Event{Type: "status", Content: jupyter.Encode(state)})
@@ -485,6 +490,8 @@ func (k *Kernel) handle(p *process, m *link.Message) error {
 		k.arm(p)
 	case "checked":
 		return p.handleChecked(m)
+	case "ending":
+		return p.handleEnding(m)
 	case "sync":
 		return p.send(&link.Command{Type: "ack", Seq: m.Seq})
 	case "reply":

@@ -63,7 +63,9 @@ type process struct {
 	// was ready; if it never becomes ready, tail shows why. For a Jupyter kernel it
 	// is the end of everything written there, because such a kernel sends output as
 	// messages. Guarded by kernel.emitting.
-	tail    []byte
+	tail []byte
+	// ending is why it ends, as its driver says just before. Guarded by kernel.emitting.
+	ending  string
 	running bool // the driver has said ready; guarded by kernel.emitting
 }
 

@@ -5,12 +5,15 @@ package kernel
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -76,6 +79,22 @@ func (l *startingLines) Receive(take func(*link.Message) error) error {
 		return nil //nolint:nilerr // it has ended, which says more
 	}
 	return l.lines.Receive(take)
+}
+
+// maxEnding bounds what a process says about its end.
+const maxEnding = 256
+
+// handleEnding notes why a Python in WebAssembly ends: the process around it ends with the same
+// status whatever the reason.
+func (p *process) handleEnding(m *link.Message) error {
+	var ending struct {
+		Reason string `json:"reason"`
+	}
+	if err := json.Unmarshal(m.Content, &ending); err != nil {
+		return fmt.Errorf("%w: ending: %w", errLine, err)
+	}
+	p.ending = clip.Text(ending.Reason, maxEnding)
+	return nil
 }
 
 // newNumber returns the number of a request, which nobody can guess: code may write to the

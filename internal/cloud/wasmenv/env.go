@@ -152,6 +152,11 @@ const (
 	overhead = 256 << 20           // what Deno takes beside the memory of Python: 180 MiB, and the code that it compiles
 )
 
+// ReservedBytes is the memory that Deno maps for compiled code and hardly fills: V8 maps 512 MiB
+// for each of the two threads that run JavaScript. A limit that counts what is mapped must allow
+// for it beside the memory that the process may use.
+const ReservedBytes = 2 * 512 << 20
+
 // Command returns the command of a kernel whose process may use memory bytes, 0 for no bound,
 // and read and write the files below places and no others. An error says which of the places
 // cannot be named to Deno.

@@ -3,6 +3,7 @@ package wasmenv_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +26,44 @@ func TestWritesNothing(t *testing.T) {
 	chosen := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(wasmenv.Environ(), "HOME="+chosen, "XDG_CACHE_HOME="+filepath.Join(chosen, "cache"), "TMPDIR="+chosen)
-	cmd.Dir, cmd.Stderr = chosen, t.Output()
+	cmd.Dir = chosen
+	start(t, cmd)
+	if left, err := os.ReadDir(chosen); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v, want nothing", left, err)
+	}
+	for _, variable := range wasmenv.Environ() {
+		name, dir, _ := strings.Cut(variable, "=")
+		if name != "DENO_DIR" {
+			continue
+		}
+		if _, err := os.Lstat(dir); err == nil {
+			t.Errorf("Deno has made %s", dir)
+		}
+		return
+	}
+	t.Error("no DENO_DIR: Deno would choose one by itself")
+}
+
+// TestStartsUnderLimit checks that Python starts where a limit on data, which counts what is
+// mapped, stands for the memory of a sandbox.
+func TestStartsUnderLimit(t *testing.T) {
+	t.Parallel()
+	env := wasmtest.Need(t)
+	const memory = 512 << 20
+	command, err := wasmenv.Command(env.Dir, nil, memory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limited := []string{"-c", `ulimit -d "$1" && shift && exec "$@"`, "sh", fmt.Sprint((memory + wasmenv.ReservedBytes) >> 10)}
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", append(limited, command...)...)
+	cmd.Env, cmd.Dir = wasmenv.Environ(), "/"
+	start(t, cmd)
+}
+
+// start runs the command of a kernel until its Python is ready.
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -42,18 +80,4 @@ func TestWritesNothing(t *testing.T) {
 	if err = errors.Join(err, failed, stdin.Close(), cmd.Wait()); err != nil || !strings.Contains(line, `"ready"`) {
 		t.Fatalf("got %q, %v, want a Python that is ready", line, err)
 	}
-	if left, err := os.ReadDir(chosen); err != nil || len(left) > 0 {
-		t.Errorf("left are %v, %v, want nothing", left, err)
-	}
-	for _, variable := range wasmenv.Environ() {
-		name, dir, _ := strings.Cut(variable, "=")
-		if name != "DENO_DIR" {
-			continue
-		}
-		if _, err := os.Lstat(dir); err == nil {
-			t.Errorf("Deno has made %s", dir)
-		}
-		return
-	}
-	t.Error("no DENO_DIR: Deno would choose one by itself")
 }

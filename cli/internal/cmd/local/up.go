@@ -36,6 +36,7 @@ type upOptions struct {
 	VolumeSize cmdutil.Size
 	Mounts     allowedMounts
 	Warm       uint8
+	Together   togetherFlags
 }
 
 // flags returns the flags of limits as they are set, for another e2bctl.
@@ -50,7 +51,7 @@ func (o *upOptions) flags() []string {
 	if o.Warm != local.DefaultWarm {
 		flags = append(flags, "--warm", strconv.Itoa(int(o.Warm)))
 	}
-	return append(flags, o.Images.arguments()...)
+	return slices.Concat(flags, o.Together.arguments(), o.Images.arguments())
 }
 
 func newCmdUp(f *cmdutil.Factory) *cobra.Command {
@@ -123,6 +124,7 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 	cmd.Flags().StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
 	_ = cmd.Flags().MarkHidden("log") // for the one in the background
 	opts.Resources.Add(cmd)
+	opts.Together.add(cmd)
 	opts.Images.add(cmd)
 	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
 	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
@@ -152,7 +154,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
 		return localcloud.Conflict(err)

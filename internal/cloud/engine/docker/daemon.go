@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -73,9 +74,15 @@ func (e noDaemonError) Unwrap() []error      { return e }
 
 func connect(ctx context.Context, e endpoint) (*client.Client, error) {
 	if path, ok := strings.CutPrefix(e.host, "unix://"); ok {
-		if _, err := os.Stat(path); err != nil {
-			return nil, errors.Unwrap(err) // the path is in e.host
+		// The client's own errors do not say, but in words, that a socket may not be opened.
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+		if failed, ok := errors.AsType[*net.OpError](err); ok {
+			return nil, failed.Err // the path is in e.host
 		}
+		if err != nil {
+			return nil, err
+		}
+		_ = conn.Close()
 	}
 	if strings.HasPrefix(e.host, "ssh://") {
 		return nil, errors.New("daemons are not reached over ssh: forward the socket (ssh -N -L /tmp/docker.sock:/var/run/docker.sock HOST) and set DOCKER_HOST=unix:///tmp/docker.sock")

@@ -3,12 +3,10 @@
 package room
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -46,13 +44,6 @@ func openBinary(path, dir string) (*os.File, error) {
 		return nil, err
 	}
 	return os.Open(name)
-}
-
-// isLinked reports whether a program needs another one to start, which loads its libraries.
-// What is no program at all is found out when it is started.
-func isLinked(binary *os.File) bool {
-	f, err := elf.NewFile(binary)
-	return err == nil && slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
 // notOurs explains why the handshake with the first binary failed.

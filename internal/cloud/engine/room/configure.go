@@ -100,7 +100,7 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 		return limits, checkLimits(limits) // the others would count the memory and the threads of gVisor itself
 	}
 	if s.room.groups.How("memory") == "" {
-		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes)})
+		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes) + s.room.options.ReservedBytes})
 	}
 	if most, limited := s.processLimit(); limited {
 		var own unix.Rlimit

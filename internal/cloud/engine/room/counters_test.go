@@ -275,3 +275,29 @@ read -r n <&3; echo "$n"`
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestBoots checks that each boot of a sandbox has an identifier of its own.
+func TestBoots(t *testing.T) {
+	t.Parallel()
+	r := newRoomOn(t, engine.Full)
+	host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{string(host): true}
+	for range 2 {
+		s := newSandbox(t, r, engine.SandboxOptions{})
+		const read = "cat /proc/sys/kernel/random/boot_id"
+		got := sh(t, s, read)
+		if len(got.Output) != len(host) || seen[got.Output] {
+			t.Errorf("got %+v, want an identifier that nobody else has", got)
+		}
+		seen[got.Output] = true
+		if again := sh(t, s, read); again.Output != got.Output {
+			t.Errorf("got %+v, and before %+v", again, got)
+		}
+		if got := sh(t, s, "echo x >/proc/sys/kernel/random/boot_id || umount /proc/sys/kernel/random/boot_id"); got.Output == "" {
+			t.Errorf("got %+v, want that it cannot be changed", got)
+		}
+	}
+}

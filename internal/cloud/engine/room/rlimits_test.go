@@ -3,11 +3,14 @@
 package room
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
@@ -52,5 +55,25 @@ func TestCoreLimit(t *testing.T) {
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.HasPrefix(err.Error(), tt.err) {
 			t.Errorf("%d, %s: got %d, %v, want %d, %q", tt.most, tt.pattern, got, err, tt.want, tt.err)
 		}
+	}
+}
+
+// TestReservedData: where no control group limits memory, what a program only reserves is not
+// taken from what it may use.
+func TestReservedData(t *testing.T) {
+	t.Parallel()
+	const memory, reserved = 512 << 20, 1 << 30
+	r := newRoom(t)
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory}})
+	without := &Sandbox{
+		room:   &Room{groups: new(cgroup.Groups), level: r.level, ids: r.ids, options: Options{ReservedBytes: reserved}},
+		limits: s.limits,
+	}
+	limits, err := without.rlimits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(limits, wire.Rlimit{unix.RLIMIT_DATA, memory + reserved}) {
+		t.Errorf("got %v, want data of %d bytes", limits, memory+reserved)
 	}
 }

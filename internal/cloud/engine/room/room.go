@@ -66,8 +66,12 @@ type Options struct {
 	Zygote      *guest.Config
 	ZygoteLater bool
 	// Runsc is gVisor's program: what runs in sandboxes runs in gVisor, which runs in them.
-	// Only with Full isolation. "": none.
+	// Only with Full isolation, and with a Binary that is not linked to libraries. "": none.
 	Runsc string
+	// ReservedBytes is the memory that a program of the sandboxes maps at its start and never
+	// fills. Where no control group limits memory it is added to RLIMIT_DATA, which counts what
+	// is mapped and not what is used.
+	ReservedBytes uint64
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
@@ -83,13 +84,10 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	if r.binary, err = openBinary(o.Binary, o.Dir); err != nil {
 		return fmt.Errorf("room: start: open envd: %w", err)
 	}
-	r.linked = isLinked(r.binary)
+	r.linked = hostprogram.IsLinked(r.binary)
 	if o.Runsc != "" {
 		if r.runsc, err = os.Open(o.Runsc); err != nil {
 			return fmt.Errorf("room: start: open gVisor's program: %w", err)
-		}
-		if r.linked { // it is started where there is nothing of this machine
-			return errors.New("room: start: this program is linked to libraries that it would not have beside gVisor: build it with CGO_ENABLED=0, or name a static e2bctl with local.WithBinary(path)")
 		}
 	}
 	if err := r.startKeeper(ctx); err != nil {

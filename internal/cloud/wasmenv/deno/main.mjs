@@ -4,6 +4,7 @@ import { FILLED, FINISHED, happened, newChannel, SIGALRM, SIGINT } from "./chann
 
 const DELAY = 4; // milliseconds that printed text may wait
 
+const text = new TextEncoder();
 const channel = newChannel();
 const { control, data, signals } = channel;
 
@@ -12,12 +13,14 @@ const worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "mod
 worker.postMessage(channel);
 worker.onerror = (event) => end(event.message);
 worker.onmessage = ({ data }) => {
-  if (data !== null) end(`Python has ended with the status ${data}`);
+  if (data !== null) end(data);
   later();
 };
 
+// end ends the process and tells the server why.
 function end(why) {
-  console.error(why);
+  const line = { type: "ending", content: { reason: String(why) } };
+  for (let rest = text.encode(JSON.stringify(line) + "\n"); rest.length > 0; ) rest = rest.subarray(Deno.stdout.writeSync(rest));
   Deno.exit(1);
 }
 
@@ -60,7 +63,6 @@ async function hand() {
   handing = false;
 }
 
-const text = new TextEncoder();
 const interrupt = text.encode('{"type":"interrupt_request"');
 const noRequest = ["start", "input_reply"].map((type) => text.encode(`{"type":"${type}"`));
 const begins = (line, with_) => with_.every((byte, i) => line[i] === byte);

@@ -75,7 +75,12 @@ const bridge = {
 
 // end takes the place of what would end this thread, which the main one would not hear of.
 function end(status) {
-  post(Number(status ?? 0));
+  stop(`Python has ended with the status ${Number(status ?? 0)}`);
+}
+
+// stop has the main thread end the process, and say why.
+function stop(why) {
+  post(why);
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
 }
 globalThis.close = Deno.exit = globalThis.process.exit = end;
@@ -135,5 +140,7 @@ for (const type of ["error", "unhandledrejection"]) {
 }
 python.pyimport("_e2bctl_kernel.wasm").main.callPromising(bridge, python.toPy(start.env), start.content.directory).catch((error) => {
   console.error(error);
-  end(1);
+  if (error.status !== undefined) end(error.status); // as os._exit gave it
+  if (error.message === "unreachable") stop("Python has aborted"); // C's abort is compiled to this instruction
+  stop(`Python has failed: ${error.name}: ${error.message}`);
 });

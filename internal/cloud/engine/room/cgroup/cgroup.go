@@ -100,11 +100,20 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	for _, m := range mounts {
 		if m.version == 2 {
 			g.createUnified(m, name, unified)
+			for _, controller := range unified {
+				if why := g.Why[controller]; why != "" {
+					g.Why[controller] = why + "; " + delegation
+				}
+			}
 			break // a process is in one group of the hierarchy, however often it is mounted
 		}
 	}
 	return g
 }
+
+// delegation is what gives an ordinary user a group of version 2 above that of the process,
+// which is the one that can be divided: in a scope of the user's own systemd it is the slice.
+const delegation = "a group that is delegated to this user mends that: systemd-run --user --scope -p Delegate=yes COMMAND, or a unit with Delegate=yes and DelegateSubgroup=server"
 
 // made records a group that was made for a controller, or the reason why it was
 // not.

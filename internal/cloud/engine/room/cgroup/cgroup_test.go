@@ -131,7 +131,7 @@ func TestUnified(t *testing.T) {
 	if h := g.byController[controller]; h.Dir != want || h.Version != 2 || len(g.byController) != 1 {
 		t.Errorf("%+v, want %s", g, want)
 	}
-	if g.Why["nonsense"] == "" || g.Why[controller] != "" {
+	if !strings.Contains(g.Why["nonsense"], "Delegate=yes") || g.Why[controller] != "" {
 		t.Errorf("why: %v", g.Why)
 	}
 	if exists(filepath.Join(m.own, "instance")) || exists(filepath.Join(filepath.Dir(filepath.Dir(m.own)), "instance")) {

@@ -33,6 +33,7 @@ type built struct {
 //	own/      /dev and /sys of a sandbox of an image
 //	meminfo   the text of /proc/meminfo
 //	cpuinfo   that of /proc/cpuinfo
+//	boot_id   that of /proc/sys/kernel/random/boot_id
 //
 // Only root stays visible, unless it becomes that of gVisor: see prepareRunner. program is then
 // what gVisor starts in it.
@@ -228,6 +229,9 @@ func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 		if err := showProcessors(spec.Processors); err != nil {
 			return err
 		}
+	}
+	if err := showBoot(); err != nil {
+		return err
 	}
 	if spec.Memory > 0 {
 		b.memory, err = showMemory(uint64(spec.Memory))

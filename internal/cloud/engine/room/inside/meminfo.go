@@ -42,10 +42,11 @@ func showMemory(total uint64) ([]*os.File, error) {
 	return files, nil
 }
 
-// showInProc mounts a file of the staging directory over the one of that name in
-// the root's /proc, so that nobody inside can change it.
-func showInProc(name string) error {
-	path := filepath.Join("root/proc", name)
+// showInProc mounts a file of the staging directory over one in the root's /proc, so that
+// nobody inside can change it. The name of the file is the last part of its path there.
+func showInProc(path string) error {
+	name := filepath.Base(path)
+	path = filepath.Join("root/proc", path)
 	if err := unix.Mount(name, path, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("show /proc/%s: %w", name, err)
 	}

@@ -42,7 +42,13 @@ FULL = {
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
-def advise(error):
+def remedy(module, package):
+    """Returns what to do about a module that is missing, and that pip calls package."""
+    command, call = ("setup", "local.Setup") if module in PREPARED else ("setup --full", "local.Setup with WithFullPackages")
+    return "run `e2bctl local %s` on the machine of the local cloud (%s in Go) and start it again, or in this sandbox: pip install %s" % (command, call, package)
+
+
+def advise(error, remedy=remedy):
     """Adds to the text of an exception what to do about a module that is missing only
     because nobody has prepared this Python."""
     try:
@@ -52,11 +58,10 @@ def advise(error):
         return  # the cell has replaced the module or the finders, or its exception has no text
     if module is None:
         return
-    command, call = ("setup", "local.Setup") if module in PREPARED else ("setup --full", "local.Setup with WithFullPackages")
-    advice = "; run `e2bctl local %s` on the machine of the local cloud (%s in Go) and start it again, or in this sandbox: pip install " % (command, call)
+    advice = "; " + remedy(module, PREPARED.get(module) or FULL[module])
     if advice in text:
         return
-    advice = text.rstrip(" .\n") + advice + (PREPARED.get(module) or FULL[module])
+    advice = text.rstrip(" .\n") + advice
     if isinstance(error, ImportError):
         error.msg = advice
     else:

@@ -7,7 +7,7 @@ import textwrap
 import traceback
 import types
 
-from .errors import advise, chain, failure, hide_own_frames
+from .errors import advise, chain, failure, hide_own_frames, remedy
 
 
 # Objects that rewrite a cell before it is compiled, like IPython's ast_transformers:
@@ -21,6 +21,7 @@ class Engine:
 
     name = "python"
     version = sys.version.partition(" ")[0]
+    remedy = staticmethod(remedy)
 
     def __init__(self, kernel, describe=None):
         self.kernel = kernel
@@ -45,7 +46,7 @@ class Engine:
                 data, metadata = self._describe(value)
                 self.kernel.display("execute_result", data, metadata, execution_count=self._count)
         except BaseException as error:
-            advise(error)
+            advise(error, self.remedy)
             content = failure(error, self._traceback(error))
             self.kernel.emit("error", content)
             return dict(content, status="error", execution_count=self._count)

@@ -6,11 +6,13 @@ says when something is to happen while a cell runs. Both an interrupt and the ti
 what was printed come as a signal, between two instructions of Python."""
 import asyncio
 import builtins
+import errno
 import gc
 import getpass
 import json
 import os
 import platform
+import posix
 import signal
 import site
 import sys
@@ -253,6 +255,12 @@ def represent(value, method, **arguments):
 class Engine(plain.Engine):
     """The engine for a Python without IPython, with the representations that IPython has."""
 
+    @staticmethod
+    def remedy(module, package):
+        """Returns what to do about a missing module. Neither pip nor a setup of this machine helps."""
+        return ("this Python runs in WebAssembly, so start the local cloud with a full Pyodide distribution (e2bctl local up --pyodide-dist DIR, "
+                "WasmParams.PyodideDist in Go) and have Packages.Install add %s, if that distribution or an index has it for WebAssembly" % package)
+
     def __init__(self, kernel):
         super().__init__(kernel, describe)
         builtins.display = self._display
@@ -269,6 +277,17 @@ class Engine(plain.Engine):
         for value in values:
             data, metadata = describe(value)
             self.kernel.display("display_data", data, metadata, transient={})
+
+
+def refuse_processes():
+    """Has the calls that would start a program raise what subprocess raises here: some of them
+    end Python instead."""
+    def refuse(*arguments, **named):
+        raise OSError(errno.ENOTSUP, "there are no processes in WebAssembly")
+
+    for name in ("system", "fork", "execv", "execve"):
+        setattr(os, name, refuse)
+        setattr(posix, name, refuse)
 
 
 class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
@@ -300,6 +319,7 @@ def main(bridge, environ, directory):
     engine = Engine(kernel)
     sys.argv = [""]
     add_packages()
+    refuse_processes()
     try:
         os.chdir(directory)
     except OSError as error:

@@ -1,0 +1,49 @@
+package local
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// togetherFlags are the flags for what all sandboxes together may have and reach.
+type togetherFlags struct {
+	most       cmdutil.Count
+	noPrivate  bool
+	proxyNames bool
+}
+
+func (o *togetherFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Var(&o.most, "max-sandboxes", "how many sandboxes may run at once (default 100)")
+	flags.BoolVar(&o.noPrivate, "no-private-networks", false, "deny sandboxes private addresses, such as those of a company's network")
+	flags.BoolVar(&o.proxyNames, "proxy-names", false, "ask the proxy in HTTPS_PROXY for names instead of addresses: it\ndecides what they lead to")
+}
+
+// arguments returns those flags as they are set, for another e2bctl.
+func (o *togetherFlags) arguments() []string {
+	var arguments []string
+	if o.most > 0 {
+		arguments = append(arguments, "--max-sandboxes", o.most.String())
+	}
+	if o.noPrivate {
+		arguments = append(arguments, "--no-private-networks")
+	}
+	if o.proxyNames {
+		arguments = append(arguments, "--proxy-names")
+	}
+	return arguments
+}
+
+// options returns what starts a local cloud with the flags.
+func (o *togetherFlags) options() []local.Option {
+	options := []local.Option{local.WithMaxSandboxes(int(o.most))}
+	if o.noPrivate {
+		options = append(options, local.WithoutPrivateNetworks())
+	}
+	if o.proxyNames {
+		options = append(options, local.WithProxyNames())
+	}
+	return options
+}

@@ -1,0 +1,27 @@
+//go:build linux
+
+package inside
+
+import (
+	"os"
+
+	"github.com/google/uuid"
+)
+
+// showBoot shows an identifier of this boot of the sandbox in place of the machine's, so that
+// programs notice when the sandbox was booted anew, and cannot find out which of them are on
+// one machine.
+func showBoot() error {
+	const path = "sys/kernel/random/boot_id"
+	if !exists("root/proc/" + path) {
+		return nil
+	}
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile("boot_id", []byte(id.String()+"\n"), 0o444); err != nil {
+		return err
+	}
+	return showInProc(path)
+}
