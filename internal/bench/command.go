@@ -28,6 +28,26 @@ func echo(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
+// echoRow is the row of a command where the user has a .bashrc, whose text a shell in the sandbox
+// expands.
+func (b *bench) echoRow(what, bashrc string) row {
+	return row{
+		name: "`Commands.Run(\"echo\")` with " + what, runs: 100,
+		measure: func(ctx context.Context, runs int) (r result, err error) {
+			err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
+				write := "cat >~/.bashrc <<END\n" + bashrc + "\nEND"
+				if _, err := sb.Commands.Run(ctx, write, nil); err != nil {
+					return err
+				}
+				r, err = repeat(ctx, runs, whole(func(ctx context.Context) error { return echo(ctx, sb) }))
+				return err
+			})
+			return r, err
+		},
+		floor: b.inOne(echo), floorName: "without",
+	}
+}
+
 // daemon is a service with one sandbox, in which every command prints hello at
 // once without being run.
 type daemon struct {

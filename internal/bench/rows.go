@@ -52,6 +52,9 @@ func (b *bench) rows() []row {
 			name: "`Commands.Run(\"echo\")`", runs: 100, measure: b.inOne(echo),
 			floor: calls(bare("/bin/bash", "-c", "echo hello")), floorName: "bash on the host", elsewhere: "33 to 102 ms [3]",
 		},
+		b.echoRow("an empty `.bashrc`", ""),
+		b.echoRow("Debian's", "$(cat /etc/skel/.bashrc)"),
+		b.echoRow("one that reads, prints and starts programs", "cat; for i in 1 2 3; do date >&2; done"),
 		{
 			name: "the client's part of that", runs: 1000, measure: clientEcho,
 			floor: plainEcho, floorName: overHTTP + ", one request", elsewhere: "326 to 730 µs [5]",
