@@ -301,7 +301,7 @@ def main(bridge, environ, directory):
     sys.argv = [""]
     add_packages()
     try:
-        os.chdir(directory)
+        engine.enter(directory)
     except OSError as error:
         print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
     kernel.emit("ready", {"python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": ""})
