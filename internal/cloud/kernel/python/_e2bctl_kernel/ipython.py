@@ -1,6 +1,7 @@
 """The engine for a Python with IPython: IPython's own shell, with its output redirected."""
 import asyncio
 import contextlib
+import inspect
 import io
 import os
 import subprocess
@@ -75,7 +76,11 @@ class Compiler(CachingCompiler):
 
     def get_code_name(self, raw_code, transformed_code, number):
         code = raw_code.encode("utf-8", "surrogatepass")
-        return os.path.join(tempfile.gettempdir(), "ipykernel_%d" % os.getpid(), "%d.py" % zlib.crc32(code))
+        name = os.path.join(tempfile.gettempdir(), "ipykernel_%d" % os.getpid(), "%d.py" % zlib.crc32(code))
+        # A traceback asks for the module of each frame's file. Of a file that does not exist,
+        # inspect looks for it among all modules, which takes longer than all else.
+        inspect.modulesbyfile[name] = "__main__"
+        return name
 
 
 class ZMQInteractiveShell(InteractiveShell):
@@ -292,9 +297,9 @@ class Engine:
             cells.append("import numpy; numpy.ones(2)")
         if "pandas" in sys.modules:
             cells.append("import pandas; pandas.DataFrame({'a': [1.5]})")
-        # The first traceback imports a dozen modules, which takes longer than an interrupted
-        # cell has to answer.
-        self.rehearse(['[{"a": ""}]', "1/0"] + cells * ROUNDS)
+        # The first traceback imports a dozen modules, and the first frame of a library has inspect
+        # note all files: both take longer than an interrupted cell has to answer.
+        self.rehearse(['[{"a": ""}]', "import json; json.loads('')"] + cells * ROUNDS)
         for name in "last_type", "last_value", "last_traceback", "last_exc":
             vars(sys).pop(name, None)
         if "matplotlib" in sys.modules:
