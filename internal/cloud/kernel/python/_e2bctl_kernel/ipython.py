@@ -282,8 +282,8 @@ class Engine:
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
     def load(self, names):
-        """Imports modules as a cell would: some look at that moment for the shell."""
-        with self._shell.builtin_trap:
+        """Imports modules as a cell would: some look at that moment for the shell and sys.stdout."""
+        with self.kernel.muted(), self._shell.builtin_trap:
             for name in names:
                 try:
                     __import__(name)
