@@ -37,9 +37,10 @@ func TestMagics(t *testing.T) {
 				shown += string(r.Data["text/plain"])
 			}
 		}
-		if o.stdout != test.stdout || o.stderr != test.stderr || o.text() != test.text || len(o.errors) > 0 || !strings.Contains(shown, test.shown) {
-			t.Errorf("%q: stdout %q, stderr %q, text %q, shown %q, error %+v, want %q, %q, %q, %q",
-				test.code, o.stdout, o.stderr, o.text(), shown, o.errors, test.stdout, test.stderr, test.text, test.shown)
+		type seen struct{ stdout, stderr, text string }
+		got, want := seen{o.stdout, o.stderr, o.text()}, seen{test.stdout, test.stderr, test.text}
+		if got != want || len(o.errors) > 0 || !strings.Contains(shown, test.shown) {
+			t.Errorf("%q: got %q, shown %q, errors %+v, want %q, shown %q", test.code, got, shown, o.errors, want, test.shown)
 		}
 	}
 }
