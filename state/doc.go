@@ -69,7 +69,8 @@
 // refused, with the path to the value. Python values that have no Go form
 // arrive as Opaque: functions, classes, modules, generators, exceptions, open
 // files, regular expressions, addresses, time zones, a matrix or masked array,
-// a MultiIndex, periods, a pandas Timedelta.
+// a MultiIndex, periods, a pandas Timedelta. So do objects that no other kernel
+// could make again, with the reason: their class was made in a function, for example.
 //
 // # Arrays and tables
 //

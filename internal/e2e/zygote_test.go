@@ -250,6 +250,31 @@ func TestForkedLibraries(t *testing.T) {
 	}
 }
 
+// The first exception of a forked kernel imports nothing and does not go through all modules:
+// code that is interrupted has to say where it was at once.
+func TestForkedKernelsFirstException(t *testing.T) {
+	t.Parallel()
+	sb := warmCloud(t).Create(t)
+	evaluate(t, sb, `
+import inspect, sys
+asked, is_module, before = 0, inspect.ismodule, set(sys.modules)
+def count(value):
+    global asked
+    asked += 1
+    return is_module(value)
+inspect.ismodule = count`)
+	_, err := sb.RunCode(t.Context(), "import json\ndef fails():\n    json.loads('')\nfails()", nil)
+	if !isException(err, "JSONDecodeError") {
+		t.Fatalf("got %v, want the Python exception JSONDecodeError", err)
+	}
+	if got := evaluate(t, sb, "sorted(set(sys.modules) - before)"); got != "[]" {
+		t.Errorf("the first exception imports %s, want nothing", got)
+	}
+	if got := evaluate(t, sb, "asked < len(sys.modules) / 2, asked"); !strings.HasPrefix(got, "(True") {
+		t.Errorf("the first exception looks at %s modules, want less than half of all", got)
+	}
+}
+
 // samePlaces checks that the kernel is in the same namespaces and cgroup as the sandbox's
 // commands.
 func samePlaces(t *testing.T, warm *sandbox.Sandbox) {

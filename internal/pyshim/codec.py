@@ -19,6 +19,7 @@ import json
 import pathlib
 import re
 import sys
+import types
 import uuid
 
 VERSION = 1
@@ -94,8 +95,17 @@ def _encode(value, max_bytes, blobs):
 
 
 def _document(tree, careful=False):
-    text = json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return (_START + text + "}").encode("utf-8", "backslashreplace" if careful else "strict")
+    return (_START + _text(tree) + "}").encode("utf-8", "backslashreplace" if careful else "strict")
+
+
+def _text(tree):
+    return json.dumps(tree, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _distinct(texts):
+    """Refuses keys or items of a set that are alike in a document, as two NaNs are."""
+    if len(set(texts)) != len(texts):
+        raise Unsupported("two of its keys or items are alike, such as NaN: which is which cannot be told elsewhere")
 
 
 class _Encoder:
@@ -237,7 +247,8 @@ class _Encoder:
         self.count(len(v))
         items = self.items(list(v), set(map(type, v)))
         # Sorted by the bytes of each element in the document.
-        texts = [json.dumps(x, ensure_ascii=False, allow_nan=False, separators=(",", ":")) for x in items]
+        texts = [_text(x) for x in items]
+        _distinct(texts)
         order = sorted(range(len(items)), key=texts.__getitem__)
         return {"$": kind, "items": [items[i] for i in order]}
 
@@ -252,7 +263,9 @@ class _Encoder:
             else:
                 out = {k: tree(x) for k, x in v.items()}
         else:
-            out = {"$": "dict", "items": [[tree(k), tree(x)] for k, x in v.items()]}
+            items = [[tree(k), tree(x)] for k, x in v.items()]
+            _distinct([_text(k) for k, _ in items if type(k) is dict])
+            out = {"$": "dict", "items": items}
         self.above.discard(id(v))
         return out
 
@@ -324,11 +337,11 @@ class _Encoder:
         return {"$": "singleton", "value": str(v)}
 
     def instance(self, kind, name, v, base):
-        return self.payload(kind, v, lambda tree: {"type": _clean(name), "value": tree(base)})
+        return self.payload(kind, v, lambda tree: {"type": name, "value": tree(base)})
 
     def defaultdict(self, v):
         factory = v.default_factory
-        if factory is not None and (type(factory) is not type or _class(_name(factory)) is not factory):
+        if factory is not None and (type(factory) is not type or not _sendable(_name(factory)) or _class(_name(factory)) is not factory):
             return _opaque(v, "its factory is not a class that can be found by its name")
         return self.instance("defaultdict", "" if factory is None else _name(factory), v, dict(dict.items(v)))
 
@@ -340,7 +353,10 @@ class _Encoder:
         if self.classes[t]:
             return _opaque(v, self.classes[t])
         if isinstance(v, enum.Enum):
-            return self.instance("enum", "%s.%s" % (_name(t), v._name_ or ""), v, v._value_)
+            if not _found(v):
+                return _opaque(v, "its class does not find it by its value")
+            name = "%s.%s" % (_name(t), v._name_ or "")
+            return self.instance("enum", name if _sendable(name) and "." not in (v._name_ or "") else _name(t) + ".", v, v._value_)
         if dataclasses.is_dataclass(v) and not isinstance(v, type):
             fields = {}
             for f in dataclasses.fields(v):
@@ -348,8 +364,9 @@ class _Encoder:
                     raise Unsupported("it has no value for its field %s" % f.name)
                 fields[f.name] = getattr(v, f.name)
             return self.instance("dataclass", _name(t), v, fields)
-        if isinstance(v, tuple) and isinstance(getattr(t, "_fields", None), tuple) and len(t._fields) == tuple.__len__(v):
-            return self.instance("namedtuple", _name(t), v, dict(zip(t._fields, tuple.__iter__(v))))
+        names = getattr(t, "_fields", None)
+        if isinstance(v, tuple) and isinstance(names, tuple) and len(set(names)) == tuple.__len__(v) and set(map(type, names)) <= {str}:
+            return self.instance("namedtuple", _name(t), v, dict(zip(names, tuple.__iter__(v))))
         if isinstance(v, collections.defaultdict):
             base = collections.defaultdict(v.default_factory, dict.items(v))
             tree = self.tree(base)
@@ -629,9 +646,36 @@ def _unmade(t):
     fielded = dataclasses.is_dataclass(t)
     if fielded and (issubclass(t, _STORED) or any(not base.__flags__ & _HEAP_TYPE for base in t.__mro__[:-1])):
         return "its class is a dataclass and extends one of Python's own: neither alone has all of it"
-    if (fielded or issubclass(t, (enum.Enum, *_STORED))) and _class(_name(t)) is not t:
+    if not fielded and not issubclass(t, (enum.Enum, *_STORED)):
+        return ""
+    if not _sendable(_name(t)) or _class(_name(t)) is not t:
         return "its class cannot be found by its name, %s: define it outside of functions, under this name" % _name(t)
+    if fielded:
+        fixed = [f.name for f in dataclasses.fields(t) if getattr(_attribute(t, f.name), "fset", ...) is None]
+        return "its field %s is a property that cannot be set" % fixed[0] if fixed else ""
+    # What is written in C makes its objects itself.
+    maker = next(base for base in t.__mro__ if isinstance(vars(base).get("__new__"), types.BuiltinFunctionType))
+    if not issubclass(t, enum.Enum) and maker not in _STORED:
+        return "its class, or one that it extends, is written in C: it has more than a %s" % t.__base__.__name__
     return ""
+
+
+def _found(member):
+    """Reports whether the class of an enum has the member under its value."""
+    try:
+        return type(member)(member._value_) is member
+    except ValueError:
+        return False
+
+
+def _attribute(t, name):
+    """Returns an attribute of a class without asking the class."""
+    return next((vars(base)[name] for base in t.__mro__ if name in vars(base)), None)
+
+
+def _sendable(name):
+    """Reports whether the name of a class arrives as it is."""
+    return _clean(name) == name
 
 
 def _base64(data):
@@ -665,8 +709,13 @@ def _zone_name(tz):
 def _zone_text(tz, offset):
     """Names a zone where no date tells its offset; None if that is not possible."""
     name = _zone_name(tz)
-    if name is not None or offset is None or offset.microseconds:
-        return name
+    try:
+        if name is not None and _zone(name).utcoffset(None) == tz.utcoffset(None):
+            return name
+    except Exception:
+        pass  # a zone that other kernels do not have under this name
+    if offset is None or offset.microseconds:
+        return None
     seconds = offset.days * 86400 + offset.seconds
     text = "%s%02d:%02d" % ("-" if seconds < 0 else "+", abs(seconds) // 3600, abs(seconds) // 60 % 60)
     return text + (":%02d" % (abs(seconds) % 60) if seconds % 60 else "")
@@ -817,7 +866,14 @@ def _known_class(name):
 
 
 def _decode_enum(v):
-    return _known_class(v["type"].rpartition(".")[0])(v["value"])
+    name, _, member = v["type"].rpartition(".")
+    t = _known_class(name)
+    try:
+        return t(v["value"])
+    except ValueError:  # a value that equals no other, such as NaN
+        if member not in t.__members__:
+            raise
+        return t[member]
 
 
 def _decode_defaultdict(v):

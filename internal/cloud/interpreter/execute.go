@@ -169,10 +169,16 @@ func (e *execution) lines(event kernel.Event) []any {
 		}
 	case "execute_reply":
 		var c jupyter.ExecuteReply
-		// Both spellings are in use: bash_kernel says abort.
-		if json.Unmarshal(event.Content, &c) == nil && !e.failed && (c.Status == "aborted" || c.Status == "abort") {
+		if e.failed || json.Unmarshal(event.Content, &c) != nil {
+			return nil
+		}
+		switch c.Status {
+		case "aborted", "abort": // both spellings are in use: bash_kernel says abort
 			e.failed = true
 			return []any{errorLine{Type: "error", Name: "ExecutionAborted", Value: "Execution was aborted"}}
+		case "error": // of which a kernel may speak nowhere else, as of a magic that is used wrongly
+			e.failed = true
+			return []any{errorLine{Type: "error", Name: c.Name, Value: c.Value, Traceback: strings.Join(c.Traceback, "")}}
 		}
 	case "error":
 		var c jupyter.ErrorContent

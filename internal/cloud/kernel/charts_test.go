@@ -20,7 +20,7 @@ const (
 func TestCharts(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
-	if o := s.run("import datetime, numpy, matplotlib.pyplot as plt\ndays = [datetime.date(2024, 1, d) for d in (1, 2)]\nnan = float('nan')"); len(o.errors) > 0 {
+	if o := s.run("import datetime, numpy, matplotlib.pyplot as plt, matplotlib.collections, matplotlib.patches\ndays = [datetime.date(2024, 1, d) for d in (1, 2)]\nnan = float('nan')"); len(o.errors) > 0 {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("no matplotlib in this Python, which CI needs")
 		}
@@ -55,6 +55,24 @@ func TestCharts(t *testing.T) {
 		{"boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, showmeans=True)", boxes},
 		{"notched boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, notch=True)", boxes},
 		{"lying boxes", "plt.boxplot([[1, 2, 3, 4, 100], [2, 3, 4]], tick_labels=['a', 'b'], patch_artist=True, orientation='horizontal')", boxes},
+		{"a frame upon a picture", "plt.imshow([[1]]); plt.gca().add_patch(plt.Rectangle((0, 0), 1, 1))", `{"type":"unknown","title":null,"elements":[]}`},
+		{
+			"frames upon a line", "plt.plot([1, 2], [3, 4])\nfor x in 1, 2, 3: plt.gca().add_patch(plt.Rectangle((x, 0), 1, 1))",
+			`{"type":"line","title":null,"elements":[{"label":"Line 0","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{
+			"frames upon bars", "plt.bar(['a'], [2])\nfor x in 1, 2, 3: plt.gca().add_patch(plt.Rectangle((x, 0), 1, 1))",
+			`{"type":"bar","title":null,"elements":[{"label":"a","group":"Group 0","value":2}],` + axesOfNothing + `}`,
+		},
+		{
+			"a shape upon points", "plt.scatter([1], [2], label='s')\nfor _ in 1, 2: plt.gca().add_patch(matplotlib.patches.PathPatch(matplotlib.path.Path([(0, 0), (1, 1), (2, 0)])))",
+			`{"type":"scatter","title":null,"elements":[{"label":"s","points":[[1,2]]}],` + linear + `}`,
+		},
+		{
+			"an area of matplotlib before 3.10", "plt.gca().add_collection(matplotlib.collections.PolyCollection([[(1, 0), (1, 3), (2, 4), (2, 0), (2, 0), (1, 0)]], label='a')); plt.gca().autoscale_view()",
+			`{"type":"line","title":null,"elements":[{"label":"a","points":[[1,3],[2,4]]}],` + linear + `}`,
+		},
+		{"other polygons", "plt.gca().add_collection(matplotlib.collections.PolyCollection([[(1, 0), (1, 3), (2, 4), (3, 0), (2, 0), (1, 0)], [(0, 0), (1, 1), (2, 0)]])); plt.gca().autoscale_view()", `{"type":"unknown","title":null,"elements":[]}`},
 		{
 			"several", "_, (a, b) = plt.subplots(1, 2); a.pie([1]); b.imshow([[1]]); plt.suptitle('S')",
 			`{"type":"superchart","title":"S","elements":[{"type":"pie","title":null,"elements":[{"label":"","angle":360,"radius":1}]},{"type":"unknown","title":null,"elements":[]}]}`,

@@ -213,7 +213,7 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	execution, err := sb.RunCode(ctx, code, params)
 	raised, isRaised := errors.AsType[*sandbox.ExecutionError](o.notStarted(err))
 	if err != nil && !isRaised {
-		return &cmdutil.OwnError{Err: o.notStarted(err), Running: true}
+		return o.givenUp(stderr, execution, err)
 	}
 	if err := errors.Join(shown, images.save(execution.Results)); err != nil {
 		return err
@@ -236,6 +236,17 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 		}
 	}
 	return status
+}
+
+// givenUp returns err as that of code whose end is not known. If the code has said where it was
+// interrupted, as it does at the end of --timeout and at Ctrl-C, givenUp shows that first.
+func (o *runOptions) givenUp(stderr *codeWriter, execution *sandbox.Execution, err error) error {
+	if execution != nil && execution.Error != nil && !o.JSON {
+		if err := stderr.println(strings.TrimRight(execution.Error.Traceback, "\n")); err != nil {
+			return err
+		}
+	}
+	return &cmdutil.OwnError{Err: o.notStarted(err), Running: true}
 }
 
 // notStarted returns err, or what it says if the code never ran: that there is no

@@ -7,15 +7,12 @@ import re
 import sys
 
 import numpy
-from matplotlib import collections, dates
+from matplotlib import dates
 from matplotlib.category import StrCategoryLocator
-from matplotlib.collections import PathCollection
+from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.container import BarContainer, ErrorbarContainer, StemContainer
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch, Polygon, Rectangle, StepPatch, Wedge
-
-# An area between two curves. Before matplotlib 3.10 it has no class of its own.
-Area = getattr(collections, "FillBetweenPolyCollection", ())
 
 # A larger figure is shown, but not sent as data.
 MAX_POINTS = 500000
@@ -43,31 +40,26 @@ def extract(figure):
 def _size(artist):
     if isinstance(artist, Line2D):
         return len(artist.get_xdata())
-    if isinstance(artist, Area):
+    if isinstance(artist, PolyCollection):
         return sum(len(path.vertices) for path in artist.get_paths())
     return len(artist.get_offsets()) if isinstance(artist, PathCollection) else 1
 
 
 def _chart(axes):
-    kind, describe = _kind(axes)
-    return {"type": kind, "title": axes.get_title() or None, **describe(axes)}
+    kind, content = _described(axes)
+    return {"type": kind, "title": axes.get_title() or None, **content}
 
 
-def _kind(axes):
-    """Returns the type of a chart, and the function that describes such a chart."""
+def _described(axes):
+    """Returns the type of a chart and what it has: those of the kind with most elements."""
     if _all(_drawn(axes), Line2D):
-        return "line", _line
-    boxes = _boxes(axes)
-    found = (
-        (len(_those(axes, PathCollection)), "scatter", _scatter),
-        (len(_those(axes, Wedge)), "pie", _pie),
-        (len(_those(axes, Rectangle)) + sum(len(steps[1]) for steps in _steps(axes)), "bar", _bar),
-        (len(boxes), "box_and_whisker", _box),
-        # The lines of boxes belong to them.
-        (0 if boxes else len(_series(axes)) or len(_areas(axes)), "line", _line),
-    )
-    most, kind, describe = max(found, key=lambda one: one[0])
-    return (kind, describe) if most else ("unknown", lambda axes: {"elements": []})
+        return "line", _line(axes)
+    kinds = (("scatter", _scatter, PathCollection), ("pie", _pie, Wedge), ("bar", _bar, (Rectangle, Polygon, StepPatch)), ("box_and_whisker", _box, PathPatch))
+    described = [(kind, describe(axes)) for kind, describe, types in kinds if _those(axes, types)]
+    if not any(kind == "box_and_whisker" and content["elements"] for kind, content in described):  # the lines of boxes belong to them
+        described.append(("line", _line(axes)))
+    kind, content = max(described, key=lambda one: len(one[1]["elements"]))
+    return (kind, content) if content["elements"] else ("unknown", {"elements": []})
 
 
 def _drawn(axes):
@@ -136,15 +128,12 @@ def _areas(axes):
     """Returns label, x and y of the areas between curves: the curve above or below zero, the
     thickness of an area upon another one, both curves of a band."""
     found, below = [], None
-    for area in _those(axes, Area):
-        if area.t_direction != "x":
+    for area in _those(axes, PolyCollection):
+        parts = [_curves(path.vertices) for path in area.get_paths()]
+        if not parts or None in parts:
             continue
         label = _name([str(area.get_label())], "Line")
-        parts = [path.vertices for path in area.get_paths()]
-        halves = [(len(part) - 3) // 2 for part in parts]
-        x = numpy.concatenate([part[1:n + 1, 0] for part, n in zip(parts, halves)] or [[]])
-        first = numpy.concatenate([part[1:n + 1, 1] for part, n in zip(parts, halves)] or [[]])
-        second = numpy.concatenate([part[2 * n + 1:n + 1:-1, 1] for part, n in zip(parts, halves)] or [[]])
+        x, first, second = (numpy.concatenate(several) for several in zip(*parts))
         if not second.any():
             curves = [first]
         elif not first.any():
@@ -156,6 +145,16 @@ def _areas(axes):
         below = second
         found += [(label, x, curve) for curve in curves]
     return found
+
+
+def _curves(outline):
+    """Returns x and both y of an outline as fill_between draws it, there along one curve and
+    back along the other; None for another outline."""
+    n = (len(outline) - 3) // 2
+    there, back = outline[1:n + 1], outline[2 * n + 1:n + 1:-1]
+    if n < 1 or len(outline) != 2 * n + 3 or not numpy.array_equal(there[:, 0], back[:, 0]):
+        return None
+    return there[:, 0], there[:, 1], back[:, 1]
 
 
 def _scatter(axes):
@@ -252,7 +251,7 @@ def _box(axes):
     if swapped:
         boxes = [_Box(x, y, lines) for x, y in outlines]
     names = _tick_labels(axes.yaxis if swapped else axes.xaxis, [box.place for box in boxes])
-    elements = [{"label": name, **box.describe()} for name, box in zip(names, boxes)]
+    elements = [{"label": name, **box.describe()} for name, box in zip(names, boxes) if box.drawn]
     return {"elements": elements, **_labels(axes, swapped)}
 
 
@@ -271,6 +270,7 @@ class _Box:
                          if len(v) == 2 and (numpy.isclose(v.max(), self.low) or numpy.isclose(v.min(), self.high))]
         self._levels = [(v[0], abs(beside[1] - beside[0])) for v, beside in lines
                         if len(v) == 2 and v[0] == v[1] and self.low <= v[0] <= self.high and beside[0] != beside[1]]
+        self.drawn = bool(self._levels)  # otherwise it is an outline of something else
 
     def describe(self):
         ends = [float(end) for whisker in self.whiskers for end in whisker]

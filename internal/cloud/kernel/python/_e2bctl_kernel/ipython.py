@@ -1,6 +1,7 @@
 """The engine for a Python with IPython: IPython's own shell, with its output redirected."""
 import asyncio
 import contextlib
+import inspect
 import io
 import os
 import subprocess
@@ -17,6 +18,7 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.completer import provisionalcompleter, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.profiledir import ProfileDir
 from IPython.utils.tokenutil import token_at_cursor
@@ -25,7 +27,15 @@ from traitlets.config import Config
 
 from . import formatters, images
 from .errors import GROUP, advise, chain, failure, hide_own_frames
+from .history import History
 
+
+# The magics that ipykernel has in addition to IPython's, by the modules that are loaded when
+# the first of theirs is used.
+MAGICS = {
+    __package__ + ".magics": ("autosave", "clear", "connect_info", "less", "man", "more", "qtconsole"),
+    "IPython.extensions.storemagic": ("store",),
+}
 
 # How often a cell is run until Python no longer changes its bytecode.
 ROUNDS = 20
@@ -60,21 +70,17 @@ class Publisher(DisplayPublisher):
         self.shell.kernel.emit("clear_output", {"wait": bool(wait)})
 
 
-class Forgotten(dict):
-    """Outputs by cell, none of which are kept: remembering what a kernel has shown is up
-    to the client, and may take gigabytes."""
-
-    def __missing__(self, cell):
-        return []
-
-
 class Compiler(CachingCompiler):
     """Names cells as ipykernel does. Libraries and tracebacks that are sent elsewhere know
     such a name as that of a notebook's cell."""
 
     def get_code_name(self, raw_code, transformed_code, number):
         code = raw_code.encode("utf-8", "surrogatepass")
-        return os.path.join(tempfile.gettempdir(), "ipykernel_%d" % os.getpid(), "%d.py" % zlib.crc32(code))
+        name = os.path.join(tempfile.gettempdir(), "ipykernel_%d" % os.getpid(), "%d.py" % zlib.crc32(code))
+        # A traceback asks for the module of each frame's file. Of a file that does not exist,
+        # inspect looks for it among all modules, which takes longer than all else.
+        inspect.modulesbyfile[name] = "__main__"
+        return name
 
 
 class ZMQInteractiveShell(InteractiveShell):
@@ -97,6 +103,13 @@ class ZMQInteractiveShell(InteractiveShell):
         super().init_hooks()
         # The output of `name?` is displayed, because there is no terminal to page it on.
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
+        self.set_hook("editor", _no_editor, 0)
+
+    def init_magics(self):
+        super().init_magics()
+        for module, names in MAGICS.items():
+            for name in names:
+                self.magics_manager.register_lazy(name, module)
 
     def init_traceback_handlers(self, *arguments):
         super().init_traceback_handlers(*arguments)
@@ -121,14 +134,20 @@ class ZMQInteractiveShell(InteractiveShell):
         self.configurables.append(self.display_formatter)
 
     def init_history(self):
-        super().init_history()
-        self.history_manager.outputs = Forgotten()
+        self.history_manager = History(shell=self, parent=self)
+        self.configurables.append(self.history_manager)
 
     def _tee(self, channel):
         return contextlib.nullcontext()  # outputs are not kept
 
     def showtraceback(self, exc_tuple=None, *arguments, **options):
-        etype, error, frames = self._get_exc_info(exc_tuple)
+        try:
+            etype, error, frames = self._get_exc_info(exc_tuple)
+        except ValueError:
+            error = None
+        if error is None:
+            print("No traceback available to show.", file=sys.stderr)
+            return
         if self.kernel.wire.forked:  # a child that the cell forked: it ends here, without a client to tell
             os._exit(1)
         advise(error)
@@ -142,6 +161,10 @@ class ZMQInteractiveShell(InteractiveShell):
         # interrupts meanwhile.
         self._left_out = sum(_cut(e) for e in linked)
         super().showtraceback((etype, error, error.__traceback__ or frames), *arguments, **options)
+
+    def show_usage_error(self, error):
+        super().show_usage_error(error)
+        self.failure = failure(error, [])  # of which only the reply speaks, as ipykernel's does
 
     def _format_exception_for_storage(self, *arguments, **options):
         return None  # not kept, like outputs, and formatting it would double the work
@@ -187,6 +210,10 @@ class ZMQInteractiveShell(InteractiveShell):
             raise
 
     system_piped = system_raw = system
+
+
+def _no_editor(shell, filename, *arguments, **options):
+    raise UsageError("there is no editor here: %%writefile writes a file")
 
 
 # A longer traceback is shown without its middle.
@@ -238,6 +265,7 @@ class Engine:
         config.PlainTextFormatter.max_seq_length = 0
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
+        config.IPKernelApp.connection_file = ""  # by this section tqdm and others know a notebook
         self._choose_backend()
         sys.meta_path.insert(0, images.Finder)
         directory = scratch()
@@ -254,8 +282,8 @@ class Engine:
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
     def load(self, names):
-        """Imports modules as a cell would: some look at that moment for the shell."""
-        with self._shell.builtin_trap:
+        """Imports modules as a cell would: some look at that moment for the shell and sys.stdout."""
+        with self.kernel.muted(), self._shell.builtin_trap:
             for name in names:
                 try:
                     __import__(name)
@@ -269,9 +297,9 @@ class Engine:
             cells.append("import numpy; numpy.ones(2)")
         if "pandas" in sys.modules:
             cells.append("import pandas; pandas.DataFrame({'a': [1.5]})")
-        # The first traceback imports a dozen modules, which takes longer than an interrupted
-        # cell has to answer.
-        self.rehearse(['[{"a": ""}]', "1/0"] + cells * ROUNDS)
+        # The first traceback imports a dozen modules, and the first frame of a library has inspect
+        # note all files: both take longer than an interrupted cell has to answer.
+        self.rehearse(['[{"a": ""}]', "import json; json.loads('')"] + cells * ROUNDS)
         for name in "last_type", "last_value", "last_traceback", "last_exc":
             vars(sys).pop(name, None)
         if "matplotlib" in sys.modules:
@@ -301,6 +329,13 @@ class Engine:
         self._choose_backend()
         os.makedirs(self._shell.profile_dir.location, exist_ok=True)
         self._shell.profile_dir.check_dirs()
+
+    def enter(self, directory):
+        """Makes a directory the working directory, the first that `%cd -` and `%dhist` know."""
+        try:
+            os.chdir(directory)
+        finally:
+            self._shell.history_manager.dir_hist[:] = [os.getcwd()]
 
     def execute(self, request):
         shell, silent = self._shell, request.get("silent", False)
@@ -363,6 +398,8 @@ class Engine:
         raw, output = content.get("raw", True), content.get("output", False)
         if kind == "range":
             found = history.get_range(0, content.get("start", 0) or 0, content.get("stop"), raw=raw, output=output)
+        elif kind == "search":
+            found = history.search(content.get("pattern") or "*", raw=raw, output=output, n=content.get("n"), unique=content.get("unique", False))
         else:
-            found = list(history.get_range(0, 1, None, raw=raw, output=output))[-(content.get("n") or 1000):]
+            found = history.get_tail(content.get("n") or 1000, raw=raw, output=output, include_latest=True)
         return {"history": list(found)}

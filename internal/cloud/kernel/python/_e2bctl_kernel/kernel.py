@@ -1,5 +1,6 @@
 """The kernel: serves requests one at a time on the main thread, which signals interrupt."""
 import builtins
+import contextlib
 import faulthandler
 import getpass
 import os
@@ -147,11 +148,17 @@ class Kernel:
     def rehearse(self, engine, codes):
         """Runs cells before connect, without sending anything. Python specialises its
         bytecode while it runs; after some rounds the bytecode no longer changes."""
+        with self.muted():
+            for code in codes:
+                self.answer(engine, {"type": "execute_request", "id": 0, "content": {"code": code, "store_history": False}})
+
+    @contextlib.contextmanager
+    def muted(self):
+        """Has the streams of a cell in place before connect, without sending anything."""
         self.wire.mute()
         stdout, sys.stdout = sys.stdout, Stream("stdout", 1, self.output, self.wire)
         try:
-            for code in codes:
-                self.answer(engine, {"type": "execute_request", "id": 0, "content": {"code": code, "store_history": False}})
+            yield
         finally:
             sys.stdout = stdout
 

@@ -1,6 +1,5 @@
 """Starts a kernel with the engine that this Python has."""
 import gc
-import os
 import platform
 import sys
 
@@ -27,7 +26,7 @@ def run(engine, directory, note=""):
     sys.argv = [""]
     sys.path[0] = ""
     try:
-        os.chdir(directory)
+        engine.enter(directory)
     except OSError as error:
         print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
     engine.kernel.tasks.start()

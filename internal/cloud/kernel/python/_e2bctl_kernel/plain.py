@@ -2,6 +2,7 @@
 import ast
 import inspect
 import linecache
+import os
 import sys
 import textwrap
 import traceback
@@ -31,6 +32,10 @@ class Engine:
         main.__builtins__ = sys.modules["builtins"]
         sys.modules["__main__"] = main
         self._globals = main.__dict__
+
+    def enter(self, directory):
+        """Makes a directory the working directory."""
+        os.chdir(directory)
 
     def execute(self, request):
         silent = request.get("silent", False)

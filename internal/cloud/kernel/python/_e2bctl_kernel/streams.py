@@ -108,7 +108,7 @@ class Stream(io.TextIOBase):
     """A text stream whose text goes to the client or, in a forked child, to the
     descriptor of the same name."""
 
-    encoding = "utf-8"
+    encoding = "UTF-8"
     errors = "backslashreplace"
     newlines = None
     line_buffering = True

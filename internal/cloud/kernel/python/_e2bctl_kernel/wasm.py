@@ -321,7 +321,7 @@ def main(bridge, environ, directory):
     add_packages()
     refuse_processes()
     try:
-        os.chdir(directory)
+        engine.enter(directory)
     except OSError as error:
         print("cannot change to %s: %s" % (directory, error.strerror), file=sys.stderr)
     kernel.emit("ready", {"python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": ""})
