@@ -30,6 +30,9 @@ CARRIED := internal/cloud/linuxprogram
 # Where the client and the command are vetted, though no engine of their own is there.
 CLIENTS := freebsd/amd64 linux/386
 CLIENT := ./api/... ./sandbox ./sandbox/agent ./sandbox/chart ./sandbox/otel ./sandbox/template ./state ./cli/e2bctl
+# What make storm chooses by, and how long it lasts.
+SEED ?= $(shell date +%s)
+STORM_TIME ?= 5m
 # How long make fuzz runs each of the fuzz targets.
 FUZZTIME ?= 10s
 # make short leaves out the packages whose tests start a cloud, one a line in what
@@ -171,13 +174,18 @@ cover: deps ## measure what the tests of each package cover; summary in .tmp/cov
 	@cat .tmp/cover.txt
 
 .PHONY: soak
-soak: deps ## run what takes too long for every test: all with -race, kills at each write of the store and of servers at any moment, all clients, and all engines
+soak: deps ## run what takes too long for every test: all with -race, kills at each write of the store and of servers at any moment, all clients, a storm, and all engines
 	@$(TESTRUN) -p $(PARALLEL) -allrace
 	SOAK=1 go test -vet=off -count=1 -timeout=30m -run '^TestKilled$$' ./internal/cloud/store
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKilledWhile' ./internal/e2e
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestKernelRequests$$' ./internal/cloud/engine/room
 	SOAK=1 go test -vet=off -count=1 -timeout=60m -run '^TestClients$$' ./internal/interop
+	$(MAKE) storm
 	$(MAKE) check-engines
+
+.PHONY: storm
+storm: build ## use sandboxes at random, under kills, cuts, full disks and cancelled calls, and compare what is seen with what must be true; SEED=N chooses as another run did
+	@$(PREPARED); STORM=$(SEED) STORM_TIME=$(STORM_TIME) go test -vet=off -count=1 -timeout=60m -v -run '^TestStorm$$' ./internal/e2e
 
 .PHONY: fuzz
 fuzz: deps ## run every fuzz target for FUZZTIME (10s)

@@ -40,6 +40,11 @@ An address from ./.env together with a key from the environment is refused: a
 checked-out file must not send your key elsewhere. Put both in one place.
 Sandboxes get none of these variables unless you pass them with -e; commands that
 are traced get TRACEPARENT.
+
+Every user of the machine can see the arguments of a command, in ps, and your shell
+may keep them: that is also where a secret in -e KEY=VALUE or --header is. What a
+program in a sandbox needs of a secret can be given without it: as a secret
+(e2bctl secret create), with --upload of a file, or on its stdin.
 `
 
 const outputHelp = `stdout carries the result and nothing else: an ID, a table, the output of the

@@ -29,6 +29,7 @@ var waitExceptions = map[string]string{
 	"internal/cloud/lifecycle TestEarlierPause":       "it waits in bubbles",
 	"internal/cloud/setupdir TestUnused":              "the bound is a day",
 	"internal/e2e TestExpiredSandbox":                 "the handle's clock has to reach the end of the lifetime, and may be later",
+	"internal/e2e pass":                               "it has faults act at any moment",
 	"internal/httpwait TestDo":                        "its handlers are called in bubbles",
 	"internal/httpwait drip":                          "it is called in bubbles",
 	"internal/kernelconn TestStopEscalates":           "what would be wrong has that time to happen",

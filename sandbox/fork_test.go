@@ -195,6 +195,55 @@ func TestForkThatIsGivenUpLeavesNothing(t *testing.T) {
 	}
 }
 
+// A fork or snapshot may take as long as the context of the call says, and a creation without
+// a deadline as long as the API waits for an answer.
+func TestMakingWaitsForTheContext(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(context.Context, *Client, *Sandbox) error{
+		"Client.Fork":  func(ctx context.Context, c *Client, _ *Sandbox) error { _, err := c.Fork(ctx, "i1", nil); return err },
+		"Sandbox.Fork": func(ctx context.Context, _ *Client, sb *Sandbox) error { _, err := sb.Fork(ctx, nil); return err },
+		"Client.Snapshot": func(ctx context.Context, c *Client, _ *Sandbox) error {
+			_, err := c.Snapshot(ctx, "i1", nil)
+			return err
+		},
+		"Sandbox.Snapshot": func(ctx context.Context, _ *Client, sb *Sandbox) error { _, err := sb.Snapshot(ctx, nil); return err },
+		"Create":           func(ctx context.Context, c *Client, _ *Sandbox) error { _, err := c.Create(ctx); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithTransport(hanging{}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				cfg, err := c.config("Connect", []Option{WithLifetime(time.Hour)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				sb := newSandbox(c, &api.Sandbox{ID: "i1"}, cfg, false)
+				defer sb.Close()
+				long, without := 2*time.Hour, 15*time.Minute
+				if name == "Create" {
+					long, without = time.Minute, 75*time.Second
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), long)
+				defer cancel()
+				start := time.Now()
+				if err := call(ctx, c, sb); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != long {
+					t.Errorf("got %v after %v, want the deadline after %v", err, time.Since(start), long)
+				}
+				start = time.Now()
+				err = call(t.Context(), c, sb)
+				// The call of a handle asks what became of the sandbox.
+				if took := time.Since(start); !errors.Is(err, api.ErrTimeout) || took < without || took > without+stateTimeout {
+					t.Errorf("without a deadline: got %v after %v, want api.ErrTimeout after %v", err, took, without)
+				}
+			})
+		})
+	}
+}
+
 func TestSnapshot(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

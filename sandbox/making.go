@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	// createTimeout is how long to wait for a creation that was given up: the
+	// createTimeout is how long to wait for a creation from when it was given up: the
 	// service answers or cuts the connection within 70 seconds.
 	createTimeout = 75 * time.Second
 	// createGrace is how much of that time is left once the client is closed.
 	createGrace = 2 * time.Second
 )
 
-// making makes the call that creates sandboxes, which live for that long. When ctx
-// ends first it returns the cause at once; what the call still creates is killed as
-// soon as its answer arrives, and Close of the client waits for that.
+// making makes the call that creates sandboxes, which live for that long. The call may take
+// as long as ctx and the API allow. When ctx ends first making returns the cause at once; what
+// the call still creates is killed as soon as its answer arrives, and Close of the client waits
+// for that.
 func making[T any](ctx context.Context, c *Client, life time.Duration, create func(context.Context) (T, error), of func(T) []*api.Sandbox) (T, error) {
 	var none T
 	if err := c.begin(); err != nil {
@@ -30,8 +31,7 @@ func making[T any](ctx context.Context, c *Client, life time.Duration, create fu
 		err  error
 	}
 	answered := make(chan answer, 1)
-	// The request outlives ctx: only its answer says what has to be undone.
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	call, cancel := outliving(ctx)
 	go func() {
 		made, err := create(call)
 		answered <- answer{made, err}
@@ -45,6 +45,7 @@ func making[T any](ctx context.Context, c *Client, life time.Duration, create fu
 		go func() {
 			defer c.pending.Done()
 			defer cancel()
+			defer time.AfterFunc(createTimeout, cancel).Stop()
 			var a answer
 			select {
 			case a = <-answered:
@@ -61,6 +62,17 @@ func making[T any](ctx context.Context, c *Client, life time.Duration, create fu
 		}()
 		return none, context.Cause(ctx)
 	}
+}
+
+// outliving returns the context of a call that goes on when ctx ends: only its answer says
+// what has to be undone. The API allows a call that has a deadline as much time as that says.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, set := ctx.Deadline()
+	ctx = context.WithoutCancel(ctx)
+	if !set {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(createTimeout))
 }
 
 // undo kills sandboxes that nobody wants any longer.

@@ -48,7 +48,9 @@ func TestBuildFails(t *testing.T) {
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 {
 		t.Errorf("something was downloaded: %v, %v", left, err)
 	}
-	if err := build(t.Context(), &shown, true, "", out); err == nil {
-		t.Error("no project was no error")
+	for missing, project := range map[string]string{"which project?": "", "has no src/__main__.py": t.TempDir()} {
+		if err := build(t.Context(), &shown, true, project, out); err == nil || !strings.Contains(err.Error(), missing) {
+			t.Errorf("project %q: got %v, want %q", project, err, missing)
+		}
 	}
 }

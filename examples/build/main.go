@@ -26,9 +26,22 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
+const usage = `Usage: build [flags] PROJECT
+
+PROJECT is the directory of a Python project that needs nothing but Python itself. It has:
+  src/__main__.py    the program, with its modules beside it
+  tests/test*.py     its tests, which import these modules
+When the tests pass, the program becomes one file, app.pyz.
+
+`
+
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	out := flag.String("o", "dist", "`directory` to save what was built in")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := build(ctx, os.Stdout, *here, flag.Arg(0), *out)
@@ -52,6 +65,11 @@ var steps = []string{
 func build(ctx context.Context, w io.Writer, here bool, project, out string) (err error) {
 	if project == "" {
 		return errors.New("which project? See -h")
+	}
+	for _, pattern := range []string{"src/__main__.py", "tests/test*.py"} {
+		if found, err := fs.Glob(os.DirFS(project), pattern); err != nil || len(found) == 0 {
+			return errors.Join(fmt.Errorf("%s has no %s, see -h", project, pattern), err)
+		}
 	}
 	// It needs nothing from the network, so it gets no network.
 	options := []sandbox.Option{sandbox.WithInternet(false)}

@@ -33,6 +33,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
+const usage = `Usage: codeagent [flags] [TASK]
+
+TASK is what the model is asked, in words. Without a model there is none: the example solves a
+task of its own.
+
+`
+
 func main() {
 	model := loop.ModelFlag(flag.CommandLine)
 	var j job
@@ -40,6 +47,10 @@ func main() {
 	flag.StringVar(&j.documents, "dir", "", "`directory` whose text files the code may read")
 	flag.StringVar(&j.audit, "audit", "", "`file` to add the audit to, in lines of JSON")
 	flag.IntVar(&j.steps, "steps", 10, "`number` of steps that the agent has")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	j.task = strings.Join(flag.Args(), " ")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

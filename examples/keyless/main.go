@@ -25,9 +25,19 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
+const usage = `Usage: API_KEY=KEY keyless -host HOST [flags] COMMAND...
+
+COMMAND runs in a sandbox, by a shell, and makes its requests to HOST without a key.
+
+`
+
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	host := flag.String("host", "", "`name` of the host that the key is for")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *here, *host, strings.Join(flag.Args(), " "))

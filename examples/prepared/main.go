@@ -28,8 +28,19 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
+const usage = `Usage: prepared [flags] PROJECT
+
+PROJECT is the directory of a Python project. It has:
+  tests/test_*.py    its tests for unittest; each file runs in a sandbox of its own
+
+`
+
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := prepared(ctx, os.Stdout, os.Stderr, *here, flag.Arg(0))

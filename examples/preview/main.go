@@ -27,10 +27,21 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
+const usage = `Usage: preview [flags] DIRECTORY [COMMAND...]
+
+DIRECTORY is copied into a sandbox, and COMMAND runs in it there. It serves HTTP on the port
+of -port; by default it is python3 -m http.server, which serves the files.
+
+`
+
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	listen := flag.String("listen", "127.0.0.1:8080", "`address` to show it at")
 	port := flag.Int("port", 8000, "`number` of the port it serves on")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	command := strings.Join(flag.Args()[min(1, flag.NArg()):], " ")

@@ -38,9 +38,20 @@ var snippets embed.FS
 // github is the API that is used when no other is named.
 const github = "https://api.github.com"
 
+const usage = `Usage: GITHUB_TOKEN=TOKEN secrettool [flags] OWNER/REPOSITORY [FILE...]
+
+Each FILE is Python that works on the issues of the repository. Without OWNER/REPOSITORY and
+without a token the issues are made up; without FILE the code is this example's own.
+
+`
+
 func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	address := flag.String("api", github, "`address` of the issues' API")
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := secrettool(ctx, *here, *address, flag.Args())

@@ -58,7 +58,6 @@ func (r *fakeRoom) Report() engine.Report {
 }
 
 func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.ErrNoLayers }
-func (r *fakeRoom) Unpack(context.Context, string) error          { return engine.ErrNoLayers }
 func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.ErrNoLayers }
 func (r *fakeRoom) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return engine.ErrNoImages
@@ -111,6 +110,10 @@ func (s *fakeSandbox) Memory() int64                { return 0 }
 func (s *fakeSandbox) Save(_ context.Context, dir string) error {
 	s.saved = append(s.saved, dir)
 	return s.fails.save
+}
+
+func (s *fakeSandbox) SaveLayer(context.Context, string) (func() error, error) {
+	return nil, engine.ErrNoLayers
 }
 
 func (s *fakeSandbox) SaveMemory(_ context.Context, dir string) error {

@@ -24,7 +24,7 @@
 // What is kept:
 //
 //   - store keeps what outlives the process; layers, volumes, templates and
-//     secrets are in it;
+//     secrets are in it, and ordered has what is listed in the order of lists;
 //   - builds builds templates, image fetches container images, and treecopy
 //     copies files into a build and out of it.
 //

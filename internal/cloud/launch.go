@@ -316,25 +316,40 @@ func (r *reachable) run() {
 	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
-// Checkpoint saves the files of the sandbox, and its memory unless that is "". It stops for that
-// time; connections into it wait. If it cannot run on, it ends.
-func (r *reachable) Checkpoint(ctx context.Context, dir, memory string) error {
+// Checkpoint saves the files of the sandbox, with share as a layer if its engine has them, and
+// its memory unless that is "". It stops for that time; connections into it wait. If it cannot
+// run on, it ends.
+func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := r.Hold(ctx); err != nil {
-		return err
+		return false, err
 	}
-	var err error
 	if memory != "" {
 		if err = r.SaveMemory(ctx, memory); err != nil {
 			err = fmt.Errorf("%w: %w", lifecycle.ErrMemory, err)
 		}
 	}
+	var complete func() error
 	if err == nil { // after the memory, to which these files belong
-		err = r.Save(ctx, dir)
+		complete, err = r.saveFiles(ctx, dir, share)
 	}
 	if failed := r.Thaw(context.WithoutCancel(ctx)); failed != nil {
 		err = errors.Join(err, fmt.Errorf("it cannot run on: %w", failed), r.Sandbox.Close())
 	}
-	return err
+	if err != nil || complete == nil {
+		return false, err
+	}
+	return true, complete()
+}
+
+// saveFiles saves the files of the frozen sandbox, with share as a layer if its engine has them:
+// then complete is what is left to do, and else nil.
+func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
+	if share {
+		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, engine.ErrNoLayers) {
+			return complete, err
+		}
+	}
+	return nil, r.Save(ctx, dir)
 }
 
 // healthDeadline bounds how long envd may take to say that it is healthy.

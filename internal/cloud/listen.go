@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
@@ -68,10 +69,15 @@ func loopback(ctx context.Context, address string) (first, second *net.TCPListen
 
 func listenTCP(ctx context.Context, address string) (*net.TCPListener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return listener.(*net.TCPListener), nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%w: %s listens there", err, cmp.Or(listenerOn(address), "another program"))
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("%w: so low a port takes root", err)
 	}
-	return listener.(*net.TCPListener), nil
+	return nil, err
 }
 
 // newAuthority returns the authority that o asks for, and the files that make clients

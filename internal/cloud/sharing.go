@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
@@ -21,15 +19,5 @@ func (c *Cloud) sharing() layers.Sharing {
 		c.options.Logger.InfoContext(ctx, "each sandbox begins with a copy of the files of its snapshot or template", "reason", err)
 		return nil
 	}
-	return ownSharing{c.engine}
-}
-
-// ownSharing is that of the cloud's own engine; others have files of theirs.
-type ownSharing struct{ engine.Engine }
-
-func (s ownSharing) Unpack(ctx context.Context, dir string) error {
-	if docker.IsSaved(dir) {
-		return layers.ErrCopied
-	}
-	return s.Engine.Unpack(ctx, dir)
+	return c.engine
 }

@@ -55,6 +55,13 @@ var (
 // process can write to it, and creates it if it does not exist. A directory that
 // others can write to is an error, and so is one in none of the bases.
 func Make(name string, bases ...Base) (string, error) {
+	dir, _, err := MakeLasting(name, bases...)
+	return dir, err
+}
+
+// MakeLasting is Make for a directory that is to outlive a restart of the machine, which it
+// does in the first of the bases. The note says why it is in another one, and is "" if it is not.
+func MakeLasting(name string, bases ...Base) (dir, note string, err error) {
 	var refused, variables []string
 	for _, base := range bases {
 		dir, err := base.find()
@@ -63,12 +70,15 @@ func Make(name string, bases ...Base) (string, error) {
 			err = try(dir)
 		}
 		if err == nil {
-			return dir, Check(dir)
+			if len(refused) > 0 {
+				note = fmt.Sprintf("%s may be gone when the machine starts anew; it is used because of %s; set %s to a directory of your own", dir, strings.Join(refused, "; "), variables[0])
+			}
+			return dir, note, Check(dir)
 		}
 		variables = append(variables, base.variable)
 		refused = append(refused, fmt.Sprintf("%s: %v", base.name, err))
 	}
-	return "", fmt.Errorf("no directory can be made: %s; set %s to a directory of your own", strings.Join(refused, "; "), strings.Join(variables, " or "))
+	return "", "", fmt.Errorf("no directory can be made: %s; set %s to a directory of your own", strings.Join(refused, "; "), strings.Join(variables, " or "))
 }
 
 // try makes dir, and finds out whether files can be made in it.

@@ -245,6 +245,33 @@ func anchor(title string) string {
 	}, strings.TrimSpace(title))
 }
 
+// TestExamplesSayWhatTheyTake checks that an example which sends its user to -h says there what it
+// takes besides flags.
+func TestExamplesSayWhatTheyTake(t *testing.T) {
+	t.Parallel()
+	programs, err := filepath.Glob(filepath.Join(root, "examples", "*", "main.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, name := range programs {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "ee -h") {
+			continue
+		}
+		checked++
+		if !strings.Contains(string(text), "Usage: ") || !strings.Contains(string(text), "flag.Usage = ") {
+			t.Errorf("%s sends its user to -h, which shows only flags", name)
+		}
+	}
+	if checked < 5 {
+		t.Errorf("%d examples were checked, want at least 5", checked)
+	}
+}
+
 // TestReadmeIsShort keeps the top README to what a newcomer reads in one sitting.
 func TestReadmeIsShort(t *testing.T) {
 	t.Parallel()

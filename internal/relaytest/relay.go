@@ -13,10 +13,10 @@ import (
 // A Relay passes connections on to a server until they are cut.
 type Relay struct {
 	listener net.Listener
-	to       string
 	work     sync.WaitGroup
 
 	mu    sync.Mutex
+	to    string
 	conns map[net.Conn]struct{}
 	shut  bool
 	again chan struct{} // closed when a connection is passed on after Shut
@@ -25,15 +25,12 @@ type Relay struct {
 // New starts a relay to the server of a URL. It ends with the test.
 func New(t testing.TB, to string) *Relay {
 	t.Helper()
-	target, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Relay{listener: listener, to: target.Host, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
+	r := &Relay{listener: listener, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
+	r.Lead(t, to)
 	r.work.Go(r.serve)
 	t.Cleanup(func() {
 		_ = listener.Close()
@@ -45,6 +42,24 @@ func New(t testing.TB, to string) *Relay {
 
 // URL returns the address of the relay, for clients.
 func (r *Relay) URL() string { return "http://" + r.listener.Addr().String() }
+
+// Lead passes new connections on to the server of another URL.
+func (r *Relay) Lead(t testing.TB, to string) {
+	t.Helper()
+	target, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.to = target.Host
+}
+
+func (r *Relay) target() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.to
+}
 
 // Cut ends all connections. New ones are passed on.
 func (r *Relay) Cut() {
@@ -83,7 +98,7 @@ func (r *Relay) serve() {
 		if err != nil {
 			return
 		}
-		to, err := new(net.Dialer).Dial("tcp", r.to)
+		to, err := new(net.Dialer).Dial("tcp", r.target())
 		if err != nil {
 			from.Close()
 			continue

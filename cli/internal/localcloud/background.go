@@ -139,11 +139,33 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 		return Record{}, fmt.Errorf("starting a local cloud in the background: %s", failureIn(log))
 	}
 	ready.Close()
-	var record Record
-	if err := json.Unmarshal(line, &record); err != nil {
+	var said struct {
+		Record
+		failure
+	}
+	if err := json.Unmarshal(line, &said); err != nil {
 		return Record{}, fmt.Errorf("reading the address and key of the local cloud: %w", err)
 	}
-	return record, cmd.Process.Release()
+	if said.Error.Message != "" {
+		_ = cmd.Wait()
+		return Record{}, fmt.Errorf("starting a local cloud in the background: %s", said.Error.Message)
+	}
+	return said.Record, cmd.Process.Release()
+}
+
+// failure is an error as commands write it with -o json.
+type failure struct {
+	Error struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// TellFailure tells the process that started a local cloud in the background why there is none,
+// in place of the record: the disk that has its log may be full.
+func TellFailure(to io.Writer, message string) {
+	var said failure
+	said.Error.Message = message
+	_ = json.NewEncoder(to).Encode(said) // otherwise the log has it
 }
 
 // failureIn returns why a `local up` failed: the error object in the last line
@@ -159,9 +181,7 @@ func failureIn(log *os.File) string {
 		return err.Error()
 	}
 	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	var last struct {
-		Error struct{ Message string }
-	}
+	var last failure
 	if err := json.Unmarshal(lines[len(lines)-1], &last); err == nil && last.Error.Message != "" {
 		return strings.TrimPrefix(last.Error.Message, "local up: ")
 	}

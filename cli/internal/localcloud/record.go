@@ -33,7 +33,8 @@ type Record struct {
 	IsolationNote string `json:"isolationNote,omitempty"`
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
-	// StateNotes are what can go wrong with what the state directory keeps.
+	// StateNotes are what can go wrong with what outlives it, in its state directory or that
+	// of its certificate authority.
 	StateNotes []string `json:"stateNotes,omitempty"`
 }
 
@@ -84,13 +85,14 @@ type Place struct {
 const elsewhere = -1
 
 // AuthorityDir returns the directory that keeps the certificate authorities of this
-// user's local clouds, one for each domain. It exists once AuthorityDir has returned.
-func AuthorityDir() (string, error) {
-	dir, err := privatedir.Make("tls", privatedir.State, privatedir.Runtime, privatedir.Temporary)
+// user's local clouds, one for each domain. It exists once AuthorityDir has returned. The note
+// says why it may not last; "": it does.
+func AuthorityDir() (dir, note string, err error) {
+	dir, note, err = privatedir.MakeLasting("tls", privatedir.State, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
-		return "", fmt.Errorf("the certificate authority of a local cloud: %w", err)
+		return "", "", fmt.Errorf("the certificate authority of a local cloud: %w", err)
 	}
-	return dir, nil
+	return dir, note, nil
 }
 
 // Find returns the place of this user, which exists once Find has returned. Containers may

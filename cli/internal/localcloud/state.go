@@ -14,13 +14,13 @@ import (
 )
 
 // StateDir returns the directory that keeps what outlives this user's local cloud. It
-// exists once StateDir has returned.
-func StateDir() (string, error) {
-	dir, err := privatedir.Make("cloud", privatedir.State, privatedir.Runtime, privatedir.Temporary)
+// exists once StateDir has returned. The note says why it may not last; "": it does.
+func StateDir() (dir, note string, err error) {
+	dir, note, err = privatedir.MakeLasting("cloud", privatedir.State, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
-		return "", fmt.Errorf("the state directory of a local cloud: %w", err)
+		return "", "", fmt.Errorf("the state directory of a local cloud: %w", err)
 	}
-	return dir, nil
+	return dir, note, nil
 }
 
 // State is what a state directory keeps.

@@ -61,8 +61,8 @@ var (
 type Sandbox interface {
 	// Dial connects to a port.
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	// Checkpoint copies what was written to dir, an empty directory.
-	Checkpoint(ctx context.Context, dir, memory string) error
+	// Checkpoint saves what was written as [layers.Save] does. memory is "".
+	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
 	Done() <-chan struct{} // closed when it has ended, for whatever reason
 	Err() error            // why it ended; nil before that
 	Close() error          // ends it

@@ -384,7 +384,7 @@ func TestFromMemory(t *testing.T) {
 			t.Parallel()
 			s := newWorld().serve(t, t.TempDir())
 			write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), nil, 0o600) }
-			files, err := s.layers.Add(t.Context(), write)
+			files, err := s.layers.Add(func(dir string, share bool) (bool, error) { return share, write(dir) })
 			if err != nil {
 				t.Fatal(err)
 			}

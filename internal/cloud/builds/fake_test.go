@@ -107,11 +107,11 @@ func (s *fakeSandbox) Dial(ctx context.Context, _ int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.envd.Listener.Addr().String())
 }
 
-func (s *fakeSandbox) Checkpoint(_ context.Context, dir, _ string) error {
+func (s *fakeSandbox) Checkpoint(_ context.Context, dir, _ string, share bool) (bool, error) {
 	if err := s.world.fails.save; err != nil {
-		return err
+		return false, err
 	}
-	return os.WriteFile(filepath.Join(dir, "files"), make([]byte, s.world.size), 0o600)
+	return share, os.WriteFile(filepath.Join(dir, "files"), make([]byte, s.world.size), 0o600)
 }
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.done }
@@ -297,7 +297,9 @@ func (f *fakeImages) Pull(ctx context.Context, reference string, auth *image.Aut
 		return image.Image{}, errors.New("there is no such image")
 	}
 	progress("pulling " + reference)
-	id, err := f.layers.Add(ctx, func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), nil, 0o600) })
+	id, err := f.layers.Add(func(dir string, share bool) (bool, error) {
+		return share, os.WriteFile(filepath.Join(dir, "files"), nil, 0o600)
+	})
 	found.Layers = []string{id}
 	return found, err
 }

@@ -193,7 +193,9 @@ func (r *run) checkpoint(ctx context.Context) error {
 	if err := r.MakeRoom(ctx, 0); err != nil { // before the disk is full
 		return err
 	}
-	top, err := r.options.Layers.Add(ctx, func(dir string) error { return r.inside.Checkpoint(ctx, dir, "") })
+	top, err := r.options.Layers.Add(func(dir string, share bool) (bool, error) {
+		return r.inside.Checkpoint(ctx, dir, "", share)
+	})
 	if err != nil {
 		return fmt.Errorf("saving what the step wrote: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -131,7 +132,7 @@ func (s *Service) parseListQuery(values *query) (lifecycle.Query, error) {
 		if !ok || ascending != q.Ascending {
 			return lifecycle.Query{}, errBadToken
 		}
-		q.After = (*lifecycle.Position)(&c)
+		q.After = (*ordered.Position)(&c)
 	}
 	return q, nil
 }
@@ -142,12 +143,12 @@ const (
 )
 
 // cursor is the last element of the previous page.
-type cursor lifecycle.Position
+type cursor ordered.Position
 
 func cursorOf(sb *lifecycle.Sandbox) cursor { return cursor(sb.Position()) }
 
 func (c cursor) encode(ascending bool) string {
-	text := c.StartedAt.Format(time.RFC3339Nano) + cursorSeparator + c.ID
+	text := c.At.Format(time.RFC3339Nano) + cursorSeparator + c.ID
 	if ascending {
 		text += cursorAscending
 	}
@@ -165,7 +166,7 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 		return cursor{}, false, false
 	}
 	c.ID = id
-	c.StartedAt, err = time.Parse(time.RFC3339Nano, at)
+	c.At, err = time.Parse(time.RFC3339Nano, at)
 	return c, ascending, err == nil
 }
 

@@ -2,36 +2,39 @@ package control
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // pageOf returns the page of a list that a request asks for, and says in the answer where
-// the next one begins. The list is in the order of comparePaged, newest first.
-func pageOf[T any](w http.ResponseWriter, query *query, all []T, of func(T) cursor) ([]T, error) {
+// the next one begins. list returns what is behind a position, or from the first one on for
+// nil, and at most limit of it.
+func pageOf[T any](w http.ResponseWriter, query *query, list func(after *ordered.Position, limit int) []T, at func(*T) ordered.Position) ([]T, error) {
 	limit, err := pageLimit("limit", query.Get("limit"), maxPage)
 	if err != nil {
 		return nil, err
 	}
+	var after *ordered.Position
 	if token := query.Get("nextToken"); token != "" {
-		after, ascending, ok := decodeCursor(token)
+		c, ascending, ok := decodeCursor(token)
 		if !ok || ascending {
 			return nil, errBadToken
 		}
-		begin := slices.IndexFunc(all, func(one T) bool { return comparePaged(after, of(one)) < 0 })
-		if begin < 0 {
-			begin = len(all)
-		}
-		all = all[begin:]
+		after = (*ordered.Position)(&c)
 	}
-	if len(all) > limit {
-		all = all[:limit]
-		w.Header().Set(protocol.HeaderNextToken, of(all[limit-1]).encode(false))
+	page := list(after, limit+1)
+	if len(page) > limit {
+		page = page[:limit]
+		w.Header().Set(protocol.HeaderNextToken, cursor(at(&page[limit-1])).encode(false))
 	}
-	return all, nil
+	return page, nil
+}
+
+// comparePaged orders by time, newest first, then by id.
+func comparePaged(a, b cursor) int {
+	return ordered.Position(a).Compare(ordered.Position(b))
 }
 
 var errBadToken = errorf(http.StatusBadRequest, "Invalid next token")
@@ -47,9 +50,4 @@ func pageLimit(name, text string, unless int) (int, error) {
 		return 0, invalid("%s must be between 1 and %d", name, maxPage)
 	}
 	return limit, nil
-}
-
-// comparePaged orders by time, newest first, then by id.
-func comparePaged(a, b cursor) int {
-	return lifecycle.Position(a).Compare(lifecycle.Position(b))
 }

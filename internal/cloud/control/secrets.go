@@ -36,7 +36,7 @@ func (s *Service) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := pageOf(w, query, s.options.Secrets.List(), func(one secrets.Secret) cursor { return cursor{one.CreatedAt, one.ID} })
+	page, err := pageOf(w, query, s.options.Secrets.Page, (*secrets.Secret).Position)
 	if err != nil {
 		return err
 	}

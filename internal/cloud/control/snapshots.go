@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
-	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -62,12 +61,6 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// listedSnapshot is a tag of a build that is a snapshot.
-type listedSnapshot struct {
-	snapshotAnswer
-	at time.Time
-}
-
 func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -78,33 +71,22 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	if err := name.CheckTeam(); err != nil {
 		return err
 	}
-	var all []listedSnapshot
-	for _, t := range s.templates.All() {
-		if query.Get("name") != "" && !name.Names(&t) {
-			continue
-		}
-		for _, tag := range t.TagNames() {
-			build, _ := t.Tagged(tag)
-			if build.Sandbox == "" || source != "" && build.Sandbox != source || name.Tag != "" && !name.HasTag(tag, &build) {
-				continue
-			}
-			all = append(all, listedSnapshot{answerOfSnapshot(t, tag, s.templates.HasMemory(build)), t.Tags[tag].CreatedAt})
-		}
-	}
-	slices.SortFunc(all, func(a, b listedSnapshot) int { return comparePaged(a.cursor(), b.cursor()) })
-	page, err := pageOf(w, query, all, listedSnapshot.cursor)
+	named := query.Get("name") != ""
+	page, err := pageOf(w, query, func(after *ordered.Position, limit int) []templates.Snapshot {
+		return s.templates.Snapshots(after, limit, func(one *templates.Snapshot) bool {
+			return (source == "" || one.Build.Sandbox == source) && (!named || one.NamedBy(&name))
+		})
+	}, (*templates.Snapshot).Position)
 	if err != nil {
 		return err
 	}
 	answer := make([]snapshotAnswer, len(page))
 	for i, one := range page {
-		answer[i] = one.snapshotAnswer
+		answer[i] = snapshotAnswer{SnapshotID: one.ID(), Names: namesOf(one.FullName()), Memory: s.templates.HasMemory(one.Build)}
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
 }
-
-func (l listedSnapshot) cursor() cursor { return cursor{l.at, l.SnapshotID} }
 
 // Bounds of a fork. The schema of the service has a timeout of 15 seconds, which its SDKs
 // never sent until they left it to the server: 300 is what their users had.

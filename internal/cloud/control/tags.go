@@ -138,7 +138,7 @@ var tagOrders = map[string]struct {
 	ascending bool
 }{
 	"latest_desc": {comparePaged, false},
-	"latest_asc":  {func(a, b cursor) int { return cmp.Or(a.StartedAt.Compare(b.StartedAt), strings.Compare(a.ID, b.ID)) }, true},
+	"latest_asc":  {func(a, b cursor) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.ID, b.ID)) }, true},
 	"name_desc":   {func(a, b cursor) int { return strings.Compare(b.ID, a.ID) }, false},
 	"name_asc":    {func(a, b cursor) int { return strings.Compare(a.ID, b.ID) }, true},
 }

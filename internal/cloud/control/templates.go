@@ -2,6 +2,7 @@ package control
 
 import (
 	"cmp"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -103,19 +105,15 @@ func namesOf(name string) []string {
 	return []string{name}
 }
 
-// allTemplates returns the templates that are no snapshots, which have a list of their
-// own.
-func (s *Service) allTemplates(query *query) ([]templates.Template, error) {
+// ownTemplates returns what lists the templates that are no snapshots, which have a list of
+// their own.
+func (s *Service) ownTemplates(query *query) (func(after *ordered.Position, limit int) []templates.Template, error) {
 	if team := query.Get("teamID"); team != "" && team != teamID {
 		return nil, errorf(http.StatusBadRequest, "no access to that team: this local cloud has only %s", teamID)
 	}
-	var all []templates.Template
-	for _, t := range s.templates.All() {
-		if !t.Snapshot() {
-			all = append(all, t)
-		}
-	}
-	return all, nil
+	return func(after *ordered.Position, limit int) []templates.Template {
+		return s.templates.Page(after, limit, func(t *templates.Template) bool { return !t.Snapshot() })
+	}, nil
 }
 
 // defaultTemplates answers with the templates that are there from the start.
@@ -129,11 +127,11 @@ func (s *Service) listTemplates(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.allTemplates(query)
+	list, err := s.ownTemplates(query)
 	if err != nil {
 		return err
 	}
-	s.writeTemplates(w, all)
+	s.writeTemplates(w, list(nil, math.MaxInt))
 	return nil
 }
 
@@ -142,11 +140,11 @@ func (s *Service) pageTemplates(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.allTemplates(query)
+	list, err := s.ownTemplates(query)
 	if err != nil {
 		return err
 	}
-	page, err := pageOf(w, query, all, func(t templates.Template) cursor { return cursor{t.CreatedAt, t.ID} })
+	page, err := pageOf(w, query, list, (*templates.Template).Position)
 	if err != nil {
 		return err
 	}
@@ -185,7 +183,7 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	page, err := pageOf(w, query, t.Newest(), func(b templates.Build) cursor { return cursor{b.CreatedAt, b.ID} })
+	page, err := pageOf(w, query, t.Newest, (*templates.Build).Position)
 	if err != nil {
 		return err
 	}

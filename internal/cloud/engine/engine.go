@@ -21,9 +21,6 @@ type Engine interface {
 	// CheckLayers returns an error that matches [ErrNoLayers] if directories in dir cannot
 	// be layers of sandboxes. It is asked once, before any layer is made.
 	CheckLayers(ctx context.Context, dir string) error
-	// Unpack makes a layer of a directory that [Sandbox].Save filled. After an error it
-	// has no use.
-	Unpack(ctx context.Context, dir string) error
 	// Merge makes one layer of several, lowest first, in dir, an empty directory of the
 	// same file system: what sandboxes see above it is what they saw above these.
 	Merge(ctx context.Context, layers []string, dir string) error
@@ -65,8 +62,14 @@ type Sandbox interface {
 	Thaw(ctx context.Context) error
 	// Save copies the files that were written in a frozen sandbox, without those of its
 	// layers, to dir, a directory of this user with mode 0700 that is empty but for the
-	// directory of a SaveMemory, and syncs them to the disk. What it writes there is for [SandboxOptions].Files and [Engine].Unpack.
+	// directory of a SaveMemory, and syncs them to the disk. What it writes there is for [SandboxOptions].Files.
 	Save(ctx context.Context, dir string) error
+	// SaveLayer is Save, but makes a layer for [SandboxOptions].Layers in dir, an empty
+	// directory of a file system for which CheckLayers returned nil. The layer can be used
+	// when complete has returned, which syncs it: the sandbox need not be frozen for that.
+	// After an error of either dir has no use, unless the error of SaveLayer matches
+	// [ErrNoLayers]: then nothing was written, and Save has to do.
+	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
 	// SaveMemory writes the memory of a frozen sandbox, its processes and all that they
 	// have open but connections from outside, to dir, an empty directory as that of Save,
 	// and syncs it. Before, processes may run for a moment, after it none does until Thaw:
@@ -106,7 +109,7 @@ type SandboxOptions struct {
 	// Tell is called with what the daemon inside says, a line of JSON of at most some KiB,
 	// from one goroutine; nil: it is not listened to. What it gets is the sandbox's word.
 	Tell func(line []byte)
-	// Layers are directories that Unpack or Merge made, lowest first: the sandbox sees
+	// Layers are directories that SaveLayer, UnpackTar or Merge made, lowest first: the sandbox sees
 	// their files below those that it writes. Any number of sandboxes share them. They are
 	// only read, and must stay as they are until Close.
 	Layers []string

@@ -144,8 +144,6 @@ func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
 // sharing has layers in the form of the room's trees, made by this process itself.
 type sharing struct{}
 
-func (sharing) Unpack(context.Context, string) error { return errors.ErrUnsupported }
-
 func (sharing) Merge(_ context.Context, dirs []string, to string) error {
 	var from []*os.File
 	for _, dir := range slices.Backward(dirs) {

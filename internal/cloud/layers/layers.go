@@ -29,10 +29,6 @@ import (
 // ErrGone is returned for a layer that does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
-// ErrCopied is the error of [Sharing].Unpack for saved files of which sandboxes begin with
-// copies, although others share directories.
-var ErrCopied = errors.New("layers: sandboxes begin with copies of these files")
-
 // ErrNotShared is returned where a layer can only be one that sandboxes share.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
@@ -45,13 +41,15 @@ type Use struct {
 	Drop   func() error
 }
 
-// Sharing makes directories that sandboxes share, instead of each beginning with a copy.
+// Sharing is how sandboxes share directories, instead of each beginning with a copy.
 type Sharing interface {
-	// Unpack makes such a directory of one that holds saved files.
-	Unpack(ctx context.Context, dir string) error
-	// Merge makes one of several, lowest first, in an empty directory.
+	// Merge makes one such directory of several, lowest first, in an empty directory.
 	Merge(ctx context.Context, dirs []string, to string) error
 }
+
+// Save saves the files of a sandbox to dir, an empty directory. With share it makes a directory
+// that other sandboxes can share, where its engine can do that, and reports whether it has.
+type Save func(dir string, share bool) (shared bool, err error)
 
 // Options configure a [Set].
 type Options struct {
@@ -86,7 +84,7 @@ type layer struct {
 // record is what is stored of a layer besides its files.
 type record struct {
 	CreatedAt time.Time
-	Shared    bool   // it was unpacked
+	Shared    bool   // it is a directory that sandboxes share
 	Memory    bool   `json:",omitempty"` // it has memory, and no files
 	Outside   string `json:",omitempty"` // the name of what it stands for, which is kept elsewhere
 }
@@ -116,20 +114,10 @@ func Open(o Options) *Set {
 	return set
 }
 
-// Add makes a layer of the files that save saves to an empty directory. The caller holds
-// it. After an error nothing of it is left.
-func (s *Set) Add(ctx context.Context, save func(dir string) error) (id string, err error) {
-	return s.add(record{}, func(dir string) (shared bool, err error) {
-		sharing := s.sharing()
-		if err := save(dir); err != nil || sharing == nil {
-			return false, err
-		}
-		err = sharing.Unpack(ctx, dir)
-		if errors.Is(err, ErrCopied) {
-			return false, nil
-		}
-		return true, err
-	})
+// Add makes a layer of the files that save saves. The caller holds it. After an error nothing
+// of it is left.
+func (s *Set) Add(save Save) (id string, err error) {
+	return s.add(record{}, func(dir string) (bool, error) { return save(dir, s.sharing() != nil) })
 }
 
 // Make is Add with a function that makes the directory as sandboxes share it. Where they do

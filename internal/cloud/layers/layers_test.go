@@ -24,7 +24,9 @@ func open(t *testing.T, dir string) (*layers.Set, *store.Store) {
 
 func add(t *testing.T, s *layers.Set) string {
 	t.Helper()
-	id, err := s.Add(t.Context(), func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600) })
+	id, err := s.Add(func(dir string, share bool) (bool, error) {
+		return share, os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +222,7 @@ func TestFailedSave(t *testing.T) {
 	save := func(dir string) error {
 		return errors.Join(os.WriteFile(filepath.Join(dir, "files"), nil, 0o600), full)
 	}
-	if _, err := s.Add(t.Context(), save); !errors.Is(err, full) {
+	if _, err := s.Add(func(dir string, _ bool) (bool, error) { return false, save(dir) }); !errors.Is(err, full) {
 		t.Errorf("got %v, want %v", err, full)
 	}
 	if _, err := s.AddMemory(save); !errors.Is(err, full) {

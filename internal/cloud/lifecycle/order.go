@@ -1,60 +1,21 @@
 package lifecycle
 
 import (
-	"cmp"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// Position is the place of a sandbox in a list: by start time, newest first, then by id.
-type Position struct {
-	StartedAt time.Time
-	ID        string
-}
+// Position returns the place of the sandbox in lists: by when it was started.
+func (sb *Sandbox) Position() ordered.Position { return ordered.Position{At: sb.StartedAt, ID: sb.ID} }
 
-// Position returns the place of the sandbox.
-func (sb *Sandbox) Position() Position { return Position{sb.StartedAt, sb.ID} }
-
-// Compare returns a negative number if p comes before q, and 0 if they are the same.
-func (p Position) Compare(q Position) int {
-	return cmp.Or(q.StartedAt.Compare(p.StartedAt), strings.Compare(p.ID, q.ID))
-}
-
-// order has records by their positions, the last one first: a sandbox that starts is
-// appended.
-type order struct{ all []*record }
-
-// search returns the index of the record at a position, or where it would be.
-func (o *order) search(p Position) (int, bool) {
-	return slices.BinarySearchFunc(o.all, p, func(rec *record, p Position) int { return p.Compare(rec.position) })
-}
-
-// next returns the first record behind a position, or of all for nil; ascending is the exact
-// reverse. It returns nil behind the last.
-func (o *order) next(after *Position, ascending bool) *record {
-	i, found := 0, false
-	if after != nil {
-		i, found = o.search(*after)
-	} else if !ascending {
-		i = len(o.all)
-	}
-	switch {
-	case !ascending:
-		i--
-	case found:
-		i++
-	}
-	if i < 0 || i >= len(o.all) {
-		return nil
-	}
-	return o.all[i]
-}
+// listed is where a list has a record, which may have been started anew since.
+var listed ordered.By[*record] = func(rec *record) ordered.Position { return rec.position }
 
 // placeLocked puts a record where a list is to find it now: that of those that run, that of
 // those that do not, or nowhere.
 func (r *Registry) placeLocked(rec *record) {
-	var to *order
+	var to *[]*record
 	switch {
 	case r.records[rec.ID] != rec || table[onGet][rec.State] != act:
 	case rec.Runs():
@@ -62,17 +23,15 @@ func (r *Registry) placeLocked(rec *record) {
 	default:
 		to = &r.down
 	}
-	if rec.order == to && rec.position.Compare(rec.Position()) == 0 {
+	if rec.list == to && rec.position.Compare(rec.Position()) == 0 {
 		return
 	}
-	if rec.order != nil {
-		i, _ := rec.order.search(rec.position)
-		rec.order.all = slices.Delete(rec.order.all, i, i+1)
+	if rec.list != nil {
+		*rec.list = listed.Delete(*rec.list, rec.position)
 	}
-	rec.order, rec.position = to, rec.Position()
+	rec.list, rec.position = to, rec.Position()
 	if to != nil {
-		i, _ := to.search(rec.position)
-		to.all = slices.Insert(to.all, i, rec)
+		*to = listed.Put(*to, rec)
 	}
 }
 
@@ -82,7 +41,7 @@ type Query struct {
 	StartedAfter    time.Time              // or at it; zero: all
 	Match           func(sb *Sandbox) bool // nil: all. It must be quick, and must not use the registry.
 	Ascending       bool                   // the exact reverse of the order of positions
-	After           *Position              // only those behind it; nil: all
+	After           *ordered.Position      // only those behind it; nil: all
 	Limit           int                    // at most so many; 0: all
 }
 
@@ -94,7 +53,7 @@ func (r *Registry) Page(q Query) []*Sandbox {
 	after := q.After
 	if q.Ascending && !q.StartedAfter.IsZero() {
 		// Before all that started then: no id has this byte.
-		if oldest := (Position{q.StartedAfter, "\xff"}); after == nil || oldest.Compare(*after) < 0 {
+		if oldest := (ordered.Position{At: q.StartedAfter, ID: "\xff"}); after == nil || oldest.Compare(*after) < 0 {
 			after = &oldest
 		}
 	}
@@ -118,17 +77,17 @@ func (r *Registry) Page(q Query) []*Sandbox {
 	}
 }
 
-func (r *Registry) nextLocked(q *Query, after *Position) *record {
+func (r *Registry) nextLocked(q *Query, after *ordered.Position) *record {
 	var next *record
-	for _, o := range []struct {
-		*order
+	for _, list := range []struct {
+		all   []*record
 		asked bool
-	}{{&r.up, q.Running}, {&r.down, q.Paused}} {
-		if !o.asked {
+	}{{r.up, q.Running}, {r.down, q.Paused}} {
+		if !list.asked {
 			continue
 		}
-		rec := o.next(after, q.Ascending)
-		if next == nil || rec != nil && (rec.position.Compare(next.position) < 0) != q.Ascending {
+		rec, ok := listed.Next(list.all, after, q.Ascending)
+		if next == nil || ok && (rec.position.Compare(next.position) < 0) != q.Ascending {
 			next = rec
 		}
 	}
@@ -141,7 +100,7 @@ func (r *Registry) Running(q Query) int {
 	if q.Match == nil && q.StartedAfter.IsZero() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return len(r.up.all)
+		return len(r.up)
 	}
 	n := 0
 	r.Page(Query{Running: true, StartedAfter: q.StartedAfter, Match: func(sb *Sandbox) bool {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -65,7 +66,7 @@ type Registry struct {
 	mu       sync.Mutex
 	records  map[string]*record
 	running  map[string]*record // those of records that are running
-	up, down order              // those that run, and that do not, for lists
+	up, down []*record          // those that run, and that do not, for lists
 	ended    endedLog
 	attempts attempts
 	places   int    // sandboxes with a place
@@ -94,8 +95,8 @@ type record struct {
 	asks       *network.Asks
 	outdated   bool // its instance has other rules of the network than Request has
 
-	order    *order   // that it is in; nil: no list has it
-	position Position // where it is there
+	list     *[]*record       // that it is in: up or down; nil: no list has it
+	position ordered.Position // where it is there
 
 	// After a pause that nobody asked for and that failed: why, and until when it is
 	// tried again.

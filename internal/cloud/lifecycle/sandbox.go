@@ -170,10 +170,11 @@ type Instance interface {
 	// Save copies what was written in a paused sandbox to dir, which is empty but for a
 	// directory of its memory, and syncs it. A Spec's Files may name it then.
 	Save(ctx context.Context, dir string) error
-	// Checkpoint is SaveMemory, unless memory is "", and Save for a running sandbox. Its
-	// processes stop for that time, and connections into it wait. If it cannot run on after
-	// that, it ends. Where it is the memory that cannot be saved the error matches [ErrMemory].
-	Checkpoint(ctx context.Context, dir, memory string) error
+	// Checkpoint is SaveMemory, unless memory is "", and [layers.Save] for a running sandbox.
+	// Its processes stop for that time, and connections into it wait. If it cannot run on
+	// after that, it ends. Where it is the memory that cannot be saved the error matches
+	// [ErrMemory].
+	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
 	// Memory returns the bytes of memory that it uses; 0 if that is not known.
 	Memory() int64
 	// Healthy returns an error if the sandbox's envd does not answer.

@@ -128,15 +128,18 @@ func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, er
 
 // addLayers makes layers of a running sandbox. After an error there are none.
 func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool) (made tops, err error) {
-	made.files, err = r.layers.Add(ctx, func(dir string) error {
+	made.files, err = r.layers.Add(func(dir string, share bool) (shared bool, err error) {
 		if !memory {
-			return instance.Checkpoint(ctx, dir, "")
+			return instance.Checkpoint(ctx, dir, "", share)
 		}
-		id, err := r.layers.AddMemory(func(of string) error { return instance.Checkpoint(ctx, dir, of) })
+		id, err := r.layers.AddMemory(func(of string) (err error) {
+			shared, err = instance.Checkpoint(ctx, dir, of, share)
+			return err
+		})
 		if err == nil {
 			made.memory = []string{id}
 		}
-		return err
+		return shared, err
 	})
 	if err != nil {
 		r.layers.Release(made.memory...)

@@ -92,12 +92,11 @@ func TestSnapshotFaults(t *testing.T) {
 	}
 }
 
-// A layer that cannot be made of what was saved leaves nothing of the memory beside it.
-func TestSnapshotNotUnpacked(t *testing.T) {
+// A layer of files that cannot be made leaves nothing of the memory beside it.
+func TestSnapshotWithoutFiles(t *testing.T) {
 	t.Parallel()
-	v := remember(t, t.TempDir(), func(o *lifecycle.Options) {
-		o.Layers = layers.Open(layers.Options{Store: o.Store, Sharing: func() layers.Sharing { return noUnpack{lifecycletest.Sharing()} }})
-	})
+	v := remember(t, t.TempDir(), shared)
+	v.fail(lifecycletest.Save, errors.New("no space left on device"))
 	id := v.create(t)
 	for _, call := range []string{"snapshot", "fork"} {
 		if got := calls[call](t.Context(), v.stage, id); !strings.Contains(got, "no space left") {
@@ -108,10 +107,6 @@ func TestSnapshotNotUnpacked(t *testing.T) {
 	v.wantDirs(t, 0)
 	v.end(t)
 }
-
-type noUnpack struct{ layers.Sharing }
-
-func (noUnpack) Unpack(context.Context, string) error { return errors.New("no space left on device") }
 
 // When its client goes away while children start, no child of a fork is left.
 func TestAbandonedFork(t *testing.T) {

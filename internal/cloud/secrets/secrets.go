@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -88,15 +89,17 @@ type Registry struct {
 	store *store.Store
 	aead  func() (cipher.AEAD, error)
 
-	mu   sync.Mutex
-	byID map[string]record
+	mu     sync.Mutex
+	byID   map[string]record
+	byName map[string]string // their ids
+	listed []Secret
 }
 
 // New returns the secrets that a store keeps. One that cannot be read is left alone.
 func New(o Options) *Registry {
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx := context.Background()
-	r := &Registry{store: o.Store, byID: map[string]record{}}
+	r := &Registry{store: o.Store, byID: map[string]record{}, byName: map[string]string{}}
 	r.aead = sync.OnceValues(func() (cipher.AEAD, error) { return open(o.Key) })
 	all, err := o.Store.Records(store.Secrets)
 	if err != nil {
@@ -112,7 +115,7 @@ func New(o Options) *Registry {
 			log.ErrorContext(ctx, "a secret that cannot be read is left alone", "secret", entry.ID, "error", err)
 			continue
 		}
-		r.byID[rec.Secret.ID] = rec
+		r.holdLocked(rec)
 	}
 	return r
 }
@@ -186,8 +189,14 @@ func (r *Registry) putLocked(s Secret, value string) (Secret, error) {
 	if _, err := r.store.Put(store.Secrets, s.ID, text, ""); err != nil {
 		return Secret{}, err
 	}
-	r.byID[s.ID] = rec
+	r.holdLocked(rec)
 	return s, nil
+}
+
+// holdLocked has a secret in the place of what it was.
+func (r *Registry) holdLocked(rec record) {
+	r.byID[rec.Secret.ID], r.byName[rec.Secret.Name] = rec, rec.Secret.ID
+	r.listed = byCreation.Put(r.listed, rec.Secret)
 }
 
 // Get returns a secret by its id or name, or [ErrNotFound].
@@ -218,18 +227,17 @@ func (r *Registry) Value(name string) (string, error) {
 	return string(value), nil
 }
 
-// List returns all secrets, newest first.
-func (r *Registry) List() []Secret {
+// Position returns the place of the secret in lists.
+func (s *Secret) Position() ordered.Position { return ordered.Position{At: s.CreatedAt, ID: s.ID} }
+
+var byCreation ordered.By[Secret] = func(s Secret) ordered.Position { return s.Position() }
+
+// Page returns the secrets behind a position, or from the first one on for nil, newest first and
+// at most limit of them.
+func (r *Registry) Page(after *ordered.Position, limit int) []Secret {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]Secret, 0, len(r.byID))
-	for _, rec := range r.byID {
-		all = append(all, rec.Secret)
-	}
-	slices.SortFunc(all, func(a, b Secret) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
-	})
-	return all
+	return byCreation.Page(r.listed, after, limit, nil)
 }
 
 // Delete deletes a secret by its id or name. Requests that need it fail from then on.
@@ -244,6 +252,8 @@ func (r *Registry) Delete(idOrName string) error {
 		return err
 	}
 	delete(r.byID, rec.Secret.ID)
+	delete(r.byName, rec.Secret.Name)
+	r.listed = byCreation.Delete(r.listed, rec.Secret.Position())
 	return nil
 }
 
@@ -251,11 +261,8 @@ func (r *Registry) findLocked(idOrName string) (record, error) {
 	if rec, ok := r.byID[idOrName]; ok {
 		return rec, nil
 	}
-	name := strings.ToLower(idOrName)
-	for _, rec := range r.byID {
-		if rec.Secret.Name == name {
-			return rec, nil
-		}
+	if id, ok := r.byName[strings.ToLower(idOrName)]; ok {
+		return r.byID[id], nil
 	}
 	return record{}, ErrNotFound
 }

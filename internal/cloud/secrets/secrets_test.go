@@ -52,7 +52,7 @@ func TestSecrets(t *testing.T) {
 	if _, err := r.Create("other", "x", nil); err != nil {
 		t.Fatal(err)
 	}
-	if all := r.List(); len(all) != 2 || all[0].Name != "other" {
+	if all := r.Page(nil, 10); len(all) != 2 || all[0].Name != "other" {
 		t.Errorf("got %+v, want two, the newest first", all)
 	}
 	if err := r.Delete("openai"); err != nil {

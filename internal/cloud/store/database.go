@@ -164,20 +164,22 @@ func (d *database) delete(table Table, id string) error {
 // note writes a file without waiting for the disk. The database cannot do that: after a
 // power cut, what it did not wait for could have taken everything else with it.
 func (d *database) note(table Table, id string, entry []byte) error {
-	path := d.notePath(table, id)
-	err := os.WriteFile(path+".new", entry, 0o600)
+	written := filepath.Join(d.dir, staging, noteName(table, id)) // which the next start removes
+	err := os.WriteFile(written, entry, 0o600)
 	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = os.Rename(written, d.notePath(table, id))
 	}
 	if err != nil {
-		return errors.Join(err, ignore(os.Remove(path+".new"), fs.ErrNotExist)) // as when the disk is full
+		return errors.Join(err, ignore(os.Remove(written), fs.ErrNotExist)) // as when the disk is full
 	}
 	return nil
 }
 
 func (d *database) notePath(table Table, id string) string {
-	return filepath.Join(d.dir, noted, string(table)+"."+id)
+	return filepath.Join(d.dir, noted, noteName(table, id))
 }
+
+func noteName(table Table, id string) string { return string(table) + "." + id }
 
 func (d *database) each(table Table, visit func(id string, entry []byte)) error {
 	err := d.view(func(tx *bolt.Tx) error {

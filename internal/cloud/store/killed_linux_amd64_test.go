@@ -205,6 +205,15 @@ func wantOne(t *testing.T, dir string, at int, want ...content) {
 	if notes := strings.Join(s.Notes(), "; "); strings.Contains(notes, "files") && strings.Contains(notes, "record") {
 		t.Errorf("killed at %d: got notes %q", at, notes)
 	}
+	notes, err := os.ReadDir(s.path(noted))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, note := range notes {
+		if table, id, _ := strings.Cut(note.Name(), "."); got[table+" "+id] == "" {
+			t.Errorf("killed at %d: the note %s is of no record", at, note.Name())
+		}
+	}
 	for _, one := range want {
 		if cmp.Equal(one, got) {
 			return

@@ -23,9 +23,9 @@ func TestFailedNoteLeavesNothing(t *testing.T) {
 	if err := s.records.note(Running, "a", []byte("{}")); err == nil {
 		t.Error("a note took the place of a directory")
 	}
-	left, err := filepath.Glob(filepath.Join(notes, "*.new"))
-	if err != nil || len(left) > 0 {
-		t.Errorf("left %v, %v, want nothing", left, err)
+	wantFiles(t, s)
+	if left, err := os.ReadDir(notes); err != nil || len(left) != 1 {
+		t.Errorf("left %v, %v, want only what was there", left, err)
 	}
 	if err := os.RemoveAll(filepath.Join(notes, string(Running)+".a")); err != nil {
 		t.Fatal(err)

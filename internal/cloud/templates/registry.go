@@ -7,14 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
@@ -32,9 +33,9 @@ type Options struct {
 type Registry struct {
 	options Options
 
-	mu        sync.Mutex // also held while a change is stored
-	templates map[string]*Template
-	spawned   map[string]Spawned
+	mu      sync.Mutex // also held while a change is stored
+	index   index
+	spawned map[string]Spawned
 }
 
 // Spawned is what was made of a template since the local cloud was started.
@@ -49,7 +50,7 @@ func Open(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Registry{options: o, templates: map[string]*Template{}, spawned: map[string]Spawned{}}
+	r := &Registry{options: o, index: newIndex(), spawned: map[string]Spawned{}}
 	ctx := context.Background()
 	all, err := o.Store.Records(store.Templates)
 	if err != nil {
@@ -69,11 +70,11 @@ func Open(o Options) *Registry {
 			complete = false
 			continue
 		}
-		r.templates[t.ID] = &t
+		r.index.put(&t)
 	}
 	for _, t := range builtIn() { // after the others, so that none of them can take its place
-		if !t.variant() || r.templateLocked(Reference{Name: t.Name}) == nil { // one of an older version may have the name
-			r.templates[t.ID] = &t
+		if !t.variant() || r.index.find(Reference{Name: t.Name}) == nil { // one of an older version may have the name
+			r.index.put(&t)
 		}
 	}
 	if !complete {
@@ -106,6 +107,7 @@ func load(entry store.Record) (Template, error) {
 	case t.Name != "" && !aName().MatchString(t.Name):
 		return Template{}, fmt.Errorf("its name is %q", t.Name)
 	}
+	byAge.Sort(t.Builds)
 	for i := range t.Builds {
 		b := &t.Builds[i]
 		if b.Status == "" { // of version 1
@@ -150,7 +152,7 @@ func (r *Registry) Find(ref Reference) (Template, Build, error) {
 }
 
 func (r *Registry) findLocked(ref Reference) (Template, Build, error) {
-	t := r.templateLocked(ref)
+	t := r.index.find(ref)
 	if t == nil {
 		return Template{}, Build{}, notFound(&ref)
 	}
@@ -167,7 +169,7 @@ func (t *Template) named(ref *Reference) (Build, error) {
 	if build, ok := t.Build(ref.Tag); ok && build.Status == Ready {
 		return build, nil
 	}
-	for _, b := range t.Newest() {
+	for _, b := range slices.Backward(t.Builds) {
 		if b.pending() && (slices.Contains(b.Tags, ref.tag()) || b.ID == ref.Tag) {
 			return Build{}, refusef(NotFound, "%s: it is not ready yet: the build that it is to name is %s", ref.missing(), b.Status)
 		}
@@ -179,40 +181,37 @@ func (t *Template) named(ref *Reference) (Build, error) {
 func (r *Registry) Get(ref Reference) (Template, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := r.templateLocked(ref)
+	t := r.index.find(ref)
 	if t == nil {
 		return Template{}, notFound(&ref)
 	}
 	return *t, nil
 }
 
-// templateLocked returns the template that a reference names, whatever its tag is; nil if
-// there is none.
-func (r *Registry) templateLocked(ref Reference) *Template {
-	for _, t := range r.templates {
-		if ref.Names(t) { // no name is an id
-			return t
-		}
-	}
-	return nil
-}
-
 // All returns all templates, newest first, without the built-in ones of single engines.
-func (r *Registry) All() []Template {
+func (r *Registry) All() []Template { return r.Page(nil, math.MaxInt, nil) }
+
+// Page returns those of All behind a position, or from the first one on for nil, that match, and
+// at most limit of them. It looks at none behind the last one that it returns. Without match all
+// do.
+func (r *Registry) Page(after *ordered.Position, limit int, match func(*Template) bool) []Template {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	all := make([]Template, 0, len(r.templates))
-	for _, t := range r.templates {
-		if !t.variant() {
-			all = append(all, *t)
-		}
+	return copied(byCreation.Page(r.index.listed, after, limit, match))
+}
+
+// Snapshots is Page for the tags that point to snapshots of sandboxes, of whatever template.
+func (r *Registry) Snapshots(after *ordered.Position, limit int, match func(*Snapshot) bool) []Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return copied(byTag.Page(r.index.snapshots, after, limit, match))
+}
+
+func copied[T any](page []*T) []T {
+	all := make([]T, len(page))
+	for i, one := range page {
+		all[i] = *one
 	}
-	slices.SortFunc(all, func(a, b Template) int {
-		if order := b.CreatedAt.Compare(a.CreatedAt); order != 0 {
-			return order
-		}
-		return strings.Compare(a.ID, b.ID)
-	})
 	return all
 }
 
@@ -227,7 +226,7 @@ func (r *Registry) HasMemory(b Build) bool {
 func (r *Registry) Spawn(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.templates[id] != nil {
+	if r.index.byID[id] != nil {
 		r.spawned[id] = Spawned{r.spawned[id].Count + 1, time.Now().UTC()}
 	}
 }
@@ -371,16 +370,12 @@ func (r *Registry) CheckName(ref *Reference) error {
 // namedLocked returns the template that has the name of a reference, or that id, in any
 // namespace.
 func (r *Registry) namedLocked(ref *Reference) *Template {
-	return r.templateLocked(Reference{Name: ref.Name})
+	return r.index.find(Reference{Name: ref.Name})
 }
 
 func (r *Registry) addableLocked(t Template, ref *Reference) error {
-	builds := 0
-	for _, t := range r.templates {
-		builds += len(t.Builds)
-	}
 	switch {
-	case builds >= MaxBuilds:
+	case r.index.builds >= MaxBuilds:
 		return refusef(Full, "there are %d builds of templates, which is the limit: delete templates and snapshots that are no longer needed", MaxBuilds)
 	case t.BuiltIn:
 		return refusef(Invalid, "'%s' is the name of a built-in template: choose another", ref)
@@ -400,14 +395,14 @@ func (r *Registry) putLocked(t Template) (unused []string, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
 	}
-	if former := r.templates[t.ID]; former != nil {
+	if former := r.index.byID[t.ID]; former != nil {
 		for _, b := range former.Builds {
 			if !slices.ContainsFunc(t.Builds, func(now Build) bool { return now.ID == b.ID }) {
 				unused = append(unused, b.Layers...)
 			}
 		}
 	}
-	r.templates[t.ID] = &t
+	r.index.put(&t)
 	return unused, nil
 }
 
@@ -427,7 +422,7 @@ func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 		r.mu.Unlock()
 		return err
 	}
-	delete(r.templates, t.ID)
+	r.index.remove(&t)
 	delete(r.spawned, t.ID)
 	r.mu.Unlock()
 	r.options.Layers.Release(t.layers()...)
@@ -436,7 +431,7 @@ func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 
 // ownLocked returns a template that may be changed.
 func (r *Registry) ownLocked(ref Reference) (Template, error) {
-	t := r.templateLocked(ref)
+	t := r.index.find(ref)
 	switch {
 	case t == nil:
 		return Template{}, notFound(&ref)

@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"cmp"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
 // Template is a template at one moment. What its maps and slices refer to never changes.
@@ -126,22 +126,16 @@ func (t *Template) Tagged(tag string) (Build, bool) {
 // TagNames returns the tags in order.
 func (t *Template) TagNames() []string { return slices.Sorted(maps.Keys(t.Tags)) }
 
-// Newest returns the builds, newest first.
-func (t *Template) Newest() []Build {
-	return slices.SortedFunc(slices.Values(t.Builds), func(a, b Build) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
-	})
+// Newest returns the builds behind a position, or from the first one on for nil, newest first and
+// at most limit of them.
+func (t *Template) Newest(after *ordered.Position, limit int) []Build {
+	return byAge.Page(t.Builds, after, limit, nil)
 }
 
 // with returns the template with a build, in the place of what it was if it has it
 // already, and with tags that point to it.
 func (t Template) with(build Build, tags []string, now time.Time) Template {
-	t.Builds = slices.Clone(t.Builds)
-	if i := slices.IndexFunc(t.Builds, func(b Build) bool { return b.ID == build.ID }); i >= 0 {
-		t.Builds[i] = build
-	} else {
-		t.Builds = append(t.Builds, build)
-	}
+	t.Builds = byAge.Put(slices.Clone(t.Builds), build)
 	t.Tags = maps.Clone(t.Tags)
 	if t.Tags == nil {
 		t.Tags = map[string]Tag{}

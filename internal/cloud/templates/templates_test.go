@@ -46,7 +46,7 @@ func (s *server) restart(t *testing.T, dir string) *server {
 // snapshot adds a build with a layer of its own.
 func (s *server) snapshot(t *testing.T, name string) templates.Template {
 	t.Helper()
-	layer, err := s.layers.Add(t.Context(), func(string) error { return nil })
+	layer, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.All()
-	if _, err := s.layers.Add(t.Context(), func(string) error { return nil }); err != nil { // killed before it was named
+	if _, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil }); err != nil { // killed before it was named
 		t.Fatal(err)
 	}
 	s = s.restart(t, dir)
@@ -217,7 +217,7 @@ func TestUnreadable(t *testing.T) {
 			dir := t.TempDir()
 			s := serve(t, dir)
 			s.snapshot(t, "job")
-			if _, err := s.layers.Add(t.Context(), func(string) error { return nil }); err != nil {
+			if _, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil }); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := s.store.Put(store.Templates, "damaged", []byte(value), ""); err != nil {
@@ -316,7 +316,7 @@ func TestBuildStates(t *testing.T) {
 	}
 	layer := func() []string {
 		t.Helper()
-		id, err := s.layers.Add(t.Context(), func(string) error { return nil })
+		id, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,14 +59,20 @@ func countVolumes(s volumes.Space) string {
 }
 
 func readState(ctx context.Context) (localcloud.State, error) {
-	dir, err := localcloud.StateDir()
+	dir, note, err := localcloud.StateDir()
 	if place, found := localcloud.Find(); found == nil {
 		if record, none := place.Read(); none == nil && record.State != "" {
-			dir, err = record.State, nil
+			if record.State != dir {
+				dir, note, err = record.State, "", nil
+			}
 		}
 	}
 	if err != nil {
 		return localcloud.State{}, err
 	}
-	return localcloud.ReadState(ctx, dir)
+	state, err := localcloud.ReadState(ctx, dir)
+	if note != "" {
+		state.Notes = append(state.Notes, note)
+	}
+	return state, err
 }

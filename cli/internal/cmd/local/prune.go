@@ -146,7 +146,7 @@ func openKeeper(ctx context.Context, dir string) (*keeper, error) {
 	case running:
 		dir, err = record.State, nil
 	default:
-		dir, err = localcloud.StateDir()
+		dir, _, err = localcloud.StateDir()
 	}
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ machine's list unless it runs with --use-system-ca.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			opts.Quiet = f.Quiet()
-			if opts.Dir, err = localcloud.AuthorityDir(); err != nil {
+			if opts.Dir, _, err = localcloud.AuthorityDir(); err != nil {
 				return err
 			}
 			return trustRun(cmd.Context(), opts)

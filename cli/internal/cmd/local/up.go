@@ -133,7 +133,12 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 }
 
 func upRun(ctx context.Context, opts *upOptions) (err error) {
-	f := opts.Factory
+	f, ready := opts.Factory, false
+	defer func() {
+		if err != nil && !ready && opts.Log != "" {
+			localcloud.TellFailure(f.IO.Out, cmdutil.Message(err))
+		}
+	}()
 	place, err := localcloud.Find()
 	if err != nil {
 		return err
@@ -145,28 +150,32 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	defer release()
 
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(opts.Port)))
-	authority, err := localcloud.AuthorityDir()
+	authority, note, err := localcloud.AuthorityDir()
 	if err != nil {
 		return err
 	}
-	if opts.State == "" && !opts.Ephemeral {
-		if opts.State, err = localcloud.StateDir(); err != nil {
+	if opts.State == "" && !opts.Ephemeral { // for the same reason
+		if opts.State, note, err = localcloud.StateDir(); err != nil {
 			return err
 		}
 	}
 	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
-		return localcloud.Conflict(err)
+		return withPortFlag(localcloud.Conflict(err), opts.Port)
 	}
 	defer cmdutil.Closing(cloud, &err)
 	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env()}
 	report := cloud.Report()
 	record.Engine, record.Isolation, record.IsolationNote = string(report.Engine), string(report.Isolation), report.IsolationNote
 	record.PythonNote, record.StateNotes = report.PythonNote, report.StateNotes
+	if note != "" {
+		record.StateNotes = append(record.StateNotes, note)
+	}
 	if err := place.Publish(record); err != nil {
 		return err
 	}
+	ready = true
 	if err := opts.announce(record, "local cloud on ", "Ctrl-C ends it and its sandboxes"); err != nil {
 		return err
 	}
@@ -178,6 +187,14 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		sayKept(f.IO.Err, state)
 	}
 	return err
+}
+
+// withPortFlag adds to the error of a port that cannot be had what chooses another one.
+func withPortFlag(err error, port uint16) error {
+	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "listen" || port == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; --port chooses another one, and without it any that is free", err)
 }
 
 // maxLog bounds the log file of a cloud in the background.

@@ -152,9 +152,6 @@ func (e *Engine) CheckLayers(context.Context, string) error {
 	return fmt.Errorf("docker: %w: a container stands on its image only", engine.ErrNoLayers)
 }
 
-// Unpack says that containers share no layers of this engine.
-func (e *Engine) Unpack(context.Context, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
-
 // Merge says that containers share no layers of this engine.
 func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
 

@@ -35,12 +35,6 @@ type saved struct {
 // maxRemoved bounds the text of what is removed.
 const maxRemoved = 2 << 20
 
-// IsSaved reports whether Save of this engine filled the directory.
-func IsSaved(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, savedBase))
-	return err == nil
-}
-
 // Save copies what was written above the image. What is in volumes that the image declares is
 // not saved.
 func (s *sandbox) Save(ctx context.Context, dir string) error {
@@ -52,6 +46,11 @@ func (s *sandbox) Save(ctx context.Context, dir string) error {
 		return fmt.Errorf("docker: save sandbox %s: %w", s.id, s.gone(ctx, err))
 	}
 	return nil
+}
+
+// SaveLayer fails: see [Engine.CheckLayers].
+func (s *sandbox) SaveLayer(ctx context.Context, dir string) (func() error, error) {
+	return nil, s.engine.CheckLayers(ctx, dir)
 }
 
 // SaveMemory fails: see [Engine.Report].

@@ -3,6 +3,7 @@
 package docker_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,8 +34,8 @@ echo added >>/etc/passwd; rmdir /usr/bin; echo file >/usr/bin; rm /bin/cat; ln -
 		if err := s.Save(t.Context(), dir); err != nil {
 			t.Fatal(err)
 		}
-		if !docker.IsSaved(dir) {
-			t.Error("the directory does not look like saved files")
+		if _, err := s.SaveLayer(t.Context(), dir); !errors.Is(err, engine.ErrNoLayers) {
+			t.Errorf("a layer: got %v, want %v", err, engine.ErrNoLayers)
 		}
 		if info, err := os.Stat(filepath.Join(dir, "container.tar")); err != nil || info.Size() > 1<<20 {
 			t.Errorf("the saved files: %v, %v, want nothing of the image", info, err)

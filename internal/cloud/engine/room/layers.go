@@ -56,47 +56,11 @@ func (r *Room) haveLayers() error {
 	return nil
 }
 
-// Unpack makes a layer of the saved files in dir, which are then gone.
-func (r *Room) Unpack(ctx context.Context, dir string) error {
-	if err := r.unpack(ctx, dir); err != nil {
-		return fmt.Errorf("room: make a layer of the files in %s: %w", dir, err)
-	}
-	return nil
-}
-
-func (r *Room) unpack(ctx context.Context, dir string) error {
-	if err := r.haveLayers(); err != nil {
-		return err
-	}
-	from, err := openSaved(dir)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	m := layer.Manifest{Layout: r.layout()}
-	spec := wire.LayersSpec{}
-	if spec.Layout, err = saved.Layout(from); err != nil {
-		return err
-	}
-	if _, err := from.Seek(0, 0); err != nil {
-		return err
-	}
-	switch spec.Layout {
-	case r.layout():
-		m.Whole = true
-	case r.layoutAbove():
-	default:
-		return fmt.Errorf("%w: with %s, and here there are sandboxes with %s", saved.ErrLayout, spec.Layout, r.layout())
-	}
-	ready, err := r.runLayers(ctx, dir, spec, from)
-	if err != nil {
-		return err
-	}
-	m.Trees = ready.Trees
-	if err := m.Write(dir); err != nil {
-		return err
-	}
-	return os.Remove(from.Name()) // last: to sync after it would wait until its blocks are discarded
+// unpack makes the trees of a layer in dir of what [saved.Write] wrote with a layout, which it
+// reads to its end.
+func (r *Room) unpack(ctx context.Context, dir, layout string, from *os.File) (layer.Manifest, error) {
+	ready, err := r.runLayers(ctx, dir, wire.LayersSpec{Layout: layout}, from)
+	return layer.Manifest{Layout: r.layout(), Whole: layout == r.layout(), Trees: ready.Trees}, err
 }
 
 // Merge makes one layer of several, lowest first, in dir, which is empty and on the same

@@ -72,14 +72,24 @@ func layerOf(t testing.TB, s *Sandbox) (dir string) {
 	t.Helper()
 	dir = layerDir(t)
 	freeze(t, s)
-	if err := s.Save(t.Context(), dir); err != nil {
+	complete, err := s.SaveLayer(t.Context(), dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	thaw(t, s)
-	if err := s.room.Unpack(t.Context(), dir); err != nil {
+	if err := complete(); err != nil {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// saveLayer makes a layer of a frozen sandbox.
+func saveLayer(ctx context.Context, s *Sandbox, dir string) error {
+	complete, err := s.SaveLayer(ctx, dir)
+	if err != nil {
+		return err
+	}
+	return complete()
 }
 
 // describe describes files of a sandbox.
@@ -282,17 +292,21 @@ func TestLayersRefused(t *testing.T) {
 	if err := r.Merge(t.Context(), []string{first, "/nowhere/layer"}, layerDir(t)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("merged with one that is missing: got %v, want %v", err, os.ErrNotExist)
 	}
+	running := saveLayer(t.Context(), s, layerDir(t))
+	freeze(t, s)
 	for what, err := range map[string]error{
-		"unpack": r.Unpack(t.Context(), "relative"), "merge": r.Merge(t.Context(), []string{first}, "relative"), "try": r.CheckLayers(t.Context(), "relative"), "merge nothing": r.Merge(t.Context(), nil, layerDir(t)),
+		"running": running, "save": saveLayer(t.Context(), s, "relative"), "merge": r.Merge(t.Context(), []string{first}, "relative"), "try": r.CheckLayers(t.Context(), "relative"), "merge nothing": r.Merge(t.Context(), nil, layerDir(t)),
 	} {
 		if err == nil {
 			t.Errorf("%s: got no error", what)
 		}
 	}
 	none := newRoomOn(t, engine.None)
+	plain := newSandbox(t, none, engine.SandboxOptions{})
+	freeze(t, plain)
 	_, start := none.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Layers: []string{first}})
 	for what, err := range map[string]error{
-		"try": none.CheckLayers(t.Context(), t.TempDir()), "unpack": none.Unpack(t.Context(), files), "merge": none.Merge(t.Context(), []string{first}, t.TempDir()), "start": start,
+		"try": none.CheckLayers(t.Context(), t.TempDir()), "save": saveLayer(t.Context(), plain, t.TempDir()), "merge": none.Merge(t.Context(), []string{first}, t.TempDir()), "start": start,
 	} {
 		if !errors.Is(err, engine.ErrNoLayers) {
 			t.Errorf("%s without namespaces: got %v, want %v", what, err, engine.ErrNoLayers)
@@ -321,18 +335,26 @@ func TestCheckLayersRefused(t *testing.T) {
 	}
 }
 
-// TestUnpackFails: a file that is damaged, a full disk and an end in the middle say so.
-func TestUnpackFails(t *testing.T) {
+// TestSaveLayerFails: what comes damaged, a full disk and an end in the middle say so. A disk that
+// has room for the files once is not full.
+func TestSaveLayerFails(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "head -c 4M /dev/urandom > /tmp/big")
 	text := readSavedFile(t, saveTo(t, s))
-	put := func(dir string, text []byte) string {
-		if err := os.WriteFile(filepath.Join(dir, savedName), text, 0o600); err != nil {
+	unpack := func(ctx context.Context, dir string, text []byte) error {
+		name := filepath.Join(t.TempDir(), savedName)
+		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return dir
+		from, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer from.Close()
+		_, err = r.unpack(ctx, dir, r.layout(), from)
+		return err
 	}
 	for name, tt := range map[string]struct {
 		text []byte
@@ -344,22 +366,22 @@ func TestUnpackFails(t *testing.T) {
 		"not ours":   {[]byte("PK\x03\x04 something else entirely"), "they begin with"},
 		"of another": {bytes.Replace(text, []byte(r.layout()), []byte(strings.Repeat("x", len(r.layout()))), 1), "sandboxes of another kind"},
 	} {
-		dir := put(layerDir(t), tt.text)
-		if err := r.Unpack(t.Context(), dir); err == nil || !strings.Contains(err.Error(), tt.want) {
+		dir := layerDir(t)
+		if err := unpack(t.Context(), dir, tt.text); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", name, err, tt.want)
 		}
 		if _, err := layer.Read(dir); err == nil {
 			t.Errorf("%s: it is a layer nevertheless", name)
 		}
 	}
-	if err := r.Unpack(t.Context(), layerDir(t)); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("without files: got %v, want %v", err, os.ErrNotExist)
-	}
 	ended, cancel := context.WithCancelCause(t.Context())
 	stopped := errors.New("stopped")
 	cancel(stopped)
-	if err := r.Unpack(ended, put(layerDir(t), text)); !errors.Is(err, stopped) {
-		t.Errorf("with an ended context: got %v, want %v", err, stopped)
+	freeze(t, s)
+	for what, err := range map[string]error{"unpack": unpack(ended, layerDir(t), text), "save": saveLayer(ended, s, layerDir(t))} {
+		if !errors.Is(err, stopped) {
+			t.Errorf("%s with an ended context: got %v, want %v", what, err, stopped)
+		}
 	}
 	readyWarm(t, r)
 	if r.mu.Lock(); len(r.slots) != 2 {
@@ -369,13 +391,19 @@ func TestUnpackFails(t *testing.T) {
 	if !r.ranged() {
 		return // this user cannot make a small disk
 	}
-	small := t.TempDir()
-	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "mode=0700,size=6m"); err != nil {
-		t.Fatal(err)
+	disk := func(size string) string {
+		dir := t.TempDir()
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,size="+size); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+		return dir
 	}
-	defer unix.Unmount(small, unix.MNT_DETACH)
-	if err := r.Unpack(t.Context(), put(small, text)); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+	if err := saveLayer(t.Context(), s, disk("3m")); err == nil || !strings.Contains(err.Error(), "no space left on device") {
 		t.Errorf("a full disk: got %v, want that it has no space left", err)
+	}
+	if err := saveLayer(t.Context(), s, disk("6m")); err != nil {
+		t.Errorf("files that fit once: got %v", err)
 	}
 }
 

@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -26,13 +28,35 @@ var errNotFrozen = errors.New("it is not frozen, so its files may change")
 // sandbox must be frozen, and still is afterwards, whether it fails or not. What is in
 // /dev, sockets and shared memory are not saved. See package saved.
 func (s *Sandbox) Save(ctx context.Context, dir string) error {
-	if err := s.save(ctx, dir); err != nil {
+	if err := s.whileFrozen(ctx, func(ctx context.Context) error { return s.save(ctx, dir) }); err != nil {
 		return fmt.Errorf("room: save the files of sandbox %s to %s: %w", s.options.ID, dir, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
+// SaveLayer makes a layer in dir of the files that were written in the sandbox, as [Sandbox.Save]
+// saves them. The files are written once: what saves them tells what makes the layer.
+func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() error, err error) {
+	failed := func(err error) error {
+		if err == nil {
+			return nil
+		}
+		return fmt.Errorf("room: make a layer of the files of sandbox %s in %s: %w", s.options.ID, dir, err)
+	}
+	if err := s.room.haveLayers(); err != nil {
+		return nil, failed(err)
+	}
+	var made layer.Manifest
+	err = s.whileFrozen(ctx, func(ctx context.Context) (err error) {
+		made, err = s.saveLayer(ctx, dir)
+		return err
+	})
+	return func() error { return failed(made.Write(dir)) }, failed(err)
+}
+
+// whileFrozen calls save, which must end when its context does: when ctx ends or the sandbox.
+// Until then the sandbox does not thaw.
+func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) error) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
@@ -51,6 +75,14 @@ func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
 		case <-ended:
 		}
 	}()
+	err := save(ctx)
+	if s.reason.Load() != nil && err != nil {
+		return engine.ErrGone
+	}
+	return err
+}
+
+func (s *Sandbox) save(ctx context.Context, dir string) error {
 	name := filepath.Join(dir, savedName)
 	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -60,13 +92,34 @@ func (s *Sandbox) save(ctx context.Context, dir string) (err error) {
 	if err == nil {
 		err = syncDirectory(dir)
 	}
-	if s.reason.Load() != nil && err != nil {
-		err = engine.ErrGone
-	}
 	if err != nil {
 		return errors.Join(err, os.Remove(name))
 	}
 	return nil
+}
+
+func (s *Sandbox) saveLayer(ctx context.Context, dir string) (made layer.Manifest, err error) {
+	read, write, err := layerPipe()
+	if err != nil {
+		return made, err
+	}
+	// Each side ends the other one if it fails. Its end of the pipe stays open until then, so
+	// that the other one does not find its own reason first.
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var saving sync.WaitGroup
+	saving.Go(func() {
+		defer write.Close()
+		if err := s.runSaver(ctx, write); err != nil {
+			fail(err)
+		}
+	})
+	if made, err = s.room.unpack(ctx, dir, s.savedLayout(), read); err != nil {
+		fail(err)
+	}
+	read.Close()
+	saving.Wait()
+	return made, context.Cause(ctx)
 }
 
 // runSaver starts the process that writes the files, and waits for it.

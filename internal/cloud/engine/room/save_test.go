@@ -336,19 +336,25 @@ func TestRestoreMany(t *testing.T) {
 func TestSaveAndClose(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, r *Room) {
-		for _, files := range []string{"1", "2000"} {
-			s := newSandbox(t, r, engine.SandboxOptions{})
-			sh(t, s, "cd $TMPDIR; for i in $(seq "+files+"); do echo $i > $i; done; head -c 100M /dev/zero > big")
-			freeze(t, s)
-			dir := t.TempDir()
-			saved := make(chan error)
-			go func() { saved <- s.Save(t.Context(), dir) }()
-			patience.Until(t, "it has begun", func() bool { entries, _ := os.ReadDir(dir); return len(entries) > 0 })
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := <-saved; err != nil && !errors.Is(err, engine.ErrGone) {
-				t.Errorf("got %v, want %v", err, engine.ErrGone)
+		saves := map[string]func(*Sandbox, context.Context, string) error{"files": (*Sandbox).Save}
+		if r.haveLayers() == nil {
+			saves["a layer"] = func(s *Sandbox, ctx context.Context, dir string) error { return saveLayer(ctx, s, dir) }
+		}
+		for what, save := range saves {
+			for _, files := range []string{"1", "2000"} {
+				s := newSandbox(t, r, engine.SandboxOptions{})
+				sh(t, s, "cd $TMPDIR; for i in $(seq "+files+"); do echo $i > $i; done; head -c 100M /dev/zero > big")
+				freeze(t, s)
+				dir := layerDir(t)
+				saved := make(chan error)
+				go func() { saved <- save(s, t.Context(), dir) }()
+				patience.Until(t, "it has begun", func() bool { entries, _ := os.ReadDir(dir); return len(entries) > 0 })
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				if err := <-saved; err != nil && !errors.Is(err, engine.ErrGone) {
+					t.Errorf("%s: got %v, want %v", what, err, engine.ErrGone)
+				}
 			}
 		}
 	})

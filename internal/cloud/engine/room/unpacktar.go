@@ -62,13 +62,21 @@ func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir
 // pipeSize is what may wait for the process that unpacks: most kernels give this much.
 const pipeSize = 1 << 20
 
+// layerPipe returns a pipe to a process that makes a layer.
+func layerPipe() (read, write *os.File, err error) {
+	read, write, err = os.Pipe()
+	if err == nil {
+		_, _ = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, pipeSize)
+	}
+	return read, write, err
+}
+
 // feed is runLayers with a pipe from which a reader's bytes come as the file.
 func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
-	read, write, err := os.Pipe()
+	read, write, err := layerPipe()
 	if err != nil {
 		return err
 	}
-	_, _ = unix.FcntlInt(write.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	fed := make(chan error, 1)
 	go func() {
 		_, err := io.CopyBuffer(struct{ io.Writer }{write}, struct{ io.Reader }{from}, make([]byte, pipeSize/4))

@@ -86,9 +86,6 @@ func (e *Engine) CheckLayers(ctx context.Context, dir string) error {
 	return e.room.CheckLayers(ctx, dir)
 }
 
-// Unpack is that of the room.
-func (e *Engine) Unpack(ctx context.Context, dir string) error { return e.room.Unpack(ctx, dir) }
-
 // Merge is that of the room.
 func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
 	return e.room.Merge(ctx, layers, dir)

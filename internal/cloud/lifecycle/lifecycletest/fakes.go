@@ -303,8 +303,6 @@ func Sharing() layers.Sharing { return sharing{} }
 
 type sharing struct{}
 
-func (sharing) Unpack(context.Context, string) error { return nil }
-
 func (sharing) Merge(_ context.Context, dirs []string, to string) error {
 	all, err := read(dirs...)
 	if err != nil {
@@ -324,20 +322,23 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	return f.saveTo(dir)
 }
 
-// Checkpoint writes the fake's memory, unless that is "", and its files.
-func (f *Fake) Checkpoint(ctx context.Context, dir, memory string) error {
+// Checkpoint writes the fake's memory, unless that is "", and its files, which can be shared.
+func (f *Fake) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := f.hook(ctx, Checkpoint); err != nil {
-		return err
+		return false, err
 	}
 	if f.Ended() {
-		return f.err
+		return false, f.err
 	}
 	if memory != "" {
 		if err := f.saveMemory(ctx, memory); err != nil {
-			return fmt.Errorf("%w: %w", lifecycle.ErrMemory, err)
+			return false, fmt.Errorf("%w: %w", lifecycle.ErrMemory, err)
 		}
 	}
-	return f.saveTo(dir)
+	if err := f.hook(ctx, Save); err != nil {
+		return false, err
+	}
+	return share, f.saveTo(dir)
 }
 
 // Memory returns what was given to [Fake.Use].

@@ -94,21 +94,7 @@ func unpack(dir, from *os.File, layout string) (trees []string, err error) {
 		return nil, err
 	}
 	defer root.Close()
-	if err := freeNames(root); err != nil {
-		return nil, err
-	}
-	return trees, syncTrees(dir)
-}
-
-// syncTrees returns when all files of the layer outlast a loss of power. To sync each
-// would take much longer.
-func syncTrees(dir *os.File) error {
-	trees, err := layer.OpenDir(dir, ".") // the mount itself is no open file
-	if err != nil {
-		return err
-	}
-	defer trees.Close()
-	return os.NewSyscallError("syncfs", unix.Syncfs(int(trees.Fd())))
+	return trees, freeNames(root)
 }
 
 func merge(dir *os.File, all []wire.MergeSpec) error {
@@ -117,7 +103,7 @@ func merge(dir *os.File, all []wire.MergeSpec) error {
 			return err
 		}
 	}
-	return syncTrees(dir)
+	return nil
 }
 
 func mergeTree(dir *os.File, spec wire.MergeSpec) error {

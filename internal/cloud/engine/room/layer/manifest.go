@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Names of what is in the directory of a layer.
@@ -68,13 +70,22 @@ func Read(dir string) (m Manifest, err error) {
 	return m, nil
 }
 
-// Write completes the layer in dir, when what is in its trees is on the disk. Afterwards it
-// is, too.
+// Write completes the layer in dir. Afterwards all of the layer outlasts a loss of power, and
+// without a manifest it is none.
 func (m Manifest) Write(dir string) error {
 	m.Version = version
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	// To sync each file would take much longer.
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return os.NewSyscallError("syncfs", err)
 	}
 	f, err := os.OpenFile(Name(dir), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -84,9 +95,5 @@ func (m Manifest) Write(dir string) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return d.Sync()
 }

@@ -65,12 +65,6 @@ func Read(r io.Reader, o Options) error {
 	return d.err
 }
 
-// Layout returns the layout of what [Write] wrote, without reading more.
-func Layout(r io.Reader) (string, error) {
-	d := &decoder{r: bufio.NewReader(r)}
-	return d.layout(), d.err
-}
-
 func (d *decoder) layout() string {
 	if got := d.text0(len(magic)); d.err == nil && got != magic {
 		d.damaged("they begin with %.40q", got)

@@ -163,7 +163,7 @@ type KernelOrder struct {
 }
 
 // SaveSpec is what the process that saves files is told, which gets the file system of
-// the sandbox, or its root directory, and the file to write to.
+// the sandbox, or its root directory, and the file or pipe to write to.
 type SaveSpec struct {
 	Layout  string   `json:"layout"`
 	Trees   []string `json:"trees,omitempty"`

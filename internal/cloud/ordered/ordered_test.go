@@ -1,0 +1,82 @@
+package ordered_test
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
+)
+
+// TestPages checks that pages have every value once and in order, wherever a page begins: at a
+// value, or where one was.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, time.May, 1, 0, 0, 0, 0, time.UTC)
+	looked := 0
+	at := func(n int) ordered.Position {
+		return ordered.Position{At: begin.Add(time.Duration(n/2) * time.Second), ID: strconv.Itoa(10 + n%2)} // two at a time
+	}
+	by := ordered.By[int](func(n int) ordered.Position { looked++; return at(n) })
+	var all, want []int
+	for _, n := range []int{5, 1, 0, 9, 7, 4, 8, 2, 6, 3, 5} {
+		all = by.Put(all, n)
+	}
+	want = []int{8, 9, 6, 7, 4, 5, 2, 3, 0, 1}
+	if got := by.Page(all, nil, 20, nil); !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+	shuffled := []int{3, 9, 1, 0, 2, 8, 7, 6, 5, 4}
+	if by.Sort(shuffled); !slices.Equal(shuffled, all) {
+		t.Errorf("sorted: %v, want %v", shuffled, all)
+	}
+	for limit := 1; limit < 12; limit++ {
+		for _, removed := range []bool{false, true} { // the last one of each page, before the next one is asked for
+			left := slices.Clone(all)
+			var got []int
+			var after *ordered.Position
+			for {
+				page := by.Page(left, after, limit, nil)
+				if len(page) == 0 {
+					break
+				}
+				got = append(got, page...)
+				after = new(at(page[len(page)-1]))
+				if removed {
+					left = by.Delete(left, *after)
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("pages of %d, removed %v: got %v, want %v", limit, removed, got, want)
+			}
+		}
+	}
+	if got := by.Page(all, nil, 2, func(n int) bool { return n%2 == 0 }); !slices.Equal(got, []int{8, 6}) {
+		t.Errorf("even ones: got %v", got)
+	}
+	for _, ascending := range []bool{false, true} {
+		var got []int
+		for after := (*ordered.Position)(nil); ; after = new(at(got[len(got)-1])) {
+			n, ok := by.Next(all, after, ascending)
+			if !ok {
+				break
+			}
+			got = append(got, n)
+		}
+		if ascending {
+			slices.Reverse(got)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("one by one, ascending %v: got %v, want %v", ascending, got, want)
+		}
+	}
+	all = nil
+	for n := range 10_000 {
+		all = by.Put(all, n)
+	}
+	looked = 0
+	if page := by.Page(all, new(at(5000)), 10, nil); len(page) != 10 || looked > 20 {
+		t.Errorf("%d values were looked at for a page of %d", looked, len(page))
+	}
+}

@@ -1,0 +1,380 @@
+//go:build linux
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// worker uses one box after the other.
+type worker struct {
+	*storm
+	n      int
+	random *rand.Rand
+	box    *box
+	count  int    // of what was written and set, so that no two are the same
+	killed string // the last sandbox whose kill was answered
+}
+
+// work does one thing after the other until the storm is over.
+func (w *worker) work(over context.Context) {
+	things := []struct {
+		name   string
+		weight int
+		do     func(name string)
+	}{
+		{"write", 8, w.write}, {"read", 8, w.read}, {"command", 6, w.command}, {"print", 4, w.print}, {"set", 6, w.set}, {"get", 8, w.get},
+		{"list", 3, w.list}, {"pause", 2, w.pause}, {"snapshot", 1, w.snapshot}, {"fork", 1, w.fork}, {"kill", 1, w.kill},
+	}
+	var all []func()
+	for _, thing := range things {
+		for range thing.weight {
+			all = append(all, func() { thing.do(thing.name) })
+		}
+	}
+	for over.Err() == nil {
+		if w.settle(); w.box == nil {
+			w.create()
+			continue
+		}
+		all[w.random.IntN(len(all))]()
+	}
+	if w.box != nil {
+		_ = w.box.sb.Close()
+	}
+}
+
+// try makes a call, which is cancelled at some time in one of ten, and reports whether it was
+// answered. If not, a fault must have acted or the call was cancelled; allowed are other errors
+// that it may have.
+func (w *worker) try(name string, call func(ctx context.Context) error, allowed ...error) bool {
+	before, _ := w.now()
+	limit := 2 * patience.Limit
+	if w.random.IntN(10) == 0 {
+		limit = time.Duration(w.random.Int64N(int64(300 * time.Millisecond)))
+	}
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	err := call(ctx)
+	after, _ := w.now()
+	w.mu.Lock()
+	w.operations[name]++
+	w.mu.Unlock()
+	if err == nil {
+		return true
+	}
+	gone, isGone := errors.AsType[*sandbox.GoneError](err)
+	switch {
+	case before%2 == 1 || before != after: // a fault acted
+	case limit < patience.Limit && ctx.Err() != nil: // it was cancelled
+	case isGone && gone.State == sandbox.GonePaused && w.box != nil && w.box.wavers: // late
+	case slices.ContainsFunc(allowed, func(one error) bool { return errors.Is(err, one) }):
+	default:
+		w.violated("worker %d: %s failed without a fault: %v", w.n, name, err)
+	}
+	if w.box != nil {
+		w.box.starts = -1 // it is looked at before it is used again
+	}
+	return false
+}
+
+// settle finds out what became of the box, if something may have.
+func (w *worker) settle() {
+	b := w.box
+	if b == nil {
+		return
+	}
+	_, starts := w.now()
+	if b.starts == starts {
+		return
+	}
+	patience.Until(w.t, "no fault acts", w.calm)
+	_, now := w.now()
+	info, err := w.client.Info(w.t.Context(), b.sb.ID())
+	if _, later := w.now(); later != now || !w.calm() {
+		return // it is asked again
+	}
+	if now != b.seen {
+		b.died()
+	}
+	switch {
+	case errors.Is(err, sandbox.ErrGone):
+		if now == b.seen || !b.mayBeGone() {
+			w.violated("worker %d: sandbox %s is lost: %v", w.n, b.sb.ID(), err)
+		}
+		w.box = nil
+		return
+	case err != nil:
+		w.violated("worker %d: ask for sandbox %s: %v", w.n, b.sb.ID(), err)
+		return
+	case now != b.seen && b.files == nil:
+		w.violated("worker %d: sandbox %s was never paused, and is there after the server was killed", w.n, b.sb.ID())
+	}
+	if info.State == api.StatePaused || now != b.seen {
+		w.resume()
+		return
+	}
+	b.starts = now
+}
+
+// resume connects to the box anew, which resumes it.
+func (w *worker) resume() {
+	b := w.box
+	_, now := w.now()
+	var again *sandbox.Sandbox
+	if w.try("resume", func(ctx context.Context) (err error) {
+		again, err = w.client.Connect(ctx, b.sb.ID(), sandbox.WithLifetime(time.Hour))
+		return err
+	}) {
+		_ = b.sb.Detach()
+		b.sb, b.starts, b.seen = again, now, now
+	}
+}
+
+func (w *worker) create() {
+	_, now := w.now()
+	var made *sandbox.Sandbox
+	if w.try("create", func(ctx context.Context) (err error) {
+		made, err = w.client.Create(ctx, sandbox.WithLifetime(time.Hour))
+		return err
+	}) {
+		w.box = newBox(made, now, files{})
+		return
+	}
+	patience.Until(w.t, "no fault acts", w.calm)
+}
+
+// text returns what no other file has, of a size at which something may break.
+func (w *worker) text() string {
+	w.count++
+	sizes := []int{1, 100, 4096, 65535, 65536, 65537, 256<<10 - 1, 256 << 10, 256<<10 + 1, 1 << 20}
+	line := fmt.Sprintf("%d of worker %d\n", w.count, w.n)
+	size := sizes[w.random.IntN(len(sizes))]
+	return line + strings.Repeat(line, size/len(line))
+}
+
+// path returns the path of a file: one that there may be, or a new one. What was written to and not
+// answered is not written again, because that may still come.
+func (w *worker) path() string {
+	for range 5 {
+		path := fmt.Sprintf("file-%d", w.random.IntN(12))
+		if len(w.box.files[path]) < 2 {
+			return path
+		}
+	}
+	w.count++
+	return fmt.Sprintf("more-%d", w.count)
+}
+
+func (w *worker) write(name string) {
+	b, path, text := w.box, w.path(), w.text()
+	if w.try(name, func(ctx context.Context) error { return b.sb.Files.WriteText(ctx, path, text, nil) }) {
+		b.files[path] = []string{text}
+	} else {
+		b.files[path] = append(slices.Clone(b.files.of(path)), text)
+	}
+}
+
+func (w *worker) read(name string) {
+	paths := slices.Sorted(maps.Keys(w.box.files))
+	if len(paths) == 0 {
+		return
+	}
+	w.check(name, w.box.sb, w.box.files, paths[w.random.IntN(len(paths)):][:1])
+}
+
+// check reads files of a sandbox, and compares them with what they may hold.
+func (w *worker) check(name string, sb *sandbox.Sandbox, has files, paths []string) {
+	for _, path := range paths {
+		var got string
+		if !w.try(name, func(ctx context.Context) (err error) { got, err = read(ctx, sb, path); return err }) {
+			return
+		}
+		if held := has.of(path); !slices.Contains(held, got) {
+			w.violated("worker %d: %s: %s in %s is %s, want %s or %d others", w.n, name, path, sb.ID(), heldBy(got), heldBy(held[0]), len(held)-1)
+		}
+	}
+}
+
+// command checks that output comes whole, and once.
+func (w *worker) command(name string) {
+	n, got := w.random.IntN(20_000), ""
+	if w.try(name, func(ctx context.Context) error {
+		result, err := w.box.sb.Commands.Run(ctx, fmt.Sprintf("seq %d", n), nil)
+		if err == nil {
+			got = result.Stdout
+		}
+		return err
+	}) {
+		w.checkLines(name, got, n)
+	}
+}
+
+func (w *worker) print(name string) {
+	n, got := w.random.IntN(5_000), ""
+	code := fmt.Sprintf("for i in range(1, %d + 1): print(i)", n)
+	if w.code(name, code, func(e *sandbox.Execution) { got = e.Stdout }) {
+		w.checkLines(name, got, n)
+	}
+}
+
+// checkLines compares output with the numbers from 1 to n.
+func (w *worker) checkLines(name, got string, n int) {
+	lines := strings.Fields(got)
+	for i, line := range lines {
+		if line != strconv.Itoa(i+1) {
+			w.violated("worker %d: %s: line %d is %q", w.n, name, i+1, line)
+			return
+		}
+	}
+	if len(lines) != n {
+		w.violated("worker %d: %s: got %d lines, want %d", w.n, name, len(lines), n)
+	}
+}
+
+// code runs code in the kernel of the box. What is not answered may have cost the kernel.
+func (w *worker) code(name, code string, seen func(*sandbox.Execution)) bool {
+	var allowed []error
+	if w.box.fresh {
+		allowed = []error{sandbox.ErrKernelRestarted, sandbox.ErrKernelLost}
+	}
+	answered := w.try(name, func(ctx context.Context) error {
+		e, err := w.box.sb.RunCode(ctx, code, nil)
+		if err == nil {
+			seen(e)
+		}
+		return err
+	}, allowed...)
+	if !answered {
+		w.box.fresh = true
+	}
+	return answered
+}
+
+func (w *worker) set(name string) {
+	w.count++
+	variable, value := fmt.Sprintf("v%d", w.random.IntN(8)), w.count
+	_, known := w.box.vars[variable]
+	if w.code(name, fmt.Sprintf("%s = %d", variable, value), func(*sandbox.Execution) {}) {
+		w.box.vars[variable] = value
+	} else if known {
+		delete(w.box.vars, variable) // which of both is not known
+	}
+}
+
+func (w *worker) get(name string) {
+	variables := slices.Sorted(maps.Keys(w.box.vars))
+	if len(variables) == 0 {
+		return
+	}
+	variable := variables[w.random.IntN(len(variables))]
+	var got string
+	if !w.code(name, fmt.Sprintf("globals().get(%q)", variable), func(e *sandbox.Execution) { got = e.Text() }) {
+		return
+	}
+	switch want := strconv.Itoa(w.box.vars[variable]); {
+	case got == want:
+	case got == "" && w.box.fresh:
+		w.box.vars, w.box.fresh = map[string]int{}, false
+	default:
+		w.violated("worker %d: %s: %s is %q, want %s", w.n, name, variable, got, want)
+	}
+}
+
+// list checks that a list has the box, and not what was killed.
+func (w *worker) list(name string) {
+	var ids []string
+	if !w.try(name, func(ctx context.Context) error {
+		ids = nil
+		for info, err := range w.client.List(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			ids = append(ids, info.ID)
+		}
+		return nil
+	}) {
+		return
+	}
+	if _, starts := w.now(); starts == w.box.starts && !slices.Contains(ids, w.box.sb.ID()) {
+		w.violated("worker %d: %s: sandbox %s is not in it", w.n, name, w.box.sb.ID())
+	}
+	if slices.Contains(ids, w.killed) {
+		w.violated("worker %d: %s: sandbox %s is in it, whose kill was answered", w.n, name, w.killed)
+	}
+}
+
+func (w *worker) pause(name string) {
+	b := w.box
+	p := &sandbox.PauseParams{}
+	if w.random.IntN(2) == 0 {
+		p.Mode = sandbox.PauseFilesystem
+		b.fresh = true
+	}
+	if w.try(name, func(ctx context.Context) error { return b.sb.Pause(ctx, p) }) {
+		b.kept, b.unanswered = b.files.copied(), nil
+		w.resume()
+		return
+	}
+	b.wavers = true
+	if b.unanswered = b.files.copied(); b.kept != nil {
+		b.unanswered = b.kept.or(b.unanswered)
+	}
+}
+
+func (w *worker) snapshot(name string) {
+	has := w.box.files.copied()
+	var made *sandbox.Snapshot
+	if !w.try(name, func(ctx context.Context) (err error) { made, err = w.box.sb.Snapshot(ctx, nil); return err }) {
+		return
+	}
+	var from *sandbox.Sandbox
+	if !w.try("create from it", func(ctx context.Context) (err error) {
+		from, err = w.client.Create(ctx, sandbox.WithTemplate(made.ID), sandbox.WithLifetime(time.Hour))
+		return err
+	}) {
+		return
+	}
+	w.check("read from it", from, has, slices.Sorted(maps.Keys(has)))
+	_ = from.Close()
+	w.try("delete snapshot", func(ctx context.Context) error { return w.client.DeleteSnapshot(ctx, made.ID) })
+}
+
+func (w *worker) fork(name string) {
+	has := w.box.files.copied()
+	var forks []*sandbox.Fork
+	answered := w.try(name, func(ctx context.Context) (err error) {
+		forks, err = w.box.sb.Fork(ctx, &sandbox.ForkParams{Count: 1 + w.random.IntN(2)})
+		for _, fork := range forks {
+			err = errors.Join(err, fork.Err)
+		}
+		return err
+	})
+	for _, fork := range forks {
+		if answered {
+			w.check("read from it", fork.Sandbox, has, slices.Sorted(maps.Keys(has)))
+		}
+		_ = fork.Sandbox.Close()
+	}
+}
+
+func (w *worker) kill(name string) {
+	sb := w.box.sb
+	if w.try(name, sb.Kill) {
+		w.killed = sb.ID()
+	}
+	_ = sb.Close()
+	w.box = nil
+}
