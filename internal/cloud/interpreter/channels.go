@@ -79,7 +79,7 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 	so.conn, so.v1 = conn, conn.Subprotocol() == jupyter.SubprotocolV1
 	if so.buffer, err = s.openBuffer(so); err != nil {
 		code := websocket.CloseTryAgainLater
-		if errors.Is(err, errReplaced) {
+		if errors.Is(err, errReplaced) || errors.Is(err, errRemoved) {
 			code = websocket.CloseGoingAway
 		}
 		so.sayBye(code, err.Error())

@@ -63,6 +63,8 @@ var (
 	errNoBuffer = errors.New("too many connections, or closing")
 	// errReplaced ends a connection whose client has opened another one since.
 	errReplaced = errors.New("another connection of the session has taken its place")
+	// errRemoved ends a connection whose kernel was removed while it was opened.
+	errRemoved = errors.New("the kernel was removed")
 )
 
 // openBuffer returns the buffer of a session, with so as its connection. A
@@ -74,6 +76,11 @@ func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 		if s.closed {
 			s.mu.Unlock()
 			return nil, errNoBuffer
+		}
+		// removeKernel has ended the buffers that there were: nothing would end another.
+		if !slices.Contains(s.kernels, so.kernel) {
+			s.mu.Unlock()
+			return nil, errRemoved
 		}
 		var b *sessionBuffer
 		if i := slices.IndexFunc(s.buffers, func(b *sessionBuffer) bool {

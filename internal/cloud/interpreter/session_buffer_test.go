@@ -5,6 +5,7 @@ package interpreter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -181,6 +182,33 @@ func TestSessionsOfRemovedKernels(t *testing.T) {
 	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.buffers) != 0 {
+		t.Errorf("%d buffers are left, want none", len(p.buffers))
+	}
+}
+
+// A connection that is opened while its kernel is removed ends with the kernel.
+func TestSocketOfARemovedKernel(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "")
+	k := p.kernelByID(p.defaultID(t))
+	for _, session := range []string{"", "session"} {
+		so := &socket{server: p.Server, kernel: k, session: session, ctx: t.Context(), shut: func() {}}
+		b, err := p.openBuffer(so)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.detach()
+	}
+	p.removeKernel(k)
+	for _, session := range []string{"", "session"} {
+		so := &socket{server: p.Server, kernel: k, session: session, ctx: t.Context(), shut: func() {}}
+		if _, err := p.openBuffer(so); !errors.Is(err, errRemoved) {
+			t.Errorf("session %q: got %v, want errRemoved", session, err)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
