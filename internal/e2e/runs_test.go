@@ -269,7 +269,13 @@ func TestRunTimeout(t *testing.T) {
 		if !errors.Is(err, agent.ErrRunTimeout) {
 			t.Errorf("got %+v, %v, want agent.ErrRunTimeout", step, err)
 		}
-		return step != nil && step.Stdout == "begun\n"
+		if step != nil && step.Stdout == "begun\n" {
+			return true
+		}
+		if err := r.Close(); err != nil { // a context has one run at a time
+			t.Error(err)
+		}
+		return false
 	})
 	if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, agent.ErrRunTimeout) || step != nil {
 		t.Errorf("after it: %+v, %v, want agent.ErrRunTimeout and no step", step, err)
