@@ -85,6 +85,51 @@ func TestInterruptAtOnce(t *testing.T) {
 	}
 }
 
+// Python drops what is raised in a finalizer, and IPython's own code has finalizers as well.
+func TestInterruptInAFinalizer(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		o := s.run(`import os, signal, time
+class Finalized:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(600)
+x = Finalized()
+del x
+time.sleep(600)`)
+		if o.reply.Name != "KeyboardInterrupt" || o.stderr != "" {
+			t.Errorf("got the reply %+v, stderr %q, want %q and nothing", o.reply, o.stderr, "KeyboardInterrupt")
+		}
+		// What code itself raises in a finalizer is told as ever.
+		if o := s.run("class F:\n    def __del__(self): raise KeyboardInterrupt('own')\nF(); 1"); o.reply.Status != "ok" || !strings.Contains(o.stderr, "Exception ignored in") {
+			t.Errorf("got the reply %+v, stderr %q, want %q and %q", o.reply, o.stderr, "ok", "Exception ignored in")
+		}
+	})
+}
+
+// An interrupt may strike at an instruction that belongs to no line.
+func TestErrorWithoutALine(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		s := attach(t, newKernel(t, python))
+		o := s.run(`import sys
+def lineless(depth):
+    if depth: lineless(depth - 1)
+    raise ValueError("lineless")
+n = len(lineless.__code__.co_code) // 2
+if sys.version_info >= (3, 11):
+    lineless.__code__ = lineless.__code__.replace(co_linetable=bytes(0xf8 | min(8, n - i) - 1 for i in range(0, n, 8)))
+lineless(100)`)
+		if o.reply.Name != "ValueError" || o.stdout+o.stderr != "" || len(o.errors) != 1 {
+			t.Fatalf("got the reply %+v, stdout %q, stderr %q, want one %q and no output", o.reply, o.stdout, o.stderr, "ValueError")
+		}
+		if text := strings.Join(o.errors[0].Traceback, "\n"); !strings.Contains(text, "lineless(100)") || strings.Contains(text, "None") {
+			t.Errorf("got the traceback %s, want the line that called and a number for every line", text)
+		}
+	})
+}
+
 func TestDeath(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

@@ -115,17 +115,20 @@ def chain(error):
 
 def hide_own_frames(error):
     """Removes the frames of this package from an exception's traceback: the author of a
-    cell called input(), and not what it is made of."""
+    cell called input(), and not what it is made of. A frame without a line, which nothing
+    that shows tracebacks expects, gets the first of its function: some instructions belong
+    to no line, and an interrupt may strike there."""
     frames, frame = [], error.__traceback__
     while frame is not None:
         frames.append(frame)
         frame = frame.tb_next
     kept = [f for f in frames if not f.tb_frame.f_code.co_filename.startswith(_OWN)]
-    if len(kept) == len(frames):
+    if len(kept) == len(frames) and all(f.tb_lineno is not None for f in frames):
         return
     rest = None
     for f in reversed(kept):
-        rest = types.TracebackType(rest, f.tb_frame, f.tb_lasti, f.tb_lineno)
+        line = f.tb_frame.f_code.co_firstlineno if f.tb_lineno is None else f.tb_lineno
+        rest = types.TracebackType(rest, f.tb_frame, f.tb_lasti, line)
     error.__traceback__ = rest
 
 

@@ -52,6 +52,7 @@ class Kernel:
         builtins.input = self.raw_input
         getpass.getpass = self.getpass
         os.register_at_fork(after_in_child=self._forked)
+        self.interrupts.watch_finalizers()
         sys.addaudithook(self._audit)
         threading.Thread(target=self._read, name="requests", daemon=True).start()
 

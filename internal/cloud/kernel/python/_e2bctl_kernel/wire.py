@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from asyncio import events
+from time import sleep
 
 # The maximum size of a result as JSON; the agent reads lines of twice this size.
 MAX_BUNDLE = 32 << 20
@@ -29,6 +30,7 @@ class Interrupts:
         self._held = 0
         self._deferred = False
         self._pending = False
+        self._cells = 0  # number of those that have ended
         self.listen()
 
     def listen(self):
@@ -58,6 +60,7 @@ class Interrupts:
 
     def disarm(self):
         self._armed = self._pending = False
+        self._cells += 1
 
     def expect(self):
         """Lets interrupts end a callback, because a request waits for it. Any thread may call it."""
@@ -83,11 +86,42 @@ class Interrupts:
         self._held -= 1
         self._strike()
 
+    def watch_finalizers(self):
+        """Lets no interrupt get lost because it came to be raised in a finalizer, which may run at
+        any time, and whose exceptions Python drops."""
+        self._unraisable, sys.unraisablehook = sys.unraisablehook, self._dropped
+
+    def _dropped(self, args):
+        if args.exc_type is not KeyboardInterrupt or _origin(args.exc_traceback) is not Interrupts._strike.__code__:
+            self._unraisable(args)
+            return
+        self._held += 1  # what is raised here is dropped, too
+        threading.Thread(target=self._again, args=(self._cells,), daemon=True).start()
+        self._held -= 1
+
+    def _again(self, cell):
+        """Sends the signal once more, when the finalizer has ended."""
+        while True:
+            sleep(0.01)
+            if self._cells != cell or not (self._armed or self._expected):
+                return
+            signal.pthread_kill(self._main, signal.SIGINT)
+            if not self._pending:
+                return
+
     def _strike(self):
         __tracebackhide__ = True
         if self._pending and not self._held and not self._deferred:
             self._pending = False
             raise KeyboardInterrupt
+
+
+def _origin(traceback):
+    """Returns the code that raised an exception; None if no code of Python did."""
+    code = None
+    while traceback is not None:
+        code, traceback = traceback.tb_frame.f_code, traceback.tb_next
+    return code
 
 
 def _in_callback(frame):
