@@ -1,10 +1,13 @@
 package interop
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // driveTelemetry makes the official command show the log and the metrics of a sandbox, and
@@ -55,18 +58,33 @@ func (o official) driveTelemetry(t *testing.T) {
 	})
 	t.Run("followed logs", func(t *testing.T) {
 		command := o.command(t, "sandbox", "logs", "--follow", id)
-		var printed bytes.Buffer
-		command.Stdout = &printed
+		stdout, err := command.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
 		}
+		begun, printed := make(chan struct{}), make(chan string, 1)
+		begin := sync.OnceFunc(func() { close(begun) })
+		go func() {
+			var all strings.Builder
+			for lines := bufio.NewScanner(stdout); lines.Scan(); {
+				if all.WriteString(lines.Text() + "\n"); strings.Contains(lines.Text(), "echo marked") {
+					begin()
+				}
+			}
+			printed <- all.String()
+		}()
+		patience.Receive(t, "the log so far", begun) // of a sandbox that is gone by then the command shows nothing
 		o.must(t, "sandbox", "exec", id, "echo", "followed")
 		o.must(t, "sandbox", "kill", id)
+		got := patience.Receive(t, "the end of the log", printed)
 		if err := command.Wait(); err != nil {
 			t.Errorf("it ended with %v, want that the sandbox is closed", err)
 		}
-		if got := printed.String(); !strings.Contains(got, "Stopped printing logs") || !strings.Contains(got, "echo marked") {
-			t.Errorf("it printed %q, want the log and its end", got)
+		if !strings.Contains(got, "Stopped printing logs") {
+			t.Errorf("it printed %q, want the end of the log", got)
 		}
 	})
 }
