@@ -20,18 +20,14 @@ import (
 // missing.
 func TestClosedSocket(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "closed") // whose name is short enough
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := t.TempDir()
 	path := filepath.Join(dir, "docker.sock")
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	if err := errors.Join(os.Chmod(path, 0), os.Chmod(dir, 0o755)); err != nil {
+	if err := errors.Join(os.Chmod(path, 0), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	if os.Geteuid() == 0 { // root may open all: this thread is somebody else for a while
