@@ -225,13 +225,13 @@ func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 	if err := mountProc(spec.Counters); err != nil {
 		return err
 	}
+	if err := showBoot(); err != nil {
+		return err
+	}
 	if len(spec.Processors) > 0 {
 		if err := showProcessors(spec.Processors); err != nil {
 			return err
 		}
-	}
-	if err := showBoot(); err != nil {
-		return err
 	}
 	if spec.Memory > 0 {
 		b.memory, err = showMemory(uint64(spec.Memory))

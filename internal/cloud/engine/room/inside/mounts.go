@@ -161,7 +161,9 @@ var (
 		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
 		"acpi", "scsi", "asound", "bus", "driver",
 	}
-	procReadOnly = []string{"sys", "fs", "irq", "tty"}
+	// sys comes last because boot_id is mounted below it: in a warm sandbox mounts are listed
+	// in the order of the tree.
+	procReadOnly = []string{"fs", "irq", "tty", "sys"}
 )
 
 // cover puts an empty file or directory over path, if it exists.
