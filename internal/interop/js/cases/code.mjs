@@ -103,7 +103,9 @@ together('a language that is not there', async (sandbox) => {
 
 test('a dead kernel is replaced', async (sandbox) => {
   const { error } = await sandbox.runCode('x = 1\nimport os\nos._exit(1)')
-  assert.deepEqual([error.name, error.value], ['ContextRestarting', 'Context was restarted'])
+  assert.equal(error.name, 'ContextRestarting')
+  // WebAssembly knows why its Python has ended, and says so behind the words of the service.
+  assert.match(error.value, /^Context was restarted(: Python has ended with the status 1)?$/)
   assert.equal((await sandbox.runCode('x')).error.name, 'NameError')
 })
 
