@@ -85,6 +85,10 @@ func TestOnePython(t *testing.T) {
 		func(wheel string) { as("root", "python3 -m pip install --no-index --no-deps "+wheel) },
 		func(wheel string) { evaluate(t, sb, "!pip install --no-index --no-deps "+wheel) },
 		func(wheel string) { evaluate(t, sb, "%pip install --no-index --no-deps "+wheel) },
+		// pip refuses this in other virtual environments.
+		func(wheel string) { as("user", "pip install --user --no-index --no-deps "+wheel) },
+		func(wheel string) { as("root", "PIP_USER=1 python3 -m pip install --no-index --no-deps "+wheel) },
+		func(wheel string) { evaluate(t, sb, "%pip install --no-index --user --no-deps "+wheel) },
 	} {
 		name := fmt.Sprintf("made%d", i)
 		there := "/tmp/" + name + "-1.0-py3-none-any.whl"

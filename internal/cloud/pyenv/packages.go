@@ -125,7 +125,7 @@ func (c choice) list() list {
 
 // digest returns what the name of an environment with these packages begins with.
 func (c choice) digest() string {
-	text := string(c.list())
+	text := string(c.list()) + userPath
 	if c.Digest != "" {
 		text += c.Digest
 	}

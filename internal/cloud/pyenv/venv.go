@@ -261,6 +261,9 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 			return err
 		}
 	}
+	if err := b.allowUser(ctx); err != nil {
+		return err
+	}
 	if b.choice.Full {
 		if err := WriteKernelspecs(b.directory); err != nil {
 			return err

@@ -1,0 +1,30 @@
+package pyenv
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// userPath makes pip take --user in an environment: Python runs it at each start.
+//
+//go:embed user.pth
+var userPath string
+
+// allowUser lets the environment's pip be called with --user, which it would refuse:
+// notebooks and models write it.
+func (b *builder) allowUser(ctx context.Context) error {
+	var packages strings.Builder
+	err := b.command(ctx, func(line string) { packages.WriteString(line) },
+		venvPython(b.directory), "-I", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(strings.TrimSpace(packages.String()), "_e2bctl_user.pth"), []byte(userPath), 0o644); err != nil {
+		return fmt.Errorf("python: let pip take --user: %w", err)
+	}
+	return nil
+}
