@@ -72,6 +72,7 @@ type Request struct {
 	number      uint64
 	armed       bool // an interrupt takes effect
 	interrupted bool
+	signals     uint64 // interrupts that the process was sent
 
 	position int // in the queue, as last reported to the client; guarded by Kernel.emitting
 }

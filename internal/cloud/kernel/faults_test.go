@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -83,6 +84,32 @@ func TestInterruptAtOnce(t *testing.T) {
 			t.Fatalf("reply %+v", o.reply)
 		}
 	}
+}
+
+// A signal that arrives just before a call that waits has no effect before that call is over.
+func TestInterruptWithoutEffect(t *testing.T) {
+	t.Parallel()
+	engines(t, func(t *testing.T, python string) {
+		k := newKernel(t, python)
+		s := attach(t, k)
+		for range 3 {
+			r := s.submit("import time; print('begun', flush=True); time.sleep(600)")
+			s.started(r, "begun")
+			k.mu.Lock() // the signal itself is left out
+			err := k.proc.send(&link.Command{Type: "interrupt_request", Seq: 1})
+			k.mu.Unlock()
+			if o := s.wait(r); err != nil || o.reply.Name != "KeyboardInterrupt" {
+				t.Fatalf("error %v, reply %+v, want a %s", err, o.reply, "KeyboardInterrupt")
+			}
+		}
+		// One that has had its effect is not sent again: what the code does then goes on.
+		r := s.submit("try:\n    print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    end = time.time() + 0.5\n    while time.time() < end: pass\n    print('whole')")
+		s.started(r, "begun")
+		k.Interrupt()
+		if o := s.wait(r); o.reply.Status != "ok" || !strings.HasSuffix(o.stdout, "whole\n") {
+			t.Errorf("reply %+v, stdout %q, want the end of what catches the interrupt", o.reply, o.stdout)
+		}
+	})
 }
 
 // Python drops what is raised in a finalizer, and IPython's own code has finalizers as well.

@@ -229,9 +229,11 @@ func (k *Kernel) interrupt() {
 	if k.current == nil {
 		return
 	}
-	k.current.interrupted = true
-	if k.current.armed && k.proc != nil {
-		k.proc.interrupt()
+	r := k.current
+	r.interrupted = true
+	if r.armed && k.proc != nil {
+		r.signals++
+		k.proc.interrupt(r.signals)
 	}
 }
 
@@ -520,7 +522,8 @@ func (k *Kernel) arm(p *process) {
 	}
 	r.armed = true
 	if r.interrupted {
-		p.interrupt()
+		r.signals++
+		p.interrupt(r.signals)
 	}
 }
 

@@ -381,14 +381,22 @@ func (p *process) output(pipe *pipe, text string) {
 	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
-// interrupt signals the whole process group, so commands of the cell as well.
-func (p *process) interrupt() {
+// announced is how many interrupts of one request the driver is told of. A driver that
+// does not read must not make those who send more of them wait.
+const announced = 16
+
+// interrupt signals the whole process group, so commands of the cell as well. number is
+// how many interrupts the request that runs has had, this one included.
+func (p *process) interrupt(number uint64) {
 	jupyter := p.kernel.spec.Jupyter
 	if p.kernel.spec.Wasm != nil || jupyter != nil && jupyter.InterruptMode == zmq.InterruptByMessage {
 		_ = p.send(&link.Command{Type: "interrupt_request"}) // an error means that the process has ended
 		return
 	}
 	_ = unix.Kill(-p.process.Pid, unix.SIGINT)
+	if jupyter == nil && number <= announced {
+		_ = p.send(&link.Command{Type: "interrupt_request", Seq: number})
+	}
 }
 
 // kill ends the process; done is closed when it is gone.

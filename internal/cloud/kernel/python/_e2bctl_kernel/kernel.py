@@ -108,6 +108,8 @@ class Kernel:
                     self._inputs.put(message)
                 elif type == "ack":
                     self.wire.ack(message["seq"])
+                elif type == "interrupt_request":
+                    self.interrupts.expect_signal(message["seq"])
                 else:
                     self._requests.put(message)
         finally:

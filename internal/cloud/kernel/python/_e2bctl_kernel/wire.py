@@ -31,6 +31,7 @@ class Interrupts:
         self._deferred = False
         self._pending = False
         self._cells = 0  # number of those that have ended
+        self._handled = 0  # number of signals since the last cell ended
         self.listen()
 
     def listen(self):
@@ -39,6 +40,7 @@ class Interrupts:
 
     def _handle(self, signum, frame):
         __tracebackhide__ = True  # IPython's traceback then ends where the cell was interrupted
+        self._handled += 1
         if self._armed:
             self._pending = True
         elif self._expected:
@@ -61,6 +63,7 @@ class Interrupts:
     def disarm(self):
         self._armed = self._pending = False
         self._cells += 1
+        self._handled = 0
 
     def expect(self):
         """Lets interrupts end a callback, because a request waits for it. Any thread may call it."""
@@ -96,18 +99,31 @@ class Interrupts:
             self._unraisable(args)
             return
         self._held += 1  # what is raised here is dropped, too
-        threading.Thread(target=self._again, args=(self._cells,), daemon=True).start()
+        self._insist(self._handled + 1, self._cells)
         self._held -= 1
 
-    def _again(self, cell):
-        """Sends the signal once more, when the finalizer has ended."""
+    def expect_signal(self, number):
+        """Sends a signal of the agent's again if it has no effect: one that arrives just before a
+        call that waits would be handled when that call is over. number is how many the agent has
+        sent this request. The thread that reads requests calls it, so no later one has begun."""
+        cell = self._cells
+        if self._armed or self._expected:
+            self._insist(number, cell)
+
+    def _insist(self, number, cell):
+        threading.Thread(target=self._again, args=(number, cell), daemon=True).start()
+
+    def _again(self, number, cell):
+        pause = 0.01
         while True:
-            sleep(0.01)
+            sleep(pause)
+            pause = min(2 * pause, 1)
             if self._cells != cell or not (self._armed or self._expected):
                 return
-            signal.pthread_kill(self._main, signal.SIGINT)
-            if not self._pending:
+            # A handler of the code's own counts nothing.
+            if self._handled >= number or signal.getsignal(signal.SIGINT) != self._handle:
                 return
+            signal.pthread_kill(self._main, signal.SIGINT)
 
     def _strike(self):
         __tracebackhide__ = True
