@@ -76,6 +76,10 @@ type DownloadDirParams struct {
 // links are not followed. The content is sent as an archive, through a file in
 // the user's home, and unpacked by the sandbox's tar: it is not held in memory,
 // and takes twice its space until it is unpacked.
+//
+// A directory that is created gets its name when it is complete: until then it is
+// hidden beside that name, and a failed upload leaves nothing there. One that exists
+// is written file by file: a fork, a snapshot or a pause in the middle has some of them.
 func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirParams) error {
 	p = cmp.Or(p, &UploadDirParams{})
 	root, err := os.OpenRoot(local)
@@ -93,17 +97,36 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 		f.discard(ctx, file, p.User) // not every daemon removes an upload that was cut off
 		return named("upload", f.sb.ID()+":"+dir, err)
 	}
-	// Once the archive is open it needs no name: however tar ends, nothing is left
-	// behind.
-	if err := f.dirCommand(ctx, p.User, `{ rm -f -- "$ARCHIVE"; mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR"; } < "$ARCHIVE"`,
-		map[string]string{"DIR": dir, "ARCHIVE": file}, nil); err != nil {
+	dir = cmp.Or(strings.TrimRight(dir, "/"), dir)
+	unpacked := dir[:strings.LastIndexByte(dir, '/')+1] + ".e2bctl-" + rand.Text()
+	if err := f.dirCommand(ctx, p.User, unpackLine, map[string]string{"DIR": dir, "NEW": unpacked, "ARCHIVE": file}, nil); err != nil {
 		if _, ran := errors.AsType[*ExitError](err); !ran {
 			f.discard(ctx, file, p.User)
+			f.discard(ctx, unpacked, p.User)
 		}
 		return f.failed(ctx, "upload", dir, err)
 	}
 	return nil
 }
+
+// unpackLine unpacks the archive into a directory. Once the archive is open it needs no
+// name: however tar ends, it is not left behind. It is opened twice, for a directory
+// that somebody else makes meanwhile. What ends in . or .. cannot be named last.
+const unpackLine = `{ rm -f -- "$ARCHIVE"
+last=${DIR##*/}
+if [ -e "$DIR" ] || [ -L "$DIR" ] || [ "$last" = . ] || [ "$last" = .. ]; then
+	mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR"
+	exit
+fi
+mkdir -p -- "${NEW%/*}/" && mkdir -- "$NEW" && tar -x -p -o -f - -C "$NEW"
+status=$?
+if [ $status = 0 ] && ! mv -T -- "$NEW" "$DIR" 2>/dev/null; then
+	mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR" <&3
+	status=$?
+fi
+[ ! -d "$NEW" ] || { chmod -R u+w -- "$NEW"; rm -rf -- "$NEW"; }
+exit $status
+} < "$ARCHIVE" 3< "$ARCHIVE"`
 
 // discard removes an archive that is no longer needed, even if the call's context
 // has ended.

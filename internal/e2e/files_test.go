@@ -389,6 +389,53 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
+// A directory that an upload makes has its name when it is complete.
+func TestUploadOfANewDirectory(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	source := t.TempDir()
+	closed := filepath.Join(source, "closed")
+	err := errors.Join(os.MkdirAll(closed, 0o755), os.WriteFile(filepath.Join(closed, "file"), []byte("new"), 0o644), os.Chmod(closed, 0o500))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
+	// tar does its work, says what can be seen of it, and goes on with what the test has it do.
+	install := func(then string) {
+		t.Helper()
+		script := "#!/bin/sh\n/usr/bin/tar \"$@\" || exit\nls ~/-in/new >/tmp/seen 2>&1; true\n" + then
+		if err := sb.Files.Write(t.Context(), "/usr/local/bin/tar", []byte(script), &sandbox.FileParams{User: "root"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := sb.Commands.Run(t.Context(), "chmod 755 /usr/local/bin/tar", &sandbox.CommandParams{User: "root"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const list = "cd; ls -AR . | grep -e e2bctl -e new -e ^file -e other; cat ./-in/new/closed/file 2>/dev/null; true"
+	for _, test := range []struct{ name, dir, then, want string }{
+		{"failed", "-in/new", "exit 2", ""},
+		{"whole", "~/-in/new//", "", "new\n./-in/new:\n./-in/new/closed:\nfile\nnew"},
+		{"made by somebody else", "-in/new", "[ -e ~/-in/new/other ] || { mkdir ~/-in/new && echo >~/-in/new/other; }", "new\n./-in/new:\nother\n./-in/new/closed:\nfile\nnew"},
+		{"there already", "/home/user/-in/new", "", "new\n./-in/new:\n./-in/new/closed:\nfile\nnew"},
+	} {
+		run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
+		if test.name == "there already" {
+			run(t, sb, "mkdir -p ~/-in/new")
+		}
+		install(test.then)
+		err := sb.Files.UploadDir(t.Context(), source, test.dir, nil)
+		if (err != nil) != (test.want == "") {
+			t.Errorf("%s: error %v", test.name, err)
+		}
+		if got := run(t, sb, list); got != test.want {
+			t.Errorf("%s: there is %q, want %q", test.name, got, test.want)
+		}
+		if seen := run(t, sb, "cat /tmp/seen"); test.name == "whole" && !strings.Contains(seen, "No such file") {
+			t.Errorf("%s: when tar had ended there was already %q, want nothing of that name", test.name, seen)
+		}
+	}
+}
+
 func TestSignedURLs(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

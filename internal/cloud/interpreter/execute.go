@@ -84,8 +84,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 }
 
 // How often the code of a client that has gone away is interrupted, and how long each
-// interrupt has to take effect. One may have none: a signal that arrives just before a
-// call such as time.sleep is only looked at after it.
+// interrupt has to take effect: code may catch one and go on.
 const (
 	interrupts     = 5
 	interruptPause = 2 * time.Second

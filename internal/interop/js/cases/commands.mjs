@@ -61,6 +61,22 @@ test('user, cwd and envs', async (sandbox) => {
   assert.equal((await commands.run('printf %s "$ODD"', { envs: { ODD: odd } })).stdout, odd)
 })
 
+test('an explicit PATH wins, and .bashrc is read', async (sandbox) => {
+  const { commands, files } = sandbox
+  await files.write('tools/mine', '#!/bin/sh\necho "mine $FROM"\n')
+  await files.write('.bashrc', 'export FROM=bashrc\n')
+  await commands.run('chmod +x tools/mine')
+  const path = '/home/user/tools:' + (await commands.run('printf %s $PATH')).stdout
+  assert.equal((await commands.run('mine; printf %s $PATH', { envs: { PATH: path } })).stdout, 'mine bashrc\n' + path)
+  assert.equal((await commands.run('command -v mine || echo none')).stdout, 'none\n')
+  // What the file prints comes before what the command does, and what it ends with ends the command.
+  await files.write('.bashrc', 'echo noise\n')
+  assert.equal((await commands.run('echo done')).stdout, 'noise\ndone\n')
+  await files.write('.bashrc', 'exit 3\n')
+  const ended = await rejects(CommandExitError, commands.run('echo done'))
+  assert.equal(ended.exitCode, 3)
+})
+
 test('a missing directory and an unknown user are refused', async (sandbox) => {
   await rejects(InvalidArgumentError, sandbox.commands.run('true', { cwd: '/no/such/directory' }))
   const error = await rejects(AuthenticationError, sandbox.commands.run('true', { user: 'nobody-knows' }))

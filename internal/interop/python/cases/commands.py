@@ -100,6 +100,24 @@ async def user_cwd_and_envs(sandbox):
 
 
 @case
+async def an_explicit_path_wins_and_bashrc_is_read(sandbox):
+    commands = sandbox.commands
+    await sandbox.files.write("tools/mine", '#!/bin/sh\necho "mine $FROM"\n')
+    await sandbox.files.write(".bashrc", "export FROM=bashrc\n")
+    await commands.run("chmod +x tools/mine")
+    path = "/home/user/tools:" + (await commands.run("printf %s $PATH")).stdout
+    same((await commands.run("mine; printf %s $PATH", envs={"PATH": path})).stdout, "mine bashrc\n" + path)
+    same((await commands.run("command -v mine || echo none")).stdout, "none\n")
+    # What the file prints comes before what the command does, and what it ends with ends the command.
+    await sandbox.files.write(".bashrc", "echo noise\n")
+    same((await commands.run("echo done")).stdout, "noise\ndone\n")
+    await sandbox.files.write(".bashrc", "exit 3\n")
+    with raises(CommandExitException) as ended:
+        await commands.run("echo done")
+    same(ended.value.exit_code, 3)
+
+
+@case
 @together
 async def a_missing_directory_and_an_unknown_user_are_refused(sandbox):
     with raises(InvalidArgumentException):
