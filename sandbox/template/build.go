@@ -218,9 +218,12 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 				return nil, err
 			}
 		}
-		files, err := p.source.find(s.Args[0])
+		files, err := p.source.copied(s, steps)
 		if err != nil {
 			return nil, err
+		}
+		if len(files) == 0 {
+			continue
 		}
 		if files, err = p.source.resolve(files, s.copy.FollowLinks); err != nil {
 			return nil, err

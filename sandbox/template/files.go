@@ -125,7 +125,7 @@ func (s *source) find(pattern string) ([]file, error) {
 // of these characters for a pattern, so it cannot be a name.
 func (s *source) match(pattern string) ([]string, error) {
 	_, err := s.root.Lstat(pattern)
-	if strings.ContainsAny(pattern, "*?[") {
+	if isPattern(pattern) {
 		// Braces are none to services.
 		braces := strings.NewReplacer("{", `\{`, "}", `\}`)
 		matches, failed := doublestar.Glob(s.fsys, braces.Replace(pattern), doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
