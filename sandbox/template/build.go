@@ -218,7 +218,7 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 				return nil, err
 			}
 		}
-		files, err := p.source.copied(s, steps)
+		s, files, err := p.source.copied(s, steps)
 		if err != nil {
 			return nil, err
 		}

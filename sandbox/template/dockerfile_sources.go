@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 )
@@ -14,20 +15,23 @@ type copyLine struct{ line int }
 // isPattern reports whether services take a source for a pattern.
 func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
 
-// copied returns the files that a step copies. It returns none if the step's source is
-// a pattern without a match, and another source of the same COPY is there.
-func (s *source) copied(of step, all []step) ([]file, error) {
+// copied returns a step as it is sent, and the files that it copies. It returns no files if
+// the step's source is a pattern without a match, and another source of the same COPY is there.
+func (s *source) copied(of step, all []step) (step, []file, error) {
 	if of.copyLine == nil {
-		return s.find(of.Args[0])
+		files, err := s.find(of.Args[0])
+		return of, files, err
 	}
-	files, err := s.find(of.Args[0])
+	found, files, err := s.sourceOf(of.Args[0])
 	switch {
 	case err == nil:
-		return files, nil
+		of.Args = slices.Clone(of.Args)
+		of.Args[0] = found
+		return of, files, nil
 	case errors.Is(err, fs.ErrNotExist) && isPattern(of.Args[0]) && s.hasOther(of, all):
-		return nil, nil
+		return of, nil, nil
 	}
-	return nil, fmt.Errorf("Dockerfile: line %d: %w", of.copyLine.line, err)
+	return of, nil, fmt.Errorf("Dockerfile: line %d: %w", of.copyLine.line, err)
 }
 
 // hasOther reports whether another source of the step's COPY is there. A here-document
@@ -40,7 +44,92 @@ func (s *source) hasOther(of step, all []step) bool {
 		if other.copy == nil {
 			return true
 		}
-		_, err := s.find(other.Args[0])
+		_, _, err := s.sourceOf(other.Args[0])
 		return err == nil
 	})
+}
+
+// sourceOf returns the files of a source of a Dockerfile's COPY, and the path or pattern to
+// send for it. A pattern with one match is sent as that match, which may then be copied under
+// another name.
+func (s *source) sourceOf(pattern string) (string, []file, error) {
+	if !isPattern(pattern) {
+		files, err := s.find(pattern)
+		return pattern, files, err
+	}
+	clean, err := contextPath(pattern)
+	if err != nil {
+		return "", nil, err
+	}
+	// Docker has no "**".
+	for strings.Contains(clean, "**") {
+		clean = strings.ReplaceAll(clean, "**", "*")
+	}
+	names, err := s.match(clean)
+	if err != nil {
+		return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
+	}
+	var matches []match
+	for _, name := range names {
+		w := walk{source: s, found: map[string]file{}}
+		if err := w.add(name); err != nil {
+			return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
+		}
+		if len(w.found) > 0 {
+			matches = append(matches, match{name, w.found})
+		}
+	}
+	switch {
+	case len(matches) == 0:
+		return "", nil, notThere(pattern)
+	case len(matches) == 1 && !isPattern(matches[0].name):
+		return matches[0].name, sorted(matches[0].files), nil
+	}
+	files, err := merged(matches, beforePattern(clean))
+	if err != nil {
+		return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
+	}
+	return clean, files, nil
+}
+
+// match is what a pattern stands for, with everything in it.
+type match struct {
+	name  string
+	files map[string]file
+}
+
+// beforePattern returns the directory in an archive that services copy for a pattern.
+func beforePattern(pattern string) string {
+	for isPattern(pattern) {
+		pattern = path.Dir(pattern)
+	}
+	return pattern
+}
+
+// merged returns the files of several matches as Docker copies them: each match by its last
+// name, or what is in it, all in the one directory. Of two files with one name the later match
+// has its place.
+func merged(matches []match, dir string) ([]file, error) {
+	found := map[string]file{}
+	for _, m := range matches {
+		for _, f := range sorted(m.files) {
+			inside := strings.TrimPrefix(strings.TrimPrefix(f.name, m.name), "/")
+			switch {
+			case f.info.IsDir() && inside == "":
+				f.to = dir // the target, which an empty directory makes, too
+			case f.name == m.name:
+				f.to = path.Join(dir, path.Base(f.name))
+			default:
+				f.to = path.Join(dir, inside)
+			}
+			other, twice := found[f.to]
+			if twice && other.info.IsDir() != f.info.IsDir() {
+				return nil, fmt.Errorf("%s and %s have one name in the target, and only one of them is a directory", other.name, f.name)
+			}
+			if !twice || !f.info.IsDir() {
+				found[f.to] = f
+			}
+		}
+	}
+	return sorted(found), nil
 }

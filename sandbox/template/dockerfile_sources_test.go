@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // copies are the steps that a Dockerfile becomes with the files of a directory, without
@@ -23,7 +25,11 @@ func copies(t *testing.T, dir, text string) (string, error) {
 	for _, s := range made.steps {
 		for _, u := range made.uploads {
 			if s.FilesHash == u.FilesHash {
-				all = append(all, fmt.Sprint(s.Args[0], " ", s.Args[1], " ", namesOf(u.files)))
+				names := make([]string, len(u.files))
+				for i, f := range u.files {
+					names[i] = f.packed()
+				}
+				all = append(all, fmt.Sprint(s.Args[0], " ", s.Args[1], " ", names))
 			}
 		}
 	}
@@ -50,5 +56,38 @@ func TestCopyWithoutMatch(t *testing.T) {
 		if got, err := copies(t, dir, text); err == nil || !strings.HasPrefix(err.Error(), line) {
 			t.Errorf("%s: got %q and error %v, want one that begins with %q", text, got, err, line)
 		}
+	}
+}
+
+// Each match of a pattern goes into the target by its last name, and of directories what is
+// in them: the archive is laid out so that every service puts it there.
+func TestCopyPatterns(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{
+		"p1/src/a.py": "1", "p2/src/b.py": "2", "p2/src/a.py": "later", "conf/one/x": "x", "conf/two/y": "y", "conf/z": "z", "only/d/deep/f": "f", "q/x/n": "", "r/x": "",
+	})
+	for text, want := range map[string]string{
+		"COPY p*/src/*.py /q/":  "p*/src/*.py /q/ [a.py b.py]",
+		"COPY conf/* /c/":       "conf/* /c/ [conf conf/x conf/y conf/z]",
+		"COPY p*/src /s/":       "p*/src /s/ [. a.py b.py]",
+		"COPY only/* /o":        "only/d /o [only/d only/d/deep only/d/deep/f]",
+		"COPY conf/z* /renamed": "conf/z /renamed [conf/z]",
+		"COPY **/z /one/":       "conf/z /one/ [conf/z]",
+	} {
+		if got, err := copies(t, dir, text); got != want || err != nil {
+			t.Errorf("%s: got %q and error %v, want %q", text, got, err, want)
+		}
+	}
+	s := open(t, dir)
+	_, files, err := s.sourceOf("p*/src/*.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"a.py": "-rw-r--r-- later", "b.py": "-rw-r--r-- 2"}
+	if diff := cmp.Diff(want, unpack(t, s, files, true)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := copies(t, dir, "COPY [qr] /x/"); err == nil || !strings.Contains(err.Error(), "line 2: copy \"[qr]\": q/x and r/x have one name") {
+		t.Errorf("a file and a directory of one name: got %v, want an error", err)
 	}
 }

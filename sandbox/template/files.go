@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -74,7 +75,11 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 type file struct {
 	name string      // in the source, with slashes; "." is the source itself
 	info fs.FileInfo // of a symlink, not of what it leads to
+	to   string      // its name in the archive; "" is name
 }
+
+// packed returns the file's name in the archive.
+func (f file) packed() string { return cmp.Or(f.to, f.name) }
 
 // contextPath returns a path or pattern in the source without what is superfluous in it.
 func contextPath(source string) (string, error) {
@@ -111,14 +116,20 @@ func (s *source) find(pattern string) ([]file, error) {
 		}
 	}
 	if len(w.found) == 0 {
-		return nil, fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored", pattern, fs.ErrNotExist)
+		return nil, notThere(pattern)
 	}
-	files := make([]file, 0, len(w.found))
-	for _, f := range w.found {
-		files = append(files, f)
-	}
-	slices.SortFunc(files, func(a, b file) int { return strings.Compare(sortKey(a.name), sortKey(b.name)) })
-	return files, nil
+	return sorted(w.found), nil
+}
+
+func notThere(pattern string) error {
+	return fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored", pattern, fs.ErrNotExist)
+}
+
+// sorted returns files in the order of their names in the archive.
+func sorted(found map[string]file) []file {
+	files := slices.Collect(maps.Values(found))
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(sortKey(a.packed()), sortKey(b.packed())) })
+	return files
 }
 
 // match returns the names that a path or a pattern stands for. Services take what has one
@@ -191,7 +202,7 @@ func (w *walk) take(name string, info fs.FileInfo) error {
 	if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
 		return fmt.Errorf("%s is neither a file nor a directory nor a symlink (%v)", name, info.Mode())
 	}
-	w.found[name] = file{name, info}
+	w.found[name] = file{name: name, info: info}
 	return nil
 }
 
