@@ -35,6 +35,11 @@ type DockerfileParams struct {
 // "user" and the directory /home/user in sandboxes, where the steps run as root in "/".
 // ADD unpacks an archive of files, with the tar of the image.
 //
+// Sources of COPY and ADD are those of Docker: each match of a pattern is copied by its last
+// name, with what is in directories put together. A pattern without a match is skipped where
+// another source of the same COPY is there. A symlink that is named as a source is followed
+// within the directory to copy from. Symlinks inside of directories are copied as such.
+//
 // Of several stages only those are built that the last one, or the one that
 // DockerfileParams.Target names, begins with or copies from by COPY --from, which may name
 // an image, too. Services that are no local cloud have no COPY --from: [Build] says so,

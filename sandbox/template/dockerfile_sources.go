@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -53,13 +54,12 @@ func (s *source) hasOther(of step, all []step) bool {
 // send for it. A pattern with one match is sent as that match, which may then be copied under
 // another name.
 func (s *source) sourceOf(pattern string) (string, []file, error) {
-	if !isPattern(pattern) {
-		files, err := s.find(pattern)
-		return pattern, files, err
-	}
 	clean, err := contextPath(pattern)
 	if err != nil {
 		return "", nil, err
+	}
+	if !isPattern(clean) {
+		return s.plainSource(pattern, clean)
 	}
 	// Docker has no "**".
 	for strings.Contains(clean, "**") {
@@ -71,12 +71,12 @@ func (s *source) sourceOf(pattern string) (string, []file, error) {
 	}
 	var matches []match
 	for _, name := range names {
-		w := walk{source: s, found: map[string]file{}}
-		if err := w.add(name); err != nil {
+		found, err := s.follow(name)
+		if err != nil {
 			return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
 		}
-		if len(w.found) > 0 {
-			matches = append(matches, match{name, w.found})
+		if len(found) > 0 {
+			matches = append(matches, match{name, found})
 		}
 	}
 	switch {
@@ -90,6 +90,79 @@ func (s *source) sourceOf(pattern string) (string, []file, error) {
 		return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
 	}
 	return clean, files, nil
+}
+
+// plainSource returns the files of a source without a pattern.
+func (s *source) plainSource(given, name string) (string, []file, error) {
+	found, err := s.follow(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(found) == 0:
+		return "", nil, notThere(given)
+	case err != nil:
+		return "", nil, fmt.Errorf("copy %q: %w", given, err)
+	}
+	return given, sorted(found), nil
+}
+
+// follow returns what a name leads to, and everything in it, under that name. As in Docker,
+// symlinks are followed in the name of a source, and are copied as such inside of directories.
+func (s *source) follow(name string) (map[string]file, error) {
+	if ignored, err := s.ignoresSource(name); err != nil || ignored {
+		return nil, err
+	}
+	real, err := s.real(name)
+	if err != nil {
+		return nil, err
+	}
+	w := walk{source: s, found: map[string]file{}}
+	if err := w.add(real); err != nil {
+		return nil, err
+	}
+	if real == name {
+		return w.found, nil
+	}
+	for at, f := range w.found {
+		inside, err := filepath.Rel(filepath.FromSlash(real), filepath.FromSlash(f.name))
+		if err != nil {
+			return nil, err
+		}
+		f.to = path.Join(name, filepath.ToSlash(inside))
+		w.found[at] = f
+	}
+	return w.found, nil
+}
+
+// ignoresSource reports whether a symlink that is named as a source is ignored. Of everything
+// else the walk knows.
+func (s *source) ignoresSource(name string) (bool, error) {
+	info, err := s.root.Lstat(name)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return false, nil // the error comes again when the name is read
+	}
+	return s.ignores(name)
+}
+
+// real returns the name of what a name leads to, which must be in the directory to copy from.
+func (s *source) real(name string) (string, error) {
+	_, err := s.root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, missing := s.root.Lstat(name); missing == nil {
+			return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from", name)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	base, err := filepath.EvalSymlinks(s.root.Name())
+	if err != nil {
+		return "", err
+	}
+	whole, err := filepath.EvalSymlinks(filepath.Join(base, filepath.FromSlash(name)))
+	if err != nil {
+		return "", err
+	}
+	inside, err := filepath.Rel(base, whole)
+	return filepath.ToSlash(inside), err
 }
 
 // match is what a pattern stands for, with everything in it.
@@ -113,12 +186,12 @@ func merged(matches []match, dir string) ([]file, error) {
 	found := map[string]file{}
 	for _, m := range matches {
 		for _, f := range sorted(m.files) {
-			inside := strings.TrimPrefix(strings.TrimPrefix(f.name, m.name), "/")
+			inside := strings.TrimPrefix(strings.TrimPrefix(f.packed(), m.name), "/")
 			switch {
 			case f.info.IsDir() && inside == "":
 				f.to = dir // the target, which an empty directory makes, too
-			case f.name == m.name:
-				f.to = path.Join(dir, path.Base(f.name))
+			case inside == "":
+				f.to = path.Join(dir, path.Base(m.name))
 			default:
 				f.to = path.Join(dir, inside)
 			}

@@ -91,3 +91,34 @@ func TestCopyPatterns(t *testing.T) {
 		t.Errorf("a file and a directory of one name: got %v, want an error", err)
 	}
 }
+
+// A symlink that is named as a source is what it leads to. One in a directory stays one.
+func TestCopySymlinks(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{
+		"dir/a": "text", "dir/inner": "-> a", "dir/.log": "l", "link": "-> dir/a", "todir": "-> dir", "deep/er": "-> ../dir", "twice": "-> todir",
+		"nowhere": "-> missing", "out": "-> ../x", "host": "-> /etc/hostname", ".dockerignore": "dir/.log\nhidden", "hidden": "-> dir/a", "up/here": "-> ..",
+	})
+	all := func(name string) map[string]string {
+		return map[string]string{name + "/": "drwxr-xr-x", name + "/a": "-rw-r--r-- text", name + "/inner": "Lrwxrwxrwx a"}
+	}
+	for source, want := range map[string]map[string]string{
+		"link": {"link": "-rw-r--r-- text"}, "lin*": {"link": "-rw-r--r-- text"}, "todir": all("todir"), "deep/er": all("deep/er"), "twice": all("twice"), "todi?": all("todir"),
+		"dir": all("dir"), "todir/a": {"todir/a": "-rw-r--r-- text"}, "todir/inner": {"todir/inner": "-rw-r--r-- text"},
+	} {
+		s := open(t, dir)
+		_, files, err := s.sourceOf(source)
+		if err != nil {
+			t.Errorf("%s: %v", source, err)
+			continue
+		}
+		if diff := cmp.Diff(want, unpack(t, s, files, true)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", source, diff)
+		}
+	}
+	for source, want := range map[string]string{"nowhere": "leads nowhere", "dir/a nowh*": "leads nowhere", "out": "escapes", "host": "escapes", "hidden": "everything is ignored", "ho*": "escapes"} {
+		if got, err := copies(t, dir, "COPY "+source+" /x/"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("%s: got %q and error %v, want line 2 and %q", source, got, err, want)
+		}
+	}
+}
