@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -112,6 +113,9 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		return nil, err
 	}
 	defer files.close()
+	for _, name := range files.skipped() {
+		say(api.BuildLogWarn, fmt.Sprintf("%s is not copied: it is a socket or a pipe", name))
+	}
 	if err := checkPlatforms(ctx, client, d.platforms); err != nil {
 		return nil, err
 	}
@@ -188,6 +192,14 @@ func (p *prepared) close() {
 	if p.source != nil {
 		p.source.close()
 	}
+}
+
+// skipped returns the names of what cannot be copied.
+func (p *prepared) skipped() []string {
+	if p.source == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(p.source.skipped))
 }
 
 func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, err error) {

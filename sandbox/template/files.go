@@ -29,6 +29,7 @@ type source struct {
 	root    *os.Root
 	fsys    fs.FS // of root
 	ignored *patternmatcher.PatternMatcher
+	skipped map[string]bool // sockets and pipes, which cannot be copied
 }
 
 // openSource opens a directory. The patterns come after those of its ignore file, or of the
@@ -38,7 +39,7 @@ func openSource(dir, ignored string, patterns []string) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory to copy from: %w", err)
 	}
-	s := &source{root: root, fsys: root.FS()}
+	s := &source{root: root, fsys: root.FS(), skipped: map[string]bool{}}
 	if s.ignored, err = s.readIgnored(ignored, patterns); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -122,7 +123,7 @@ func (s *source) find(pattern string) ([]file, error) {
 }
 
 func notThere(pattern string) error {
-	return fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored", pattern, fs.ErrNotExist)
+	return fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored, or a socket or pipe", pattern, fs.ErrNotExist)
 }
 
 // sorted returns files in the order of their names in the archive.
@@ -197,8 +198,13 @@ func (w *walk) add(name string) error {
 	return w.enter(name)
 }
 
-// take adds one file.
+// take adds one file. Programs that run leave sockets and pipes in the directory, so these are
+// skipped as Docker skips them.
 func (w *walk) take(name string, info fs.FileInfo) error {
+	if info.Mode()&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
+		w.skipped[name] = true
+		return nil
+	}
 	if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
 		return fmt.Errorf("%s is neither a file nor a directory nor a symlink (%v)", name, info.Mode())
 	}
