@@ -140,6 +140,9 @@ func (c *conversion) instruction(n *parser.Node) error {
 	case "USER":
 		c.hasUser = true
 		user, err := c.single(n)
+		if err == nil && strings.Contains(user, "$") {
+			err = fmt.Errorf("USER %s: a variable in it is not known before the build: give it a value with ARG or ENV", user)
+		}
 		c.made = c.made.User(user)
 		return err
 	case "ENV":
