@@ -265,6 +265,7 @@ func (c *conversion) env(n *parser.Node) error {
 	c.values = known
 	for i := 0; i < len(pairs); i += 2 {
 		c.envs[pairs[i]] = true
+		delete(c.hidden, pairs[i])
 	}
 	c.set(pairs)
 	return nil
@@ -284,13 +285,19 @@ func (c *conversion) arg(n *parser.Node) error {
 		if key == "" {
 			return errors.New("ARG with an empty name")
 		}
-		value, err := c.argValue(n, key, after, hasDefault)
+		value, has, err := c.argValue(n, key, after, hasDefault)
 		if err != nil {
 			return err
 		}
-		if c.envs[key] { // which wins in Docker, too
-			continue
+		if c.envs[key] {
+			if !has { // it stays the variable of ENV
+				continue
+			}
+			if err := c.hide(key); err != nil {
+				return err
+			}
 		}
+		c.values[key] = value
 		pairs = append(pairs, key, expanding(value))
 	}
 	if len(pairs) > 0 {
@@ -299,34 +306,36 @@ func (c *conversion) arg(n *parser.Node) error {
 	return nil
 }
 
-// argValue returns the value of an argument, and notes it for later words.
-func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (string, error) {
+// hide notes the value of ENV that an ARG replaces. As in Docker, the steps after it have the
+// value of ARG, and what the stage ends with is that of ENV.
+func (c *conversion) hide(key string) error {
+	if _, already := c.hidden[key]; already {
+		return nil
+	}
+	if strings.Contains(c.values[key], "$") {
+		return fmt.Errorf("ARG %s: ENV has set it to a value with variables that are not known before the build: give the argument another name", key)
+	}
+	if c.hidden == nil {
+		c.hidden = variables{}
+	}
+	c.hidden[key] = c.values[key]
+	return nil
+}
+
+// argValue returns the value of an argument, and whether it has one.
+func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (value string, has bool, err error) {
 	if value, given := c.given[key]; given {
-		value = literal(value)
 		c.taken[key] = true
-		c.know(key, value)
-		return value, nil
+		return literal(value), true, nil
 	}
 	if value, declared := c.global[key]; declared && !hasDefault {
-		c.know(key, value)
-		return value, nil
+		return value, true, nil
 	}
 	if !hasDefault && platformArg().MatchString(key) {
 		c.warn(at(n), "ARG %s has no value unless it is given as a build argument", key)
 	}
-	value, err := c.value(word)
-	if err != nil {
-		return "", err
-	}
-	c.know(key, value)
-	return value, nil
-}
-
-// know notes the value of an argument, unless ENV has set one.
-func (c *conversion) know(key, value string) {
-	if !c.envs[key] {
-		c.values[key] = value
-	}
+	value, err = c.value(word)
+	return value, hasDefault, err
 }
 
 // platformArg is an argument that Docker has a value for without being given one.
