@@ -113,8 +113,8 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		return nil, err
 	}
 	defer files.close()
-	for _, name := range files.skipped() {
-		say(api.BuildLogWarn, fmt.Sprintf("%s is not copied: it is a socket or a pipe", name))
+	for _, notice := range files.notices() {
+		say(api.BuildLogWarn, notice)
 	}
 	if err := checkPlatforms(ctx, client, d.platforms); err != nil {
 		return nil, err
@@ -194,12 +194,16 @@ func (p *prepared) close() {
 	}
 }
 
-// skipped returns the names of what cannot be copied.
-func (p *prepared) skipped() []string {
+// notices say what is not copied.
+func (p *prepared) notices() []string {
 	if p.source == nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(p.source.skipped))
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(p.source.skipped)) {
+		all = append(all, name+" is not copied: it is a socket or a pipe")
+	}
+	return all
 }
 
 func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, err error) {

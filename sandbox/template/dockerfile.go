@@ -74,6 +74,7 @@ func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 		c.warn(warning.Location, "%s", warning.Short)
 	}
 	if d, err = c.convert(parsed.AST.Children, p.Target); err != nil {
+		d.warnings = c.warnings
 		return d.failed("Dockerfile: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.given)) {

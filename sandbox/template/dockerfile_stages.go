@@ -29,7 +29,8 @@ type dockerStage struct {
 	platforms           []platform // that it is to be for, and the stages that it begins with
 }
 
-// convert returns the definition of the target, "" for the last stage.
+// convert returns the definition of the target, "" for the last stage. Its error has all
+// instructions that are wrong, up to a FROM.
 func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, error) {
 	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
 	if first < 0 {
@@ -46,14 +47,22 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 		}
 	}
 	c.declared = c.made.steps
+	var wrong []error
 	for _, n := range nodes[first:] {
 		do := c.instruction
 		if name(n) == "FROM" {
 			do = c.from
 		}
 		if err := do(n); err != nil {
-			return Definition{}, fmt.Errorf("line %d: %w", n.StartLine, err)
+			wrong = append(wrong, fmt.Errorf("line %d: %w", n.StartLine, err))
+			if name(n) == "FROM" { // what follows has nothing to begin with
+				break
+			}
+			c.made.err = nil
 		}
+	}
+	if len(wrong) > 0 {
+		return Definition{}, errors.Join(wrong...)
 	}
 	built, err := c.target(target)
 	if err != nil {
