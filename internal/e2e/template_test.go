@@ -212,6 +212,36 @@ EXPOSE 80
 	}
 }
 
+// COPY and USER of a Dockerfile do what they do in Docker.
+func TestTemplateCopiesAsDocker(t *testing.T) {
+	t.Parallel()
+	b := newBuilder(t)
+	for _, name := range []string{"package.json", "p1/src/a.py", "p2/src/b.py", "conf/one/x", "conf/y", "real/file"} {
+		b.write(t, name, name, 0o644)
+	}
+	if err := os.Symlink("real", filepath.Join(b.dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	b.must(t, "asdocker", template.FromDockerfile(strings.NewReader(`FROM e2bdev/base
+ARG UID=1000 GID=1000
+WORKDIR /srv
+COPY package.json yarn.lock* ./
+COPY p*/src/*.py q/
+COPY conf/* c/
+COPY link* l
+USER ${UID}:${GID}
+RUN whoami > /tmp/who
+ENV A=1
+ARG A=2
+RUN echo $A > /tmp/a
+`), nil))
+	got := b.run(t, "asdocker", "find /srv -type f | sort; cat /tmp/who /tmp/a; echo $A")
+	const want = "/srv/c/x\n/srv/c/y\n/srv/l/file\n/srv/package.json\n/srv/q/a.py\n/srv/q/b.py\nuser\n2\n1\n"
+	if got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // Whoever stops waiting has not stopped the build, and can wait again.
 func TestTemplateThatIsWaitedForTwice(t *testing.T) {
 	t.Parallel()

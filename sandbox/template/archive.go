@@ -101,7 +101,7 @@ func (s *source) digest(ctx context.Context, step step, files []file) (string, e
 }
 
 func (s *source) digestFile(sum hash.Hash, f file) error {
-	text := f.name + strconv.FormatUint(uint64(unixMode(f.info.Mode())), 10)
+	text := f.packed() + strconv.FormatUint(uint64(unixMode(f.info.Mode())), 10)
 	if f.info.IsDir() { // its size depends on the file system
 		_, err := io.WriteString(sum, text)
 		return err
@@ -206,7 +206,7 @@ func (s *source) tarFile(archive *tar.Writer, f file) error {
 	if err != nil {
 		return err
 	}
-	header.Name = f.name
+	header.Name = f.packed()
 	if f.info.IsDir() {
 		header.Name += "/"
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -112,6 +113,9 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		return nil, err
 	}
 	defer files.close()
+	for _, notice := range files.notices() {
+		say(api.BuildLogWarn, notice)
+	}
 	if err := checkPlatforms(ctx, client, d.platforms); err != nil {
 		return nil, err
 	}
@@ -190,6 +194,18 @@ func (p *prepared) close() {
 	}
 }
 
+// notices say what is not copied.
+func (p *prepared) notices() []string {
+	if p.source == nil {
+		return nil
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(p.source.skipped)) {
+		all = append(all, name+" is not copied: it is a socket or a pipe")
+	}
+	return all
+}
+
 func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, err error) {
 	made := &prepared{stages: slices.Clone(d.stages)}
 	defer func() {
@@ -218,9 +234,12 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 				return nil, err
 			}
 		}
-		files, err := p.source.find(s.Args[0])
+		s, files, err := p.source.copied(s, steps)
 		if err != nil {
 			return nil, err
+		}
+		if len(files) == 0 {
+			continue
 		}
 		if files, err = p.source.resolve(files, s.copy.FollowLinks); err != nil {
 			return nil, err

@@ -35,6 +35,8 @@ type step struct {
 	api.BuildStep
 	copy   *CopyParams // set for COPY of files of this machine
 	unpack bool        // what it copies, if that is an archive
+
+	copyLine *copyLine // of a Dockerfile; nil: the step is no source of one
 }
 
 // stage is built for what steps copy from it.

@@ -35,6 +35,11 @@ type DockerfileParams struct {
 // "user" and the directory /home/user in sandboxes, where the steps run as root in "/".
 // ADD unpacks an archive of files, with the tar of the image.
 //
+// Sources of COPY and ADD are those of Docker: each match of a pattern is copied by its last
+// name, with what is in directories put together. A pattern without a match is skipped where
+// another source of the same COPY is there. A symlink that is named as a source is followed
+// within the directory to copy from. Symlinks inside of directories are copied as such.
+//
 // Of several stages only those are built that the last one, or the one that
 // DockerfileParams.Target names, begins with or copies from by COPY --from, which may name
 // an image, too. Services that are no local cloud have no COPY --from: [Build] says so,
@@ -69,6 +74,7 @@ func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 		c.warn(warning.Location, "%s", warning.Short)
 	}
 	if d, err = c.convert(parsed.AST.Children, p.Target); err != nil {
+		d.warnings = c.warnings
 		return d.failed("Dockerfile: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.given)) {
@@ -135,6 +141,9 @@ func (c *conversion) instruction(n *parser.Node) error {
 	case "USER":
 		c.hasUser = true
 		user, err := c.single(n)
+		if err == nil && strings.Contains(user, "$") {
+			err = fmt.Errorf("USER %s: a variable in it is not known before the build: give it a value with ARG or ENV", user)
+		}
 		c.made = c.made.User(user)
 		return err
 	case "ENV":
@@ -257,6 +266,7 @@ func (c *conversion) env(n *parser.Node) error {
 	c.values = known
 	for i := 0; i < len(pairs); i += 2 {
 		c.envs[pairs[i]] = true
+		delete(c.hidden, pairs[i])
 	}
 	c.set(pairs)
 	return nil
@@ -276,13 +286,19 @@ func (c *conversion) arg(n *parser.Node) error {
 		if key == "" {
 			return errors.New("ARG with an empty name")
 		}
-		value, err := c.argValue(n, key, after, hasDefault)
+		value, has, err := c.argValue(n, key, after, hasDefault)
 		if err != nil {
 			return err
 		}
-		if c.envs[key] { // which wins in Docker, too
-			continue
+		if c.envs[key] {
+			if !has { // it stays the variable of ENV
+				continue
+			}
+			if err := c.hide(key); err != nil {
+				return err
+			}
 		}
+		c.values[key] = value
 		pairs = append(pairs, key, expanding(value))
 	}
 	if len(pairs) > 0 {
@@ -291,34 +307,36 @@ func (c *conversion) arg(n *parser.Node) error {
 	return nil
 }
 
-// argValue returns the value of an argument, and notes it for later words.
-func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (string, error) {
+// hide notes the value of ENV that an ARG replaces. As in Docker, the steps after it have the
+// value of ARG, and what the stage ends with is that of ENV.
+func (c *conversion) hide(key string) error {
+	if _, already := c.hidden[key]; already {
+		return nil
+	}
+	if strings.Contains(c.values[key], "$") {
+		return fmt.Errorf("ARG %s: ENV has set it to a value with variables that are not known before the build: give the argument another name", key)
+	}
+	if c.hidden == nil {
+		c.hidden = variables{}
+	}
+	c.hidden[key] = c.values[key]
+	return nil
+}
+
+// argValue returns the value of an argument, and whether it has one.
+func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (value string, has bool, err error) {
 	if value, given := c.given[key]; given {
-		value = literal(value)
 		c.taken[key] = true
-		c.know(key, value)
-		return value, nil
+		return literal(value), true, nil
 	}
 	if value, declared := c.global[key]; declared && !hasDefault {
-		c.know(key, value)
-		return value, nil
+		return value, true, nil
 	}
 	if !hasDefault && platformArg().MatchString(key) {
 		c.warn(at(n), "ARG %s has no value unless it is given as a build argument", key)
 	}
-	value, err := c.value(word)
-	if err != nil {
-		return "", err
-	}
-	c.know(key, value)
-	return value, nil
-}
-
-// know notes the value of an argument, unless ENV has set one.
-func (c *conversion) know(key, value string) {
-	if !c.envs[key] {
-		c.values[key] = value
-	}
+	value, err = c.value(word)
+	return value, hasDefault, err
 }
 
 // platformArg is an argument that Docker has a value for without being given one.

@@ -65,10 +65,12 @@ func (c *conversion) copy(n *parser.Node) error {
 	if len(args) > 2 && !strings.HasSuffix(to.target, "/") && !strings.HasSuffix(to.target, "/.") && to.target != "." {
 		return fmt.Errorf("%s of several sources wants a target that ends in /", name(n))
 	}
+	line := &copyLine{line: n.StartLine}
 	for _, word := range args[:len(args)-1] {
 		if err := c.copyOne(word, to); err != nil {
 			return err
 		}
+		c.made.steps[len(c.made.steps)-1].copyLine = line // the step is new, and only here
 	}
 	return nil
 }

@@ -20,6 +20,7 @@ type dockerStage struct {
 	made   Definition
 	values variables       // those that the file has set so far
 	envs   map[string]bool // those of them that ENV has set
+	hidden variables       // values of ENV that an ARG replaces until the stage ends
 	copied []*dockerStage  // that it copies from, as the stages do that it begins with
 
 	hasUser, hasWorkdir bool
@@ -28,7 +29,8 @@ type dockerStage struct {
 	platforms           []platform // that it is to be for, and the stages that it begins with
 }
 
-// convert returns the definition of the target, "" for the last stage.
+// convert returns the definition of the target, "" for the last stage. Its error has all
+// instructions that are wrong, up to a FROM.
 func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, error) {
 	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
 	if first < 0 {
@@ -45,14 +47,22 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 		}
 	}
 	c.declared = c.made.steps
+	var wrong []error
 	for _, n := range nodes[first:] {
 		do := c.instruction
 		if name(n) == "FROM" {
 			do = c.from
 		}
 		if err := do(n); err != nil {
-			return Definition{}, fmt.Errorf("line %d: %w", n.StartLine, err)
+			wrong = append(wrong, fmt.Errorf("line %d: %w", n.StartLine, err))
+			if name(n) == "FROM" { // what follows has nothing to begin with
+				break
+			}
+			c.made.err = nil
 		}
+	}
+	if len(wrong) > 0 {
+		return Definition{}, errors.Join(wrong...)
 	}
 	built, err := c.target(target)
 	if err != nil {
@@ -107,13 +117,28 @@ func (c *conversion) from(n *parser.Node) error {
 func (c *conversion) beginning(from string) *dockerStage {
 	if before, ok := c.stage(from); ok {
 		next := *before
-		next.values, next.envs, next.copied = maps.Clone(before.values), maps.Clone(before.envs), slices.Clip(before.copied)
+		next.unhide()
+		next.envs, next.copied = maps.Clone(before.envs), slices.Clip(before.copied)
 		next.inherited = next.command != nil
 		return &next
 	}
 	next := &dockerStage{made: FromImage(from, nil).User("root").Workdir("/"), values: maps.Clone(c.global), envs: map[string]bool{}}
 	next.made.steps = append(next.made.steps, c.declared...) // those before FROM are for the steps, too
 	return next
+}
+
+// unhide gives variables the values of ENV that an ARG has replaced.
+func (s *dockerStage) unhide() {
+	var pairs []string
+	s.values = maps.Clone(s.values)
+	for _, name := range slices.Sorted(maps.Keys(s.hidden)) {
+		s.values[name] = s.hidden[name]
+		pairs = append(pairs, name, expanding(s.hidden[name]))
+	}
+	if len(pairs) > 0 {
+		s.made = s.made.with("ENV", pairs...)
+	}
+	s.hidden = nil
 }
 
 // stage returns the stage before of a name.
@@ -175,6 +200,7 @@ func (c *conversion) copiedFrom(text string) (*dockerStage, error) {
 
 // finished returns the definition of a stage, with those that it needs.
 func (c *conversion) finished(s *dockerStage) (Definition, error) {
+	s.unhide()
 	d := s.made
 	if command := startCommand(s.entrypoint, s.command); strings.TrimSpace(command) != "" {
 		d = d.Start(command, WaitFor(20*time.Second))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -28,6 +29,7 @@ type source struct {
 	root    *os.Root
 	fsys    fs.FS // of root
 	ignored *patternmatcher.PatternMatcher
+	skipped map[string]bool // sockets and pipes, which cannot be copied
 }
 
 // openSource opens a directory. The patterns come after those of its ignore file, or of the
@@ -37,7 +39,7 @@ func openSource(dir, ignored string, patterns []string) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory to copy from: %w", err)
 	}
-	s := &source{root: root, fsys: root.FS()}
+	s := &source{root: root, fsys: root.FS(), skipped: map[string]bool{}}
 	if s.ignored, err = s.readIgnored(ignored, patterns); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -74,7 +76,11 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 type file struct {
 	name string      // in the source, with slashes; "." is the source itself
 	info fs.FileInfo // of a symlink, not of what it leads to
+	to   string      // its name in the archive; "" is name
 }
+
+// packed returns the file's name in the archive.
+func (f file) packed() string { return cmp.Or(f.to, f.name) }
 
 // contextPath returns a path or pattern in the source without what is superfluous in it.
 func contextPath(source string) (string, error) {
@@ -111,21 +117,27 @@ func (s *source) find(pattern string) ([]file, error) {
 		}
 	}
 	if len(w.found) == 0 {
-		return nil, fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored", pattern, fs.ErrNotExist)
+		return nil, notThere(pattern)
 	}
-	files := make([]file, 0, len(w.found))
-	for _, f := range w.found {
-		files = append(files, f)
-	}
-	slices.SortFunc(files, func(a, b file) int { return strings.Compare(sortKey(a.name), sortKey(b.name)) })
-	return files, nil
+	return sorted(w.found), nil
+}
+
+func notThere(pattern string) error {
+	return fmt.Errorf("copy %q: %w in the directory to copy from, or everything is ignored, or a socket or pipe", pattern, fs.ErrNotExist)
+}
+
+// sorted returns files in the order of their names in the archive.
+func sorted(found map[string]file) []file {
+	files := slices.Collect(maps.Values(found))
+	slices.SortFunc(files, func(a, b file) int { return strings.Compare(sortKey(a.packed()), sortKey(b.packed())) })
+	return files
 }
 
 // match returns the names that a path or a pattern stands for. Services take what has one
 // of these characters for a pattern, so it cannot be a name.
 func (s *source) match(pattern string) ([]string, error) {
 	_, err := s.root.Lstat(pattern)
-	if strings.ContainsAny(pattern, "*?[") {
+	if isPattern(pattern) {
 		// Braces are none to services.
 		braces := strings.NewReplacer("{", `\{`, "}", `\}`)
 		matches, failed := doublestar.Glob(s.fsys, braces.Replace(pattern), doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
@@ -186,12 +198,17 @@ func (w *walk) add(name string) error {
 	return w.enter(name)
 }
 
-// take adds one file.
+// take adds one file. Programs that run leave sockets and pipes in the directory, so these are
+// skipped as Docker skips them.
 func (w *walk) take(name string, info fs.FileInfo) error {
+	if info.Mode()&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
+		w.skipped[name] = true
+		return nil
+	}
 	if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
 		return fmt.Errorf("%s is neither a file nor a directory nor a symlink (%v)", name, info.Mode())
 	}
-	w.found[name] = file{name, info}
+	w.found[name] = file{name: name, info: info}
 	return nil
 }
 

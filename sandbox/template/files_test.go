@@ -149,19 +149,33 @@ func TestIgnoreFile(t *testing.T) {
 	}
 }
 
+// A socket, which a running program leaves, is skipped with a notice.
 func TestCopyOnlyFiles(t *testing.T) {
 	t.Parallel()
-	dir := tree(t, map[string]string{"a": "a"})
-	socket, err := net.Listen("unix", filepath.Join(dir, "socket"))
-	if err != nil {
+	dir := tree(t, map[string]string{"a": "a", ".git/index": "i"})
+	for _, name := range []string{"socket", ".git/ipc"} {
+		socket, err := net.Listen("unix", filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer socket.Close()
+	}
+	f := &fake{states: []api.BuildState{{Status: api.BuildReady}}}
+	var log []string
+	params := &BuildParams{Dir: dir, Log: func(e *api.BuildLogEntry) { log = append(log, fmt.Sprint(e.Level, " ", e.Message)) }}
+	if _, err := Start(t.Context(), f.client(t), "x", FromBase().Copy(".", "/x", nil), params); err != nil {
 		t.Fatal(err)
 	}
-	defer socket.Close()
-	if _, err := open(t, dir).find("."); err == nil || !strings.Contains(err.Error(), "socket is neither a file") {
-		t.Errorf("a socket: got %v", err)
+	want := []string{"warn .git/ipc is not copied: it is a socket or a pipe", "warn socket is not copied: it is a socket or a pipe"}
+	if len(log) < 2 || !slices.Equal(log[:2], want) {
+		t.Errorf("log: got %q, want it to begin with %q", log, want)
 	}
-	if _, err := open(t, dir, "socket").find("."); err != nil {
-		t.Errorf("a socket that is ignored: got %v", err)
+	if _, err := open(t, dir).find("socket"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a socket by its name: got %v, want fs.ErrNotExist", err)
+	}
+	ignoring := open(t, dir, "socket", ".git")
+	if files, err := ignoring.find("."); err != nil || len(files) != 2 || len(ignoring.skipped) != 0 {
+		t.Errorf("sockets that are ignored: got %v, %v and %v skipped", namesOf(files), err, ignoring.skipped)
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 			return nil, fmt.Errorf("read %s: %w", f.name, err)
 		}
 		if is {
-			archive = f.name
+			archive = f.packed()
 		}
 	}
 	// What is in a directory is never unpacked.

@@ -241,3 +241,34 @@ func TestDamagedCache(t *testing.T) {
 		t.Errorf("got %d records and error %v, want the good one", len(all), err)
 	}
 }
+
+// Ids and groups name users of built-in templates as in Docker. What the machine does not have is
+// refused.
+func TestUsersByID(t *testing.T) {
+	t.Parallel()
+	for _, oneUser := range []string{"", "there is only one user id"} {
+		for name, want := range map[string]string{
+			"0": "root", "0:0": "root", "root:root": "root", "root:0": "root", "1000": "user", "1000:1000": "user", "user:user": "user", "node:node": "node",
+			"2000": "2000", "2000:2001": "2000:2001", "user:staff": "user:staff",
+		} {
+			s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+				o.Target = func(context.Context, engine.Name) (Target, error) { return Target{OneUser: oneUser}, nil }
+			})
+			id := s.request(t, "job")
+			if err := s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "USER", Args: []string{name}}, {Type: "RUN", Args: []string{"print x"}}}}); err != nil {
+				t.Fatal(err)
+			}
+			status, log := s.end(t, id)
+			if oneUser != "" && want != "root" && want != "user" {
+				if status.Status != templates.Failed || !strings.Contains(status.Failure.Message, oneUser) {
+					t.Errorf("USER %s with one id: got %s %+v, want it to be refused", name, status.Status, status.Failure)
+				}
+				continue
+			}
+			_, build, err := s.all.Find(templates.ParseReference("job"))
+			if err != nil || build.User != want {
+				t.Errorf("USER %s: got %+v and error %v, want %s:\n%s", name, build, err, want, log)
+			}
+		}
+	}
+}

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"strconv"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // kinds are the steps that there are. Each reports whether it changed files.
@@ -62,7 +64,13 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 		return false, err
 	}
 	name, sudo := args[0], args[1] == "true"
-	if r.state.Image != nil && userIDs().MatchString(name) {
+	if r.state.Image == nil {
+		name = builtInUser(name)
+	}
+	if userIDs().MatchString(name) {
+		if r.state.Image == nil && r.target.OneUser != "" {
+			return false, fmt.Errorf("USER '%s': %s", args[0], r.target.OneUser)
+		}
 		r.state.User, r.state.Home = name, "/"
 		return false, nil // envd says whether there are such ids
 	}
@@ -88,6 +96,18 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 	}
 	r.state.User, r.state.Home = name, home
 	return changed, nil
+}
+
+// builtInUser returns the account of a built-in template that a user is, who may be named by
+// ids, or with the group that every account has: its own.
+func builtInUser(name string) string {
+	accounts := map[string]string{"0": "root", strconv.Itoa(protocol.UserID): "user"}
+	who, group, grouped := strings.Cut(name, ":")
+	who, group = cmp.Or(accounts[who], who), cmp.Or(accounts[group], group)
+	if grouped && group != who {
+		return name
+	}
+	return who
 }
 
 // setWorkdir runs WORKDIR.

@@ -22,6 +22,7 @@ type buildOptions struct {
 
 	Name, Dir  string
 	Dockerfile string // "" for the one in Dir
+	Check      string // the Dockerfile that is only checked; "" to build
 	Target     string
 	Command    string
 	Ready      string
@@ -66,9 +67,22 @@ when the build has begun, and e2bctl template logs -f follows it. Stopping the c
 does not stop the build either.`,
 		Example: `  e2bctl template build web:v1 --cmd 'python3 app.py' --ready-cmd 'curl -fs localhost:8000'
   e2bctl template build --local tools ./tools --build-arg VERSION=7
+  e2bctl template build --check Dockerfile
   e2bctl create web:v1`,
-		Args: cmdutil.Wants("a name, and one directory at most", cobra.RangeArgs(1, 2)),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if opts.Check != "" {
+				return cmdutil.Wants("with --check one directory at most", cobra.MaximumNArgs(1))(cmd, args)
+			}
+			return cmdutil.Wants("a name, and one directory at most", cobra.RangeArgs(1, 2))(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if opts.Check != "" {
+				if err := opts.setDir(cmd, args); err != nil {
+					return err
+				}
+				opts.Dockerfile = opts.Check
+				return checkRun(cmd.Context(), opts)
+			}
 			opts.JSON, opts.Quiet, opts.Name = f.JSON(), f.Quiet(), args[0]
 			if err := opts.setDir(cmd, args[1:]); err != nil {
 				return err
@@ -85,6 +99,7 @@ does not stop the build either.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Dockerfile, "dockerfile", "d", "", "the Dockerfile is `FILE`, - for standard input")
 	flags.StringVarP(&opts.Dockerfile, "file", "f", "", "the name of --dockerfile in docker: `FILE`")
+	flags.StringVar(&opts.Check, "check", "", "say what a build of the Dockerfile `FILE` would refuse or leave out,\nwith lines, and build nothing")
 	flags.StringVar(&opts.Target, "target", "", "build the `STAGE` of the Dockerfile, by name or number (default the last)")
 	flags.StringVarP(&opts.Command, "cmd", "c", "", "run `COMMAND` in every sandbox, in place of CMD and ENTRYPOINT")
 	flags.StringVar(&opts.Ready, "ready-cmd", "", "a sandbox is ready when `COMMAND` succeeds\n(default a wait of 20 seconds where a command is run)")
@@ -98,7 +113,7 @@ does not stop the build either.`,
 	flags.Var(&opts.Progress, "progress", "how the log is shown: auto, plain with times,\njson with one object a line")
 	opts.addOfficialFlags(cmd)
 	cmdutil.AddLocalFlag(cmd, &isLocal)
-	cmd.MarkFlagsMutuallyExclusive("dockerfile", "file")
+	cmd.MarkFlagsMutuallyExclusive("dockerfile", "file", "check")
 	cmd.MarkFlagsMutuallyExclusive("memory", "memory-mb")
 	cmd.MarkFlagsMutuallyExclusive("cpu", "cpu-count")
 	return cmd
@@ -167,6 +182,19 @@ func (o *buildOptions) with(d template.Definition) template.Definition {
 		d = d.Ready(template.ReadyCommand(o.Ready))
 	}
 	return d
+}
+
+// checkRun prints what a build would leave out, a line each. What it would refuse is the error.
+func checkRun(ctx context.Context, opts *buildOptions) error {
+	d, err := opts.definition()
+	if err != nil {
+		return err
+	}
+	notices, err := template.Check(ctx, d, &template.BuildParams{Dir: opts.Dir, IgnoreFile: opts.ignoreFile})
+	for _, notice := range notices {
+		fmt.Fprintln(opts.IO.Out, cmdutil.Printable(notice))
+	}
+	return err
 }
 
 // builtView is a build as -o json shows it, with the API's names.

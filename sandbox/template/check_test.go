@@ -1,0 +1,44 @@
+package template
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// Check says all that is wrong with a Dockerfile, with the lines, and what would be left out.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"a": "a"})
+	const cached = "Dockerfile: line 2: --mount=type=cache of RUN is not supported, and left out"
+	for text, want := range map[string]string{
+		"COPY a /b": "",
+		"COPY --parents a /b\nRUN x\nSHELL [\"x\"]\nCOPY ../a /c\nRUN y": "line 3: --parents of COPY|line 5: SHELL is|line 6: copy \"../a\"",
+		"COPY a b* /c/\nCOPY b /d":                                       "line 4: copy \"b\": file does not exist",
+	} {
+		text = "FROM x\nRUN --mount=type=cache,target=/x y\n" + text
+		notices, err := Check(t.Context(), FromDockerfile(strings.NewReader(text), nil), &BuildParams{Dir: dir})
+		if diff := cmp.Diff([]string{cached}, notices); diff != "" {
+			t.Errorf("%s: notices (-want +got):\n%s", text, diff)
+		}
+		if want == "" && err == nil {
+			continue
+		}
+		if err == nil || want == "" {
+			t.Errorf("%s: got error %v, want one with %q", text, err, want)
+			continue
+		}
+		lines := strings.Split(err.Error(), "\n")
+		parts := strings.Split(want, "|")
+		if len(lines) != len(parts) {
+			t.Errorf("%s: got %q, want %d lines", text, lines, len(parts))
+			continue
+		}
+		for i, part := range parts {
+			if !strings.Contains(lines[i], part) {
+				t.Errorf("%s: got %q, want %q in it", text, lines[i], part)
+			}
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// copyLine is a COPY or ADD of a Dockerfile. Each of its sources is a step.
+type copyLine struct{ line int }
+
+// isPattern reports whether services take a source for a pattern.
+func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
+
+// copied returns a step as it is sent, and the files that it copies. It returns no files if
+// the step's source is a pattern without a match, and another source of the same COPY is there.
+func (s *source) copied(of step, all []step) (step, []file, error) {
+	if of.copyLine == nil {
+		files, err := s.find(of.Args[0])
+		return of, files, err
+	}
+	found, files, err := s.sourceOf(of.Args[0])
+	switch {
+	case err == nil:
+		of.Args = slices.Clone(of.Args)
+		of.Args[0] = found
+		return of, files, nil
+	case errors.Is(err, fs.ErrNotExist) && isPattern(of.Args[0]) && s.hasOther(of, all):
+		return of, nil, nil
+	}
+	return of, nil, fmt.Errorf("Dockerfile: line %d: %w", of.copyLine.line, err)
+}
+
+// hasOther reports whether another source of the step's COPY is there. A here-document
+// always is.
+func (s *source) hasOther(of step, all []step) bool {
+	return slices.ContainsFunc(all, func(other step) bool {
+		if other.copyLine != of.copyLine {
+			return false
+		}
+		if other.copy == nil {
+			return true
+		}
+		_, _, err := s.sourceOf(other.Args[0])
+		return err == nil
+	})
+}
+
+// sourceOf returns the files of a source of a Dockerfile's COPY, and the path or pattern to
+// send for it. A pattern with one match is sent as that match, which may then be copied under
+// another name.
+func (s *source) sourceOf(pattern string) (string, []file, error) {
+	clean, err := contextPath(pattern)
+	if err != nil {
+		return "", nil, err
+	}
+	if !isPattern(clean) {
+		return s.plainSource(pattern, clean)
+	}
+	// Docker has no "**".
+	for strings.Contains(clean, "**") {
+		clean = strings.ReplaceAll(clean, "**", "*")
+	}
+	names, err := s.match(clean)
+	if err != nil {
+		return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
+	}
+	var matches []match
+	for _, name := range names {
+		found, err := s.follow(name)
+		if err != nil {
+			return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
+		}
+		if len(found) > 0 {
+			matches = append(matches, match{name, found})
+		}
+	}
+	switch {
+	case len(matches) == 0:
+		return "", nil, notThere(pattern)
+	case len(matches) == 1 && !isPattern(matches[0].name):
+		return matches[0].name, sorted(matches[0].files), nil
+	}
+	files, err := merged(matches, beforePattern(clean))
+	if err != nil {
+		return "", nil, fmt.Errorf("copy %q: %w", pattern, err)
+	}
+	return clean, files, nil
+}
+
+// plainSource returns the files of a source without a pattern.
+func (s *source) plainSource(given, name string) (string, []file, error) {
+	found, err := s.follow(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && len(found) == 0:
+		return "", nil, notThere(given)
+	case err != nil:
+		return "", nil, fmt.Errorf("copy %q: %w", given, err)
+	}
+	return given, sorted(found), nil
+}
+
+// follow returns what a name leads to, and everything in it, under that name. As in Docker,
+// symlinks are followed in the name of a source, and are copied as such inside of directories.
+func (s *source) follow(name string) (map[string]file, error) {
+	if ignored, err := s.ignoresSource(name); err != nil || ignored {
+		return nil, err
+	}
+	real, err := s.real(name)
+	if err != nil {
+		return nil, err
+	}
+	w := walk{source: s, found: map[string]file{}}
+	if err := w.add(real); err != nil {
+		return nil, err
+	}
+	if real == name {
+		return w.found, nil
+	}
+	for at, f := range w.found {
+		inside, err := filepath.Rel(filepath.FromSlash(real), filepath.FromSlash(f.name))
+		if err != nil {
+			return nil, err
+		}
+		f.to = path.Join(name, filepath.ToSlash(inside))
+		w.found[at] = f
+	}
+	return w.found, nil
+}
+
+// ignoresSource reports whether a symlink that is named as a source is ignored. Of everything
+// else the walk knows.
+func (s *source) ignoresSource(name string) (bool, error) {
+	info, err := s.root.Lstat(name)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return false, nil // the error comes again when the name is read
+	}
+	return s.ignores(name)
+}
+
+// real returns the name of what a name leads to, which must be in the directory to copy from.
+func (s *source) real(name string) (string, error) {
+	_, err := s.root.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, missing := s.root.Lstat(name); missing == nil {
+			return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from", name)
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	base, err := filepath.EvalSymlinks(s.root.Name())
+	if err != nil {
+		return "", err
+	}
+	whole, err := filepath.EvalSymlinks(filepath.Join(base, filepath.FromSlash(name)))
+	if err != nil {
+		return "", err
+	}
+	inside, err := filepath.Rel(base, whole)
+	return filepath.ToSlash(inside), err
+}
+
+// match is what a pattern stands for, with everything in it.
+type match struct {
+	name  string
+	files map[string]file
+}
+
+// beforePattern returns the directory in an archive that services copy for a pattern.
+func beforePattern(pattern string) string {
+	for isPattern(pattern) {
+		pattern = path.Dir(pattern)
+	}
+	return pattern
+}
+
+// merged returns the files of several matches as Docker copies them: each match by its last
+// name, or what is in it, all in the one directory. Of two files with one name the later match
+// has its place.
+func merged(matches []match, dir string) ([]file, error) {
+	found := map[string]file{}
+	for _, m := range matches {
+		for _, f := range sorted(m.files) {
+			inside := strings.TrimPrefix(strings.TrimPrefix(f.packed(), m.name), "/")
+			switch {
+			case f.info.IsDir() && inside == "":
+				f.to = dir // the target, which an empty directory makes, too
+			case inside == "":
+				f.to = path.Join(dir, path.Base(m.name))
+			default:
+				f.to = path.Join(dir, inside)
+			}
+			other, twice := found[f.to]
+			if twice && other.info.IsDir() != f.info.IsDir() {
+				return nil, fmt.Errorf("%s and %s have one name in the target, and only one of them is a directory", other.name, f.name)
+			}
+			if !twice || !f.info.IsDir() {
+				found[f.to] = f
+			}
+		}
+	}
+	return sorted(found), nil
+}
