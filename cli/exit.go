@@ -229,10 +229,12 @@ func classify(err error) class {
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls{local} or e2bctl snapshot ls{local} to list what there is."}
 	case errors.Is(err, api.ErrNotFound) && ofVolume(err):
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls{local} to list the volumes, and e2bctl volume ls{local} <volume>:/ what is in one."}
+	case errors.Is(err, fs.ErrNotExist) && whereFilesAre(err) != "":
+		return class{code: "not_found", exit: exitNotFound, hint: whereFilesAre(err)}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):
-		return class{code: "not_found", exit: exitNotFound, hint: whereFilesAre(err)}
+		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):
 		return class{code: "gone", exit: exitConflict}
 	case errors.Is(err, api.ErrConflict):
