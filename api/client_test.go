@@ -328,6 +328,9 @@ func TestNoAnswer(t *testing.T) {
 	if !errors.Is(err, ErrUnavailable) || !errors.Is(err, ErrRetryable) {
 		t.Errorf("got %v, want ErrUnavailable and ErrRetryable", err)
 	}
+	if !errors.Is(err, ErrNothingListens) || !strings.Contains(err.Error(), "a local cloud that did has ended") {
+		t.Errorf("got %v, want that a local cloud has ended", err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Sandboxes.Get(ctx, "i1"); !errors.Is(err, context.Canceled) || errors.Is(err, ErrRetryable) {

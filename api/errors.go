@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -37,6 +38,9 @@ var (
 	// ErrUnavailable means that the service is busy or was not reached (502, 503,
 	// or no answer at all).
 	ErrUnavailable = errors.New("unavailable")
+	// ErrNothingListens means that a port of this machine refused the connection, as
+	// that of a local cloud does once it has ended. Such an error is also [ErrUnavailable].
+	ErrNothingListens = errors.New("nothing listens at this address")
 	// ErrRetryable means that the same call can succeed later. It does not mean
 	// that the failed call had no effect.
 	ErrRetryable = errors.New("retryable")
@@ -153,12 +157,24 @@ func errorBody(body []byte) (a answerBody) {
 // Error returns the method, path, status and message, never a header or a body.
 func (e *Error) Error() string {
 	switch {
+	case e.refusedHere():
+		return fmt.Sprintf("api: %s %s: no answer: %v: nothing listens there; a local cloud that did has ended: start another and use its variables, or unset E2B_API_URL", e.Method, e.Path, e.cause)
 	case e.StatusCode == 0:
 		return fmt.Sprintf("api: %s %s: no answer: %v", e.Method, e.Path, e.cause)
 	case e.Code != "":
 		return fmt.Sprintf("api: %s %s: %d %s: %s", e.Method, e.Path, e.StatusCode, e.Code, e.Message)
 	}
 	return fmt.Sprintf("api: %s %s: %d: %s", e.Method, e.Path, e.StatusCode, e.Message)
+}
+
+// refusedHere reports whether a port of this machine refused the connection.
+func (e *Error) refusedHere() bool {
+	failed, ok := errors.AsType[*net.OpError](e.cause)
+	if !ok || e.StatusCode != 0 || !errors.Is(failed, syscall.ECONNREFUSED) {
+		return false
+	}
+	to, ok := failed.Addr.(*net.TCPAddr)
+	return ok && to.IP.IsLoopback()
 }
 
 // Unwrap returns the cause of a call that got no answer, and nil otherwise.
@@ -175,6 +191,8 @@ func (e *Error) Is(target error) bool {
 		return e.StatusCode == http.StatusConflict || e.conflict
 	case ErrRetryable:
 		return e.retryable()
+	case ErrNothingListens:
+		return e.refusedHere()
 	case ErrTimeout:
 		var timeout net.Error
 		return e.StatusCode == http.StatusRequestTimeout || e.StatusCode == http.StatusGatewayTimeout ||

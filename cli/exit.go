@@ -122,7 +122,10 @@ type class struct {
 	hint string
 }
 
-const listThem = "Run e2bctl ls to list the sandboxes."
+// onLocal stands in a hint behind a command that takes --local.
+const onLocal = "{local}"
+
+const listThem = "Run e2bctl ls" + onLocal + " to list the sandboxes."
 
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
@@ -171,6 +174,19 @@ func ofVolume(err error) bool {
 	return ok
 }
 
+// whereFilesAre returns a hint about a file that is not there: where paths begin that
+// do not begin with a slash.
+func whereFilesAre(err error) string {
+	failed, ok := errors.AsType[*fs.PathError](err)
+	if !ok {
+		return ""
+	}
+	if _, here := errors.AsType[syscall.Errno](failed.Err); here {
+		return "This path is one of this machine; without a slash in front it begins in the current directory."
+	}
+	return "This path is one of the sandbox; without a slash in front it begins in the home directory of its user."
+}
+
 func classify(err error) class {
 	if _, ok := errors.AsType[*cmdutil.PartialError](err); ok {
 		return class{code: "partial", exit: exitPartial}
@@ -190,7 +206,7 @@ func classify(err error) class {
 		return class{code: "unauthorized", exit: exitUnauthorized}
 	}
 	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State == sandbox.GonePaused {
-		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume " + cmdutil.Printable(gone.ID) + " to continue it."}
+		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume" + onLocal + " " + cmdutil.Printable(gone.ID) + " to continue it."}
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):
@@ -206,13 +222,15 @@ func classify(err error) class {
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
 	case errors.Is(err, api.ErrNotFound) && ofSecret(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl secret ls to list the secrets."}
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl secret ls{local} to list the secrets."}
 	case errors.Is(err, api.ErrNotFound) && ofKey(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls to list the keys."}
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls{local} to list the keys."}
 	case errors.Is(err, api.ErrNotFound) && ofTemplate(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls or e2bctl snapshot ls to list what there is."}
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls{local} or e2bctl snapshot ls{local} to list what there is."}
 	case errors.Is(err, api.ErrNotFound) && ofVolume(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls to list the volumes, and e2bctl volume ls <volume>:/ what is in one."}
+		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls{local} to list the volumes, and e2bctl volume ls{local} <volume>:/ what is in one."}
+	case errors.Is(err, fs.ErrNotExist) && whereFilesAre(err) != "":
+		return class{code: "not_found", exit: exitNotFound, hint: whereFilesAre(err)}
 	case errors.Is(err, api.ErrNotFound):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
 	case errors.Is(err, fs.ErrNotExist):
@@ -224,10 +242,10 @@ func classify(err error) class {
 	case errors.Is(err, api.ErrInvalidArgument):
 		return class{code: "invalid", exit: exitUsage}
 	case errors.Is(err, api.ErrRateLimited):
-		return class{code: "rate_limited", exit: exitRateLimited, hint: "Wait and try again, or end what is not needed: e2bctl ls and e2bctl kill."}
+		return class{code: "rate_limited", exit: exitRateLimited, hint: "Wait and try again, or end what is not needed: e2bctl ls{local} and e2bctl kill{local}."}
 	case errors.Is(err, context.DeadlineExceeded):
 		return class{code: "deadline", exit: exitDeadline}
-	case isNetwork(err) && isRefusedHere(err):
+	case errors.Is(err, api.ErrNothingListens):
 		return class{code: "network", exit: exitNetwork, hint: `Nothing listens there. If it was a local cloud, it has ended: start one with eval "$(e2bctl local up --background)", or unset E2B_API_URL, E2B_SANDBOX_URL and E2B_DOMAIN; e2bctl doctor tests the address.`}
 	case isNetwork(err):
 		return class{code: "network", exit: exitNetwork, hint: "Check the address and the proxy variables: e2bctl doctor tests them."}
@@ -242,16 +260,6 @@ func isNetwork(err error) bool {
 	}
 	failed, ok := errors.AsType[*net.OpError](err)
 	return ok && failed.Op != "listen"
-}
-
-// isRefusedHere reports whether a port of this machine refused a connection.
-func isRefusedHere(err error) bool {
-	failed, ok := errors.AsType[*net.OpError](err)
-	if !ok || !errors.Is(err, syscall.ECONNREFUSED) {
-		return false
-	}
-	to, ok := failed.Addr.(*net.TCPAddr)
-	return ok && to.IP.IsLoopback()
 }
 
 // report writes err in a form for people or programs, and returns the status to
@@ -294,10 +302,10 @@ func hintHere(f *cmdutil.Factory, c class) string {
 	switch {
 	case c.code == "no_key" && f.LocalCloudRuns():
 		return "A local cloud is running: --local uses it, as in e2bctl ls --local."
-	case c.hint == listThem && f.UsesRunningLocalCloud():
-		return "Run e2bctl ls --local to list the sandboxes of the local cloud."
+	case f.UsesRunningLocalCloud():
+		return strings.ReplaceAll(c.hint, onLocal, " --local")
 	}
-	return c.hint
+	return strings.ReplaceAll(c.hint, onLocal, "")
 }
 
 // describe returns an error as -o json shows it.

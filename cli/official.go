@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,14 +16,13 @@ func newCmdOfficial(name string, aliases ...string) *cobra.Command {
 		Aliases:            aliases,
 		Short:              "Say what takes the place of " + name,
 		Hidden:             true,
-		DisableFlagParsing: true,
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			words := slices.DeleteFunc(slices.Clone(args), func(word string) bool { return strings.HasPrefix(word, "-") })
 			verb := ""
-			if len(words) > 0 {
-				verb = words[0]
+			if len(args) > 0 {
+				verb = args[0]
 			}
-			return cmdutil.Usagef(cmd.Root(), "there is no e2bctl %s: %s", strings.TrimSpace(name+" "+verb), insteadOf(name, verb))
+			return cmdutil.Usagef(cmd.Root(), "there is no e2bctl %s: %s", strings.TrimSpace(cmd.CalledAs()+" "+verb), insteadOf(name, verb))
 		},
 	}
 }

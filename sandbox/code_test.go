@@ -337,6 +337,8 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	_, err := sb.RunCode(ctx, "while True: pass", nil)
 	if failed, ok := errors.AsType[*InterruptedError](err); !ok || !errors.Is(err, context.Canceled) || failed.Ran != 0 {
 		t.Error(err)
+	} else if failed.Starting != sb.created || strings.Contains(err.Error(), "the kernel was still starting") != sb.created {
+		t.Errorf("a kernel that has sent nothing: %v", err)
 	}
 	next := make(chan error, 1)
 	go func() { _, err := sb.RunCode(t.Context(), "x", nil); next <- err }()

@@ -63,6 +63,9 @@ type InterruptedError struct {
 	Ran time.Duration
 	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
 	Cause error
+	// Starting reports that the code did not start because the kernel of a sandbox
+	// that this handle created was still starting.
+	Starting bool
 
 	// Ended reports that the code stopped before the call returned: everything it
 	// printed is in the execution that is returned with this error.
@@ -70,6 +73,9 @@ type InterruptedError struct {
 }
 
 func (e *InterruptedError) Error() string {
+	if e.Starting {
+		return fmt.Sprintf("%v before the code began: the kernel was still starting, so give the call more time", e.Cause)
+	}
 	if e.Ran == 0 {
 		return fmt.Sprintf("%v before the code began: other code of the context may be running, which Contexts.Restart ends", e.Cause)
 	}

@@ -141,6 +141,9 @@ func (r Result) Value() (state.Value, error) {
 	}
 	plain := r.text("text/plain")
 	value, err := literal(plain)
+	if err != nil && r.DataFrame() != nil {
+		return value, fmt.Errorf("sandbox: the value of a result: it is a data frame: Result.DataFrame returns it: %w", api.ErrInvalidArgument)
+	}
 	if err != nil {
 		return value, fmt.Errorf("sandbox: the value of the result %.64q: %w", plain, err)
 	}

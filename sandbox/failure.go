@@ -30,7 +30,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	sent := !errors.Is(err, kernelconn.ErrNotSent)
 	switch {
 	case ok && sent:
-		return (*InterruptedError)(interrupted)
+		return sb.interrupted(interrupted)
 	case ctx.Err() == nil:
 	case !ok && !sent && errors.Is(err, context.Cause(ctx)):
 		return err // it names what the code waited for
@@ -40,6 +40,14 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return uncancelled(sb.explained(ctx, err))
+}
+
+// interrupted returns the error of code that was given up. A kernel that is silent for a
+// handle which only connected may be busy with the code of another one.
+func (sb *Sandbox) interrupted(err *kernelconn.InterruptedError) *InterruptedError {
+	return &InterruptedError{
+		Context: err.Context, Ran: err.Ran, Cause: err.Cause, Ended: err.Ended, Starting: err.Starting && sb.created,
+	}
 }
 
 // explained returns the error of a call whose context has not ended.

@@ -55,7 +55,7 @@ func (p *Packages) Lock(ctx context.Context, requirements []string, params *Lock
 	arguments := make([]string, len(parsed))
 	for i, r := range parsed {
 		if r.Wheel {
-			return nil, &RequirementError{r.Text, "a lock is of what an index has: give a name"}
+			return nil, &RequirementError{Requirement: r.Text, Reason: "a lock is of what an index has: give a name"}
 		}
 		arguments[i] = r.Text
 	}

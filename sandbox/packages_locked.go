@@ -75,7 +75,7 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 	}
 	for _, r := range wanted {
 		if have[r.Name] == "" {
-			return nil, &RequirementError{r.Text, "neither in the lock nor in the sandbox"}
+			return nil, &RequirementError{Requirement: r.Text, Reason: "neither in the lock nor in the sandbox"}
 		}
 	}
 	if len(missing.Packages) > 0 {

@@ -12,8 +12,13 @@ import (
 // RequirementError is a requirement, or a line of a [LockFile], that is refused
 // before anything is sent. It matches [api.ErrInvalidArgument].
 type RequirementError struct {
+	// Requirement is the text that was refused.
 	Requirement string
-	Reason      string
+	// Reason says why, and what to write instead.
+	Reason string
+	// Import reports that the requirement names something to import, such as "json" or
+	// "numpy.*", and not a package.
+	Import bool
 }
 
 func (e *RequirementError) Error() string {

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -33,7 +34,7 @@ func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 			return response.Body.Close()
 		}
 		if !errors.Is(err, ErrPortClosed) {
-			return errors.Join(err, closed)
+			return closedUntil(err, closed)
 		}
 		closed = err
 		timer := time.NewTimer(wait)
@@ -41,7 +42,15 @@ func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return errors.Join(context.Cause(ctx), err)
+			return closedUntil(context.Cause(ctx), err)
 		}
 	}
+}
+
+// closedUntil returns the error of a wait that err ended, with what was found before it.
+func closedUntil(err, closed error) error {
+	if closed == nil {
+		return err
+	}
+	return fmt.Errorf("sandbox: wait for a port: %w: %w", closed, err)
 }

@@ -2,7 +2,11 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
+	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
 )
 
 func TestResultChartAndDataFrame(t *testing.T) {
@@ -22,6 +26,11 @@ func TestResultChartAndDataFrame(t *testing.T) {
 	}
 	if frame := r.DataFrame(); frame == nil || len(frame.Columns) != 1 {
 		t.Errorf("the data frame is %+v", frame)
+	}
+	r.Data["text/plain"] = json.RawMessage(`"   a\n0  1"`)
+	var rows []int
+	if err := r.Decode(&rows); !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "Result.DataFrame returns it") {
+		t.Errorf("decoding a data frame: %v, want where to find it", err)
 	}
 	r.Data["e2b/data"] = json.RawMessage(`{"a":1}`)
 	if frame := r.DataFrame(); frame != nil {

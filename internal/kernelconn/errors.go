@@ -41,6 +41,8 @@ type InterruptedError struct {
 	Ran time.Duration
 	// Cause is why the context that ended did so.
 	Cause error
+	// Starting reports that the kernel has sent nothing to this handle yet.
+	Starting bool
 	// Ended reports that the code stopped before the call returned.
 	Ended bool
 }

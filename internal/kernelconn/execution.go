@@ -179,13 +179,14 @@ func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *que
 }
 
 // interrupted returns the error of an execution that is given up.
-func (e *execution) interrupted(ctx context.Context, contextID string) *InterruptedError {
-	err := &InterruptedError{Context: contextID, Cause: context.Cause(ctx)}
+func (k *Kernel) interrupted(ctx context.Context, e *execution) *InterruptedError {
+	err := &InterruptedError{Context: k.id, Cause: context.Cause(ctx)}
 	// One that waits for another client's code does not run. After a cut it may run
 	// without its start having been reported.
 	if e.busy || e.resumed {
 		err.Ran = time.Since(e.sent)
 	}
+	err.Starting = err.Ran == 0 && !k.heard.Load()
 	return err
 }
 

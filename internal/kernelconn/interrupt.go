@@ -11,7 +11,7 @@ import (
 // may have ended, too, or may end meanwhile. If the execution is not over after
 // that, settle ends it.
 func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) error {
-	err := e.interrupted(bounded, k.id)
+	err := k.interrupted(bounded, e)
 	if !e.busy && !e.resumed {
 		return err // another client's code runs
 	}

@@ -32,6 +32,7 @@ type Kernel struct {
 	turn     chan struct{} // held by the running call
 	inTurn   atomic.Int32  // calls that hold the turn or wait for it
 	primed   atomic.Bool   // the sandbox's environment is set, or being set
+	heard    atomic.Bool   // the kernel has sent something
 	reading  sync.WaitGroup
 	done     chan struct{} // closed when there is no websocket, and there will be none
 
@@ -99,6 +100,7 @@ func (k *Kernel) receive(conn *jupyter.Conn) {
 			}
 			return
 		}
+		k.heard.Store(true)
 		fresh := k.seen.note(m.Header.MsgID, e != nil && e.resumed)
 		ours := e != nil && e.concerns(m)
 		k.mu.Unlock()

@@ -28,7 +28,7 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 		return nil
 	case ctx.Err() != nil:
 		e.messages <- nil // there is room: nothing else writes now
-		return e.interrupted(ctx, k.id)
+		return k.interrupted(ctx, e)
 	}
 	e.over = true
 	k.primed.Store(false)

@@ -95,15 +95,15 @@ func (l Locked) isWheel(file string) bool {
 // together by the caller.
 func (l *Lock) Check() error {
 	if l == nil {
-		return &RefusedError{"", "there is no lock"}
+		return &RefusedError{Reason: "there is no lock"}
 	}
 	if len(l.Packages) > maxLocked {
-		return &RefusedError{"", fmt.Sprintf("the lock has more than %d packages", maxLocked)}
+		return &RefusedError{Reason: fmt.Sprintf("the lock has more than %d packages", maxLocked)}
 	}
 	names := map[string]bool{}
 	for _, one := range l.Packages {
 		pin := one.Name + "==" + one.Version
-		refuse := func(reason string) error { return &RefusedError{pin, "in the lock: " + reason} }
+		refuse := func(reason string) error { return &RefusedError{Requirement: pin, Reason: "in the lock: " + reason} }
 		name := Normalize(one.Name)
 		switch {
 		case len(pin) > maxRequirement || !lockedName().MatchString(one.Name):
@@ -173,7 +173,7 @@ func (l *Lock) Unmarshal(text []byte) error {
 		pin += line
 		locked, err := parseLocked(pin)
 		if err != nil {
-			return &RefusedError{strings.TrimSpace(pin), fmt.Sprintf("line %d of the lock: %s", start, err)}
+			return &RefusedError{Requirement: strings.TrimSpace(pin), Reason: fmt.Sprintf("line %d of the lock: %s", start, err)}
 		}
 		if locked != nil {
 			read.Packages = append(read.Packages, *locked)
@@ -181,7 +181,7 @@ func (l *Lock) Unmarshal(text []byte) error {
 		pin = ""
 	}
 	if pin != "" {
-		return &RefusedError{strings.TrimSpace(pin), fmt.Sprintf("line %d of the lock continues on the next line, but is the last", start)}
+		return &RefusedError{Requirement: strings.TrimSpace(pin), Reason: fmt.Sprintf("line %d of the lock continues on the next line, but is the last", start)}
 	}
 	read.Comment = strings.Join(head, "\n")
 	if err := read.Check(); err != nil {

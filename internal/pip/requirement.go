@@ -14,6 +14,7 @@ import (
 type RefusedError struct {
 	Requirement string
 	Reason      string
+	Import      bool // it names something to import, not a package
 }
 
 func (e *RefusedError) Error() string {
@@ -74,7 +75,10 @@ func Names(requirements []Requirement) []string {
 // [*RefusedError].
 func Parse(text string) (Requirement, error) {
 	refuse := func(format string, arguments ...any) (Requirement, error) {
-		return Requirement{}, &RefusedError{text, fmt.Sprintf(format, arguments...)}
+		return Requirement{}, &RefusedError{Requirement: text, Reason: fmt.Sprintf(format, arguments...)}
+	}
+	refuseImport := func(format string, arguments ...any) (Requirement, error) {
+		return Requirement{}, &RefusedError{text, fmt.Sprintf(format, arguments...), true}
 	}
 	trimmed := strings.Trim(text, " ")
 	switch {
@@ -89,9 +93,9 @@ func Parse(text string) (Requirement, error) {
 	}
 	if pattern := importPattern().FindStringSubmatch(trimmed); pattern != nil {
 		if pattern[1] == "" {
-			return refuse("a pattern of imports: it belongs in Guard.Allow. Name the packages to install")
+			return refuseImport("a pattern of imports, not a package: name the packages to install")
 		}
-		return refuse("a pattern of imports: it belongs in Guard.Allow. To install, name the package (%q)", pattern[1])
+		return refuseImport("a pattern of imports, not a package: to install, name the package (%q)", pattern[1])
 	}
 	head, marker, marked := strings.Cut(trimmed, ";")
 	parts := requirementParts().FindStringSubmatch(strings.TrimRight(head, " "))
@@ -112,7 +116,7 @@ func Parse(text string) (Requirement, error) {
 		}
 	}
 	if module, _, _ := strings.Cut(name, "."); standardModules[module] {
-		return refuse("%s is part of Python: nothing to install. Allow its import in Guard.Allow", module)
+		return refuseImport("%s is part of Python: there is nothing to install", module)
 	}
 	r := Requirement{Text: trimmed, Name: Normalize(name)}
 	if distribution, ok := importNames[name]; ok && extras == "" {
@@ -125,10 +129,10 @@ func Parse(text string) (Requirement, error) {
 func parseWheel(path string) (Requirement, error) {
 	match := wheelName().FindStringSubmatch(filepath.Base(path))
 	if match == nil {
-		return Requirement{}, &RefusedError{path, "not the name of a wheel (name-version-python-abi-platform.whl)"}
+		return Requirement{}, &RefusedError{Requirement: path, Reason: "not the name of a wheel (name-version-python-abi-platform.whl)"}
 	}
 	if _, err := os.Stat(path); err != nil {
-		return Requirement{}, &RefusedError{path, "no such wheel on this machine"}
+		return Requirement{}, &RefusedError{Requirement: path, Reason: "no such wheel on this machine"}
 	}
 	return Requirement{Text: path, Name: Normalize(match[1]), Wheel: true}, nil
 }

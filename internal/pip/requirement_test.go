@@ -56,12 +56,12 @@ func TestRequirements(t *testing.T) {
 func TestRequirementReasons(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"json":                             "json is part of Python: nothing to install. Allow its import in Guard.Allow",
+		"json":                             "json is part of Python: there is nothing to install",
 		"os.path":                          "os is part of Python",
 		"subprocess>=1":                    "subprocess is part of Python",
-		"numpy.*":                          `a pattern of imports: it belongs in Guard.Allow. To install, name the package ("numpy")`,
+		"numpy.*":                          `a pattern of imports, not a package: to install, name the package ("numpy")`,
 		"os.*":                             "a pattern of imports",
-		"*":                                "a pattern of imports: it belongs in Guard.Allow. Name the packages to install",
+		"*":                                "a pattern of imports, not a package: name the packages to install",
 		"a=1":                              `"=1" is not of the form ==version`,
 		"a==one":                           `"one" is not a version`,
 		"a>=1.*":                           ">= does not take a wildcard: only == and != do",

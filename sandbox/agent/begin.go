@@ -67,11 +67,21 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandbox.Installation, error) {
 	switch {
 	case p.Lock != nil:
-		return packages.InstallLock(ctx, p.Lock, &sandbox.InstallLockParams{Require: p.Packages})
+		installed, err := packages.InstallLock(ctx, p.Lock, &sandbox.InstallLockParams{Require: p.Packages})
+		return installed, adviseImport(err)
 	case len(p.Packages) > 0:
-		return packages.Install(ctx, p.Packages, nil)
+		installed, err := packages.Install(ctx, p.Packages, nil)
+		return installed, adviseImport(err)
 	}
 	return nil, nil
+}
+
+// adviseImport adds to the refusal of something to import what a run offers for it.
+func adviseImport(err error) error {
+	if refused, ok := errors.AsType[*sandbox.RequirementError](err); ok && refused.Import {
+		return fmt.Errorf("%w; to allow the import, name it in Guard.Allow", err)
+	}
+	return err
 }
 
 // checkNames refuses names that collide.

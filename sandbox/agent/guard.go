@@ -270,8 +270,11 @@ func (g *Guard) config(packages []string) (*guardConfig, error) {
 	}
 	if len(packages) > 0 {
 		parsed, err := pip.ParseAll(packages)
+		if refused, ok := errors.AsType[*pip.RefusedError](err); ok {
+			err = (*sandbox.RequirementError)(refused)
+		}
 		if err != nil {
-			return nil, err
+			return nil, adviseImport(err)
 		}
 		c.Distributions = pip.Names(parsed)
 	}

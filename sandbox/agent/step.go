@@ -260,6 +260,8 @@ func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedErro
 	case interrupted == nil:
 	case interrupted.Ended:
 		why = "it ended without an exception when it was interrupted"
+	case interrupted.Starting:
+		why = "it did not begin: the kernel was still starting"
 	case interrupted.Ran == 0:
 		why = "it was not seen to begin: other code of the context may be running, or it does not let Python do anything else"
 	}

@@ -5,6 +5,7 @@ package local_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,6 +25,9 @@ func TestWaitPort(t *testing.T) {
 		err := sb.WaitPort(closed, 8000)
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a server: got %v, want the deadline", err)
+		}
+		if errors.Is(err, sandbox.ErrPortClosed) && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "wait for a port: nothing listens on port 8000")) {
+			t.Errorf("without a server: %q, want one line that says so", err)
 		}
 		return err == nil || errors.Is(err, sandbox.ErrPortClosed)
 	})

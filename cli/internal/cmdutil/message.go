@@ -14,6 +14,8 @@ func Message(err error) string {
 		"context canceled", "it was stopped",
 		"ask for more with WithLifetime or SetLifetime", "create it with a longer --lifetime",
 		", which Contexts.Restart ends", "",
+		": nothing listens there; a local cloud that did has ended: start another and use its variables, or unset E2B_API_URL", "", // the hint says so in commands
+		", so give the call more time", ": give --timeout more",
 		"; Resume or Connect wakes it up", "", // the hint below it names the command
 		"with WithReboot or ResumeParams.Reboot", "with e2bctl resume --reboot",
 		`mode="filesystem" (memory false)`, "--mode filesystem",

@@ -98,6 +98,14 @@ func TestNoCloud(t *testing.T) {
 	}
 }
 
+func TestConflictWithoutDomain(t *testing.T) {
+	t.Parallel()
+	const want = "a local cloud already runs at http://127.0.0.1:3999; end it with e2bctl local down"
+	if got := (&ConflictError{URL: "http://127.0.0.1:3999"}).Error(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestRunningCloud(t *testing.T) {
 	t.Parallel()
 	place := Place{dir: t.TempDir()}

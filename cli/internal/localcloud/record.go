@@ -58,7 +58,10 @@ func (e *ConflictError) Error() string {
 	}
 	state := "is starting or ending"
 	if e.URL != "" {
-		state = "already runs at " + e.URL + ", domain " + e.Domain
+		state = "already runs at " + e.URL
+	}
+	if e.Domain != "" {
+		state += ", domain " + e.Domain
 	}
 	if e.State != "" {
 		state += ", with the state directory " + e.State

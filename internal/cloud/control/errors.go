@@ -142,7 +142,7 @@ func conflict(e *lifecycle.StateError) *apiError {
 // client that silently waits would hide it.
 func noRoom(err error) *apiError {
 	if e, ok := errors.AsType[*lifecycle.LimitError](err); ok {
-		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d", e.Max)}
+		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d: kill one that is not needed, or start the local cloud with more (e2bctl local up --max-sandboxes, local.WithMaxSandboxes in Go)", e.Max)}
 	}
 	if e, ok := errors.AsType[*lifecycle.FrozenLimitError](err); ok {
 		room := fmt.Sprintf("%d sandboxes", e.Max)

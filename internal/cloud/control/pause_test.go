@@ -130,7 +130,7 @@ func TestPauseFails(t *testing.T) {
 		{"no place", func(t *testing.T, s *service, id string) {
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", ``, 204)
 			s.mustCreate(t, `{"templateID":"base"}`)
-		}, "/v2/sandboxes/%/connect", ``, 429, "maximum number of concurrent sandboxes, 1", seenFull, func(o *lifecycle.Options) { o.MaxSandboxes = 1 }, false},
+		}, "/v2/sandboxes/%/connect", ``, 429, "maximum number of concurrent sandboxes, 1: kill one that is not needed", seenFull, func(o *lifecycle.Options) { o.MaxSandboxes = 1 }, false},
 		{"not resumed", func(t *testing.T, s *service, id string) {
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", ``, 204)
 			s.failing(lifecycletest.Resume, broken)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +30,8 @@ type runOptions struct {
 	Transfers  transfer.Flags
 	Language   string
 	Context    string
+	Workdir    string // "": the home, or that of the context
+	made       string // the context that was made for Workdir
 	Envs       cmdutil.KeyValues
 	SaveImages string
 	Timeout    cmdutil.Duration
@@ -58,7 +61,8 @@ sandbox of e2bctl local up is found without --local.
 
 --upload and --package come before the code, --download after it, even if it raised
 an exception. Paths in the sandbox are relative to the user's home, where the code
-runs.`,
+runs unless --workdir says another directory. With --sandbox, --workdir runs the code
+in a context of its own, without the variables of earlier code.`,
 		Example: `  e2bctl code run --local -c 'import sys; sys.version'
   e2bctl code run --local --save-images out plot.py
   e2bctl code run --local --no-internet --upload data:data --download report.csv:. report.py data -- --top 10
@@ -83,6 +87,9 @@ runs.`,
 			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
 				return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
 			}
+			if opts.Context != "" && opts.Workdir != "" {
+				return cmdutil.Usagef(cmd, "--context and --workdir exclude each other: the context has its directory already")
+			}
 			if name := opts.New.Changed(); opts.Sandbox != "" && name != "" {
 				return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
 			}
@@ -105,6 +112,7 @@ runs.`,
 	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
 	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: that of the file's name, or python)")
 	flags.StringVar(&opts.Context, "context", "", "run in the context `ID`")
+	flags.StringVarP(&opts.Workdir, "workdir", "w", "", "run in `DIR`, relative to the user's home")
 	flags.VarP(&opts.Envs, "env", "e", "environment variable for the code, repeatable")
 	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
@@ -145,7 +153,15 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	defer cmdutil.Closing(sb, &err)
 
 	copier := opts.Transfers.In(sb, "", opts.IO.Err)
-	if err := opts.prepare(ctx, sb, copier, prelude); err != nil {
+	if err := opts.prepare(ctx, sb, copier); err != nil {
+		return err
+	}
+	leave, err := opts.enterWorkdir(ctx, sb)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+	if err := opts.begin(ctx, sb, prelude); err != nil {
 		return err
 	}
 	err = opts.execute(ctx, sb, code)
@@ -171,22 +187,53 @@ func (o *runOptions) prelude() (string, error) {
 	return argumentsCode(o.Language, name, o.Arguments)
 }
 
-// prepare makes the uploads, installs the packages and runs the prelude.
-func (o *runOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *transfer.Copier, prelude string) error {
+// prepare makes the uploads and installs the packages.
+func (o *runOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *transfer.Copier) error {
 	if err := copier.Upload(ctx); err != nil {
 		return err
 	}
-	if err := o.New.Install(ctx, sb, o.Progress); err != nil {
-		return err
-	}
+	return o.New.Install(ctx, sb, o.Progress)
+}
+
+// begin runs the prelude.
+func (o *runOptions) begin(ctx context.Context, sb *sandbox.Sandbox, prelude string) error {
 	if prelude == "" {
 		return nil
 	}
-	_, err := sb.RunCode(ctx, prelude, &sandbox.RunCodeParams{Context: o.Context, Language: o.Language})
-	if err != nil {
+	params := o.params()
+	if _, err := sb.RunCode(ctx, prelude, &params); err != nil {
 		return fmt.Errorf("passing the arguments: %w", o.notStarted(err))
 	}
 	return nil
+}
+
+// params returns where the code runs.
+func (o *runOptions) params() sandbox.RunCodeParams {
+	if o.made != "" {
+		return sandbox.RunCodeParams{Context: o.made}
+	}
+	return sandbox.RunCodeParams{Context: o.Context, Language: o.Language}
+}
+
+// enterWorkdir makes the context in which the code runs if --workdir is given. What it
+// returns removes the context.
+func (o *runOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (leave func() error, err error) {
+	if o.Workdir == "" {
+		return func() error { return nil }, nil
+	}
+	dir, err := sb.Files.Stat(ctx, o.Workdir, nil)
+	if err == nil && !dir.IsDir() {
+		err = syscall.ENOTDIR
+	}
+	if err != nil {
+		return nil, fmt.Errorf("running in --workdir %s: %w", o.Workdir, err)
+	}
+	made, err := sb.Contexts.Create(ctx, &sandbox.CodeContextParams{Language: o.Language, Cwd: dir.Path})
+	if err != nil {
+		return nil, fmt.Errorf("running in --workdir %s: %w", o.Workdir, o.notStarted(err))
+	}
+	o.made = made.ID
+	return func() error { return sb.Contexts.Remove(context.WithoutCancel(ctx), made.ID) }, nil
 }
 
 // execute runs the code and shows what comes of it. If the code raised an exception
@@ -196,10 +243,8 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	stdout := &codeWriter{w: o.IO.Out, terminal: o.IO.OutIsTerminal}
 	stderr := &codeWriter{w: o.IO.Err, terminal: o.IO.ErrIsTerminal}
 	var shown error
-	params := &sandbox.RunCodeParams{
-		Context: o.Context, Language: o.Language, Envs: o.Envs,
-		Stdin: o.answer(),
-	}
+	params := o.params()
+	params.Envs, params.Stdin = o.Envs, o.answer()
 	if !o.JSON {
 		params.Stdout, params.Stderr, params.MaxOutput = stdout, stderr, -1
 		params.OnResult = func(r sandbox.Result) {
@@ -210,7 +255,7 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 			}
 		}
 	}
-	execution, err := sb.RunCode(ctx, code, params)
+	execution, err := sb.RunCode(ctx, code, &params)
 	raised, isRaised := errors.AsType[*sandbox.ExecutionError](o.notStarted(err))
 	if err != nil && !isRaised {
 		return o.givenUp(stderr, execution, err)
@@ -226,7 +271,7 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	var status error
 	switch {
 	case o.isScript():
-		status = o.endScript(ctx, sb, execution, *params, raised)
+		status = o.endScript(ctx, sb, execution, params, raised)
 	case isRaised:
 		status = cmdutil.RemoteStatus(1)
 	}
