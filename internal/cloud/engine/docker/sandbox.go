@@ -82,9 +82,9 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	}
 	if err := s.start(ctx, o, base.Removed); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+			return nil, cause
 		}
-		return nil, err
+		return nil, s.starved(err, e.limits(o))
 	}
 	if err := s.handover.detach(); err != nil {
 		return nil, err
@@ -306,6 +306,31 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 		return err
 	}
 	return nil
+}
+
+// starved says which limit kept a container from starting. It returns any other error as it is.
+func (s *sandbox) starved(err error, limits engine.Limits) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "failed to create new OS thread"), strings.Contains(text, "resource temporarily unavailable"):
+		return fmt.Errorf("%w: it needs more than %d processes: its first process cannot make its threads", engine.ErrLimits, limits.Processes)
+	case strings.Contains(text, "OOM-killed"), s.killed():
+		return fmt.Errorf("%w: it needs more than %d bytes of memory", engine.ErrLimits, limits.MemoryBytes)
+	}
+	return err
+}
+
+// killed reports whether the first process of a container was killed that nobody has closed.
+func (s *sandbox) killed() bool {
+	if s.tunnel != nil || s.exit == nil {
+		return false
+	}
+	select {
+	case status := <-s.exit:
+		return status == killedStatus
+	case <-time.After(exitPatience):
+		return false
+	}
 }
 
 // removeAsRoot removes files that the user of the container is not allowed to remove.
