@@ -21,3 +21,22 @@ func TestTooSmallLimits(t *testing.T) {
 		t.Errorf("got %d %s, want 400 with the limit", status, text)
 	}
 }
+
+// TestNoDiskLimit checks that no limit of the disk is shown where nothing enforces one.
+func TestNoDiskLimit(t *testing.T) {
+	t.Parallel()
+	e := newTwoEngines()
+	c := e.start(t, Options{Limits: engine.Limits{DiskBytes: 512 << 20}})
+	shows := func(template, want string) {
+		t.Helper()
+		id := create(t, c, fmt.Sprintf(`{"templateID":%q}`, template))
+		if status, text := do(t, c, "GET", "/sandboxes/"+id, ""); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%s: got %d %s, want %s", template, status, text, want)
+		}
+	}
+	shows("base", `"diskSizeMB":512`)
+	shows("base-docker", `"diskSizeMB":512`)
+	e.docker.lacks = engine.Promises{engine.DiskLimit: "the storage driver limits nothing"}
+	shows("base-docker", `"diskSizeMB":0`)
+	shows("base", `"diskSizeMB":512`)
+}
