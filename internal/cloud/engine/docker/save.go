@@ -16,8 +16,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
-
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // What Save writes to its directory: an archive of what was written, and a description.
@@ -77,7 +75,7 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 	}
 	for _, change := range diff.Changes {
 		switch {
-		case isOurs(change.Path):
+		case s.isOurs(change.Path):
 		case change.Kind == container.ChangeDelete:
 			base.Removed = append(base.Removed, change.Path)
 			text += len(change.Path)
@@ -120,8 +118,8 @@ func (s *sandbox) saveWritten(ctx context.Context, file string, written map[stri
 }
 
 // isOurs reports whether a path is of the engine and not of the sandbox.
-func isOurs(name string) bool {
-	for _, own := range []string{guest.Program, "/dev", "/proc", "/sys", "/run/e2b"} {
+func (s *sandbox) isOurs(name string) bool {
+	for _, own := range []string{s.program, "/dev", "/proc", "/sys", "/run/e2b"} {
 		if name == own || strings.HasPrefix(name, own+"/") {
 			return true
 		}
