@@ -4,7 +4,6 @@ package docker_test
 
 import (
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -33,35 +32,9 @@ func TestPathTaken(t *testing.T) {
 	if got := run(t, s, "cat /.e2bctl/theirs"); got != "theirs" {
 		t.Errorf("mounted: got %q, want what the image has", got)
 	}
-	private := filepath.Join(t.TempDir(), "program") // which the users of a container cannot execute
-	copyProgram(t, dockertest.Program(t), private)
-	e, err := docker.Open(t.Context(), docker.Options{Host: d.Host(), Image: image, Binary: private})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	e := open(t, docker.Options{Image: image})
+	docker.CopyPrograms(e)
 	if got := run(t, start(t, e, engine.SandboxOptions{ID: "copied"}), "test -f /.e2bctl && echo program"); got != "program" {
 		t.Errorf("copied: got %q, want the program", got)
-	}
-}
-
-func copyProgram(t *testing.T, from, to string) {
-	t.Helper()
-	in, err := os.Open(from)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o700)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = io.Copy(out, in)
-	if err = errors.Join(err, out.Close()); err != nil {
-		t.Fatal(err)
 	}
 }
