@@ -208,7 +208,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
-		Engine: o.Engine, Architecture: c.architecture(), Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, Mounts: o.Mounts,
+		Engine: o.Engine, Architecture: c.architecture(), Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, NoDiskLimit: c.engines.noDiskLimit, Mounts: o.Mounts,
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})

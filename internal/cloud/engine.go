@@ -36,6 +36,7 @@ type engines struct {
 	own    engine.Name
 	all    map[engine.Name]*lazyEngine
 	opened func(engine.Engine) // is told of each engine; it must be quick
+	latest sync.Map            // engine.Name to the engine.Engine of that name that was opened last
 }
 
 // lazyEngine is an engine that is opened when it is needed.
@@ -48,7 +49,7 @@ type lazyEngine struct {
 }
 
 func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir string) *engines {
-	e := &engines{own, map[engine.Name]*lazyEngine{}, c.keptBy}
+	e := &engines{own: own, all: map[engine.Name]*lazyEngine{}, opened: c.keptBy}
 	for name, open := range openers {
 		e.all[name] = &lazyEngine{open: func(ctx context.Context) (engine.Engine, error) { return open(ctx, c, dir) }}
 	}
@@ -98,8 +99,19 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 		return nil, err
 	}
 	l.engine = opened
+	e.latest.Store(name, opened)
 	e.opened(opened)
 	return opened, nil
+}
+
+// noDiskLimit reports whether nothing limits what sandboxes of an engine write. It opens no
+// engine: until there is a daemon of containers, none is known to limit it.
+func (e *engines) noDiskLimit(name engine.Name) bool {
+	opened, known := e.latest.Load(name)
+	if !known {
+		return name == engine.Docker
+	}
+	return opened.(engine.Engine).Report().Promises[engine.DiskLimit] != ""
 }
 
 // close closes all engines. None is opened after that.

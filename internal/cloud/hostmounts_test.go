@@ -39,7 +39,7 @@ func TestHostMounts(t *testing.T) {
 	}{
 		{ask("base", top, `"path":"/x"`), 403, top}, {ask("base", "/etc", `"path":"/x"`), 403, "/etc"}, {ask("base", in+"/out", `"path":"/x"`), 403, "/in/out"},
 		{ask("base", in+"/../every", `"path":"/x"`), 403, "clean absolute path"}, {ask("base", in, `"path":"/x","writable":true`), 403, "read-only"},
-		{ask("base", "in", `"path":"/x"`), 400, "must be absolute"}, {ask("base", in, `"path":"x"`), 400, "must be absolute"}, {ask("base", in, `"path":"/proc/x"`), 400, "nothing can be mounted"},
+		{ask("base", "in", `"path":"/x"`), 400, "must be absolute"}, {ask("base", in, `"path":"x"`), 400, "must be absolute"}, {ask("base", in, `"path":"/proc/x"`), 400, "nothing can be mounted"}, {ask("base-docker", in, `"path":"/etc"`), 400, "would not start"}, {ask("base-docker", in, `"path":"/.e2bctl/x"`), 400, "the sandbox's own"},
 	} {
 		if status, text := do(t, c, "POST", "/v2/sandboxes", tt.body); status != tt.status || !strings.Contains(text, tt.want) {
 			t.Errorf("%s: got %d %s, want %d and %q", tt.body, status, text, tt.status, tt.want)

@@ -84,7 +84,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Moun
 	}
 	shared, release, err := c.hold(spec.Volumes)
 	if err != nil {
-		return nil, volumeError(err)
+		return nil, startError(err)
 	}
 	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
 		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
@@ -96,13 +96,7 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Moun
 		if door != nil {
 			door.Close()
 		}
-		if errors.Is(err, engine.ErrNoAuthority) {
-			return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: network.rules: %v", err)}
-		}
-		if errors.Is(err, engine.ErrNoMounts) {
-			return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: mounts: %v", err)}
-		}
-		return nil, volumeError(err)
+		return nil, startError(err)
 	}
 	c.router.Add(edge.Sandbox{
 		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
@@ -148,11 +142,16 @@ func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, re
 	return shared, release, nil
 }
 
-// volumeError says which field of the request names a volume that a sandbox cannot have
-// on this machine. It returns any other error as it is.
-func volumeError(err error) error {
-	if errors.Is(err, engine.ErrNoVolumes) || errors.Is(err, volumes.ErrNoSize) {
-		return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: volumeMounts: %v", err)}
+// startError says for what of the request, or of the options of this cloud, a sandbox cannot
+// start on this machine. It returns any other error as it is.
+func startError(err error) error {
+	for cause, what := range map[error]string{
+		engine.ErrNoAuthority: "network.rules", engine.ErrNoMounts: "mounts", engine.ErrNoVolumes: "volumeMounts", volumes.ErrNoSize: "volumeMounts",
+		engine.ErrLimits: "the limits it was started with",
+	} {
+		if errors.Is(err, cause) {
+			return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
+		}
 	}
 	return err
 }

@@ -22,7 +22,8 @@ type DockerParams struct {
 	// CapDrop (cap_drop) are capabilities that the container does not have, "ALL" for all. The
 	// default is none beyond what the daemon withholds.
 	CapDrop []string
-	// SecurityOpt (security_opt) are more of these options. no-new-privileges always holds.
+	// SecurityOpt (security_opt) are more of these options. no-new-privileges always holds. An
+	// option that takes a protection away, such as seccomp=unconfined, is refused.
 	SecurityOpt []string
 	// User is whom all processes run as, such as "nobody". The default is the image's.
 	User string

@@ -3,6 +3,7 @@ package cmdutil
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -142,4 +143,22 @@ func (p *path) Set(value string) error {
 	absolute, err := filepath.Abs(value)
 	*p = path(absolute)
 	return err
+}
+
+// NotEnforced returns a line for each limit of the flags that nothing enforces for the sandboxes
+// of a local cloud.
+func (r *ResourceFlags) NotEnforced(report local.Report) []string {
+	var lines []string
+	for _, limit := range []struct {
+		flag  string
+		given bool
+		how   string
+	}{
+		{"memory", r.memory != 0, report.Memory}, {"cpus", r.cpus != 0, report.CPU}, {"pids", r.pids != 0, report.Processes}, {"disk", r.disk != 0, report.Disk},
+	} {
+		if limit.given && strings.HasPrefix(limit.how, "not enforced") {
+			lines = append(lines, "--"+limit.flag+" is "+limit.how)
+		}
+	}
+	return lines
 }

@@ -31,6 +31,8 @@ type Record struct {
 	Log string `json:"log,omitempty"`
 	// IsolationNote is why the isolation is less than full, unless it was asked for by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
+	// LimitNotes are the limits that it was given and that nothing enforces.
+	LimitNotes []string `json:"limitNotes,omitempty"`
 	// PythonNote is what the Python of its sandboxes lacks.
 	PythonNote string `json:"pythonNote,omitempty"`
 	// StateNotes are what can go wrong with what outlives it, in its state directory or that

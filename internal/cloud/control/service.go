@@ -43,8 +43,9 @@ type Options struct {
 	EnvdVersion string    // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources // of sandboxes of engines that Of does not name
 	Of          map[engine.Name]Resources
-	Mounts      []mounts.Mount // that every sandbox has
-	Engine      engine.Name    // runs sandboxes whose template names none
+	NoDiskLimit func(engine.Name) bool // reports that nothing limits the disk of an engine's sandboxes; nil: none is so
+	Mounts      []mounts.Mount         // that every sandbox has
+	Engine      engine.Name            // runs sandboxes whose template names none
 	// Architecture is that of the images that sandboxes of Engine are made from, as Go names it.
 	Architecture string
 	Sandboxes    *lifecycle.Registry

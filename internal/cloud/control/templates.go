@@ -66,12 +66,18 @@ type templateAnswer struct {
 // engineOf returns the engine that an engine's name stands for.
 func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
 
-// resourcesOf returns what the sandboxes of an engine have.
+// resourcesOf returns what the sandboxes of an engine have. The disk is 0 where nothing limits
+// it.
 func (s *Service) resourcesOf(named engine.Name) Resources {
-	if r, other := s.options.Of[s.engineOf(named)]; other {
-		return r
+	name := s.engineOf(named)
+	r, other := s.options.Of[name]
+	if !other {
+		r = s.options.Resources
 	}
-	return s.options.Resources
+	if s.options.NoDiskLimit != nil && s.options.NoDiskLimit(name) {
+		r.DiskMB = 0
+	}
+	return r
 }
 
 // resources returns what the sandboxes of a build are reported to have: what was asked for,

@@ -3,11 +3,11 @@ package control
 import (
 	"errors"
 	"net/http"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
@@ -129,9 +129,6 @@ type volumeMount struct {
 // maxVolumeMounts bounds the volumes of a sandbox.
 const maxVolumeMounts = 32
 
-// notMounted are directories of the sandbox's own, where no volume can be.
-var notMounted = []string{"/proc", "/sys", "/dev", "/run"}
-
 // checkMounts validates the volumes that a create request asks for.
 func checkMounts(mounts []volumeMount) error {
 	if len(mounts) > maxVolumeMounts {
@@ -155,11 +152,8 @@ func checkMounts(mounts []volumeMount) error {
 
 // checkTarget returns an error unless something can be mounted at a path of a sandbox.
 func checkTarget(field, target string) error {
-	switch {
-	case !path.IsAbs(target) || path.Clean(target) != target || strings.ContainsRune(target, 0) || len(target) > 1024:
-		return invalid("%s has the path %q: it must be absolute, without . and .. and a / at the end", field, bounded(target))
-	case target == "/" || slices.ContainsFunc(notMounted, func(dir string) bool { return within(target, dir) }):
-		return invalid("%s has the path %q, where nothing can be mounted", field, bounded(target))
+	if err := mounts.CheckTarget(target); err != nil {
+		return invalid("%s has the path %q: %v", field, bounded(target), err)
 	}
 	return nil
 }

@@ -54,6 +54,8 @@ var (
 	ErrNoImages = errors.New("sandboxes cannot be made from container images")
 	// ErrNoMounts: this engine cannot show a sandbox directories of the host.
 	ErrNoMounts = errors.New("a sandbox cannot see directories of the host")
+	// ErrLimits: a sandbox cannot start within its limits.
+	ErrLimits = errors.New("limits too small to start a sandbox in")
 	// ErrOtherMachine: saved memory can be restored only where programs, processor and kernel
 	// are those that it was saved with.
 	ErrOtherMachine = errors.New("its memory cannot be restored here")

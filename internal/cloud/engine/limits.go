@@ -58,10 +58,26 @@ func (l Limits) Within(b Bounds) Limits {
 	return l
 }
 
-// Check returns an error if nothing can start within the limits.
+// What a sandbox needs at least to start.
+const (
+	minMemoryBytes = 16 << 20
+	minCPUs        = 0.01
+	minProcesses   = 16
+	minDiskBytes   = 1 << 20
+)
+
+// Check returns an error that matches [ErrLimits] and names the limit if nothing can start
+// within the limits.
 func (l Limits) Check() error {
-	if l.MemoryBytes < 16<<20 || l.CPUs < 0.01 || l.Processes < 16 || l.DiskBytes < 1<<20 {
-		return fmt.Errorf("limits %+v are too small to start in", l)
+	switch {
+	case l.MemoryBytes < minMemoryBytes:
+		return fmt.Errorf("%w: %d bytes of memory, and %d are the least", ErrLimits, l.MemoryBytes, minMemoryBytes)
+	case l.CPUs < minCPUs:
+		return fmt.Errorf("%w: %g CPUs, and %g are the least", ErrLimits, l.CPUs, minCPUs)
+	case l.Processes < minProcesses:
+		return fmt.Errorf("%w: %d processes, and %d are the least", ErrLimits, l.Processes, minProcesses)
+	case l.DiskBytes < minDiskBytes:
+		return fmt.Errorf("%w: %d bytes of disk, and %d are the least", ErrLimits, l.DiskBytes, minDiskBytes)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 
@@ -68,8 +67,8 @@ func Open(o Options) (_ *Set, err error) {
 		}
 	}()
 	for _, m := range o.All {
-		if !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || m.Path == "/" {
-			return s, fmt.Errorf("mounts: %s cannot be shown at %q: it must be a clean absolute path other than /", m.Dir, m.Path)
+		if err := CheckTarget(m.Path); err != nil {
+			return s, fmt.Errorf("mounts: %s cannot be shown at %q: %w", m.Dir, m.Path, err)
 		}
 		r, err := openRoot(Allowed{m.Dir, m.Writable})
 		if err != nil {

@@ -168,6 +168,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env()}
 	report := cloud.Report()
 	record.Engine, record.Isolation, record.IsolationNote = string(report.Engine), string(report.Isolation), report.IsolationNote
+	record.LimitNotes = opts.Resources.NotEnforced(report)
 	record.PythonNote, record.StateNotes = report.PythonNote, report.StateNotes
 	if note != "" {
 		record.StateNotes = append(record.StateNotes, note)
@@ -228,7 +229,7 @@ func (l *boundedLog) Write(line []byte) (int, error) { // a handler makes one ca
 
 // announce writes to stdout that the cloud is ready: one line of JSON, or lines
 // for a shell. A sentence on stderr adds its state, how it is ended, and what its
-// isolation, its Python and its state directory lack.
+// isolation, its limits, its Python and its state directory lack.
 func (o *upOptions) announce(record localcloud.Record, state, end string) error {
 	f := o.Factory
 	write := func() error { return writeExports(f.IO.Out, record) }
@@ -238,8 +239,11 @@ func (o *upOptions) announce(record localcloud.Record, state, end string) error 
 	if err := write(); err != nil || f.Quiet() {
 		return err
 	}
-	fmt.Fprintf(f.IO.Err, "%s%s, isolation: %s; %s\n", state, record.URL, record.Isolation, end)
+	fmt.Fprintf(f.IO.Err, "%s%s, engine: %s, isolation: %s; %s\n", state, record.URL, record.Engine, record.Isolation, end)
 	f.WarnOfIsolation(record.IsolationNote)
+	for _, note := range record.LimitNotes {
+		fmt.Fprintln(f.IO.Err, "its limits: "+cmdutil.Printable(note))
+	}
 	if record.PythonNote != "" {
 		fmt.Fprintln(f.IO.Err, "its Python: "+cmdutil.Printable(record.PythonNote))
 	}

@@ -85,10 +85,18 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 	return append(rows,
 		[]string{"CPUs", fmt.Sprint(info.CPUCount)},
 		[]string{"Memory", fmt.Sprintf("%d MiB", info.MemoryMB)},
-		[]string{"Disk", fmt.Sprintf("%d MiB", info.DiskSizeMB)},
+		[]string{"Disk", diskText(info.DiskSizeMB)},
 		[]string{"Daemon", info.EnvdVersion},
 		[]string{"Metadata", metadataText(info.Metadata)},
 	)
+}
+
+// diskText says how much a sandbox may write.
+func diskText(mib int) string {
+	if mib == 0 {
+		return "not limited"
+	}
+	return fmt.Sprintf("%d MiB", mib)
 }
 
 // mountText says what a sandbox sees where.

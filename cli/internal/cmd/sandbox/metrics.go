@@ -131,4 +131,10 @@ func (s *sampleWriter) one(u *sandbox.Usage) error {
 	return err
 }
 
-func ofMiB(used, total int64) string { return fmt.Sprintf("%d of %d MiB", used>>20, total>>20) }
+// ofMiB says how much of what there is is used; what has no size is not measured.
+func ofMiB(used, total int64) string {
+	if total == 0 {
+		return "not known"
+	}
+	return fmt.Sprintf("%d of %d MiB", used>>20, total>>20)
+}

@@ -87,7 +87,7 @@ func TestCopiedProgram(t *testing.T) {
 	e := open(t, docker.Options{Image: dockertest.Bare})
 	docker.CopyPrograms(e)
 	s := start(t, e, engine.SandboxOptions{})
-	if got := run(t, s, "grep -c ' /.e2bctl ' /proc/self/mountinfo; ls -l /.e2bctl | cut -c 1-10"); got != "0\n-r-xr-xr-x" {
+	if got := run(t, s, "grep -c '/.e2bctl ' /proc/self/mountinfo; ls -l /.e2bctl | cut -c 1-10"); got != "0\n-r-xr-xr-x" {
 		t.Errorf("got %q, want a file of the container", got)
 	}
 }

@@ -38,7 +38,7 @@ type Options struct {
 	CPUQuota    int64    // microseconds of processor time in each tenth of a second
 	PidsLimit   int64    // processes and threads
 	CapDrop     []string // capabilities, "ALL" for all
-	SecurityOpt []string // in addition to no-new-privileges, which always holds
+	SecurityOpt []string // in addition to no-new-privileges, which always holds; none takes a protection away
 	User        string   // name or id; "": that of the image
 	// NetworkDisabled leaves sandboxes without the proxy too.
 	NetworkDisabled bool
@@ -79,10 +79,14 @@ var _ engine.Engine = (*Engine)(nil)
 const openTimeout = 20 * time.Second
 
 // Open finds the daemon and removes what dead servers left there. ctx bounds only the start.
+// Before that it refuses options that take a protection away.
 // Where there is no daemon the error matches [ErrNoDaemon].
 func Open(ctx context.Context, o Options) (engine.Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := o.checkSecurity(); err != nil {
+		return nil, fmt.Errorf("docker: %w", err)
 	}
 	o.Image = cmp.Or(o.Image, DefaultImage)
 	if o.Store == "" {

@@ -96,10 +96,23 @@ func TestRefused(t *testing.T) {
 		{engine.SandboxOptions{Files: "/x"}, fs.ErrNotExist},
 		{engine.SandboxOptions{Volumes: []engine.Volume{{}}}, engine.ErrNoVolumes},
 		{engine.SandboxOptions{Authority: []byte("x")}, engine.ErrNoAuthority},
-		{engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 1}}, nil},
 	} {
-		if _, err := e.NewSandbox(t.Context(), options(t, tt.options)); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+		if _, err := e.NewSandbox(t.Context(), options(t, tt.options)); !errors.Is(err, tt.want) {
 			t.Errorf("got %v, want %v", err, tt.want)
+		}
+	}
+}
+
+// TestTooSmall checks that the limit is named that a container cannot start within.
+func TestTooSmall(t *testing.T) {
+	t.Parallel()
+	e := open(t, docker.Options{})
+	for want, limits := range map[string]engine.Limits{
+		"1 bytes of memory": {MemoryBytes: 1}, "1 processes": {Processes: 1}, "0.001 CPUs": {CPUs: 0.001}, "1 bytes of disk": {DiskBytes: 1},
+		"16 processes": {Processes: 16}, // of which the runtime of the first process needs more
+	} {
+		if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Limits: limits})); !errors.Is(err, engine.ErrLimits) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got error %v, want %v and %q", err, engine.ErrLimits, want)
 		}
 	}
 }

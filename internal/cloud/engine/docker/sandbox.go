@@ -29,6 +29,7 @@ type sandbox struct {
 	engine   *Engine
 	id       string    // of the sandbox
 	name     string    // of the container
+	program  string    // where the program is in it
 	disk     int64     // bytes that it may write, if that is enforced
 	handover *handover // nil: it has no directories of the host
 	attach   *attachment
@@ -64,7 +65,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if s.handover, err = newHandover(o.Mounts); err != nil {
 		return nil, err
 	}
-	if s.name, err = e.create(ctx, base.Image, o, s.handover); err != nil {
+	if s.name, s.program, err = e.create(ctx, base.Image, o, s.handover); err != nil {
 		return nil, errors.Join(err, s.handover.Close())
 	}
 	defer func() {
@@ -82,9 +83,9 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	}
 	if err := s.start(ctx, o, base.Removed); err != nil {
 		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+			return nil, cause
 		}
-		return nil, err
+		return nil, s.starved(err, e.limits(o))
 	}
 	if err := s.handover.detach(); err != nil {
 		return nil, err
@@ -131,8 +132,8 @@ func (e *Engine) check(o engine.SandboxOptions) error {
 	return nil
 }
 
-// create makes the container, with the program in it.
-func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptions, handover *handover) (string, error) {
+// create makes the container, and returns its name and where the program is in it.
+func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptions, handover *handover) (name, program string, err error) {
 	for {
 		e.mu.Lock()
 		copies, quota := e.copies || !e.program.current(), e.quota
@@ -141,13 +142,13 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 		switch {
 		case err == nil && copies:
 			if err := e.copyProgram(ctx, made.ID); err != nil {
-				return "", errors.Join(err, e.remove(context.WithoutCancel(ctx), made.ID))
+				return "", "", errors.Join(err, e.remove(context.WithoutCancel(ctx), made.ID))
 			}
-			return made.ID, nil
+			return made.ID, programIn(copies), nil
 		case err == nil:
-			return made.ID, nil
+			return made.ID, programIn(copies), nil
 		case handover.unseen(err) != nil:
-			return "", handover.unseen(err)
+			return "", "", handover.unseen(err)
 		case quota && strings.Contains(err.Error(), "storage-opt"):
 			e.mu.Lock()
 			e.quota, e.noQuota = false, "the daemon says: "+err.Error()
@@ -157,7 +158,7 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 			e.copies = true
 			e.mu.Unlock()
 		default:
-			return "", fmt.Errorf("create a container of %s: %w", image, err)
+			return "", "", fmt.Errorf("create a container of %s: %w", image, err)
 		}
 	}
 }
@@ -236,7 +237,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, handover *hand
 		host.StorageOpt = map[string]string{"size": fmt.Sprint(limits.DiskBytes)}
 	}
 	if !copies {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: e.program.path, Target: guest.Program, ReadOnly: true})
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: e.program.path, Target: guest.MountedProgram, ReadOnly: true})
 	}
 	for i, m := range o.Mounts {
 		// The mount at this path is read-only if it is to be. To have the daemon make it so, too,
@@ -247,7 +248,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, handover *hand
 		HostConfig: host,
 		Config: &container.Config{
 			Image: image, Hostname: o.ID, User: e.user(o), StopSignal: "SIGKILL", // process 1 ignores all others
-			Entrypoint: []string{guest.Program, guest.ProgramArgument}, Cmd: []string{},
+			Entrypoint: []string{programIn(copies), guest.ProgramArgument}, Cmd: []string{},
 			OpenStdin: true, StdinOnce: true, AttachStdin: true, AttachStdout: true, AttachStderr: true,
 			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 			Labels:      map[string]string{labelInstance: e.instance, labelSandbox: o.ID, labelServer: self()},
@@ -255,10 +256,18 @@ func (e *Engine) container(image string, o engine.SandboxOptions, handover *hand
 	}
 }
 
+// programIn returns where the program is in a container.
+func programIn(copies bool) string {
+	if copies {
+		return guest.Program
+	}
+	return guest.MountedProgram
+}
+
 func (e *Engine) copyProgram(ctx context.Context, id string) error {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(e.program.archive(w)) }()
-	_, err := e.client.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r})
+	_, err := e.client.CopyToContainer(ctx, id, client.CopyToContainerOptions{DestinationPath: "/", Content: r, AllowOverwriteDirWithFile: true})
 	_ = r.Close() // ends the archive if it was not read to its end
 	if err != nil {
 		return fmt.Errorf("copy the program into a container: %w", err)
@@ -308,11 +317,36 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	return nil
 }
 
+// starved says which limit kept a container from starting. It returns any other error as it is.
+func (s *sandbox) starved(err error, limits engine.Limits) error {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "failed to create new OS thread"), strings.Contains(text, "resource temporarily unavailable"):
+		return fmt.Errorf("%w: it needs more than %d processes: its first process cannot make its threads", engine.ErrLimits, limits.Processes)
+	case strings.Contains(text, "OOM-killed"), s.killed():
+		return fmt.Errorf("%w: it needs more than %d bytes of memory", engine.ErrLimits, limits.MemoryBytes)
+	}
+	return err
+}
+
+// killed reports whether the first process of a container was killed that nobody has closed.
+func (s *sandbox) killed() bool {
+	if s.tunnel != nil || s.exit == nil {
+		return false
+	}
+	select {
+	case status := <-s.exit:
+		return status == killedStatus
+	case <-time.After(exitPatience):
+		return false
+	}
+}
+
 // removeAsRoot removes files that the user of the container is not allowed to remove.
 func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
 	c := s.engine.client
 	made, err := c.ExecCreate(ctx, s.name, client.ExecCreateOptions{
-		User: "0", AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: []string{guest.Program, guest.RemoveArgument},
+		User: "0", AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: []string{s.program, guest.RemoveArgument},
 	})
 	if err != nil {
 		return err

@@ -10,13 +10,12 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
-
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // What Save writes to its directory: an archive of what was written, and a description.
@@ -70,9 +69,13 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 		return fmt.Errorf("ask what it wrote: %w", err)
 	}
 	written, text := map[string]bool{}, 0
+	// The daemon mounts its own files there, and shows nobody what is below.
+	for _, own := range []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} {
+		diff.Changes = slices.DeleteFunc(diff.Changes, func(change container.FilesystemChange) bool { return change.Path == own })
+	}
 	for _, change := range diff.Changes {
 		switch {
-		case isOurs(change.Path):
+		case s.isOurs(change.Path):
 		case change.Kind == container.ChangeDelete:
 			base.Removed = append(base.Removed, change.Path)
 			text += len(change.Path)
@@ -87,13 +90,7 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	export, err := c.ContainerExport(ctx, s.name, client.ContainerExportOptions{})
-	if err != nil {
-		return fmt.Errorf("export its files: %w", err)
-	}
-	defer export.Close()
-	err = writeSynced(filepath.Join(dir, savedFiles), func(w io.Writer) error { return filter(w, export, written, s.disk) })
-	if err != nil {
+	if err := s.saveWritten(ctx, filepath.Join(dir, savedFiles), written); err != nil {
 		return err
 	}
 	return writeSynced(filepath.Join(dir, savedBase), func(w io.Writer) error {
@@ -102,9 +99,27 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 	})
 }
 
+// saveWritten makes the archive of what was written. What is little is read alone; else all files
+// of the container are, as the daemon has no other answer.
+func (s *sandbox) saveWritten(ctx context.Context, file string, written map[string]bool) error {
+	alone, err := s.readAlone(ctx, written)
+	if err != nil {
+		return err
+	}
+	if alone {
+		return writeSynced(file, func(w io.Writer) error { return s.copyEach(ctx, w, written) })
+	}
+	export, err := s.engine.client.ContainerExport(ctx, s.name, client.ContainerExportOptions{})
+	if err != nil {
+		return fmt.Errorf("export its files: %w", err)
+	}
+	defer export.Close()
+	return writeSynced(file, func(w io.Writer) error { return filter(w, export, written, s.disk) })
+}
+
 // isOurs reports whether a path is of the engine and not of the sandbox.
-func isOurs(name string) bool {
-	for _, own := range []string{guest.Program, "/dev", "/proc", "/sys", "/run/e2b"} {
+func (s *sandbox) isOurs(name string) bool {
+	for _, own := range []string{s.program, "/dev", "/proc", "/sys", "/run/e2b"} {
 		if name == own || strings.HasPrefix(name, own+"/") {
 			return true
 		}
@@ -112,7 +127,7 @@ func isOurs(name string) bool {
 	return false
 }
 
-// filter copies the entries of an archive that were written, without devices and sockets.
+// filter copies the entries of an archive that were written.
 func filter(to io.Writer, from io.Reader, written map[string]bool, limit int64) error {
 	out, in := tar.NewWriter(to), tar.NewReader(from)
 	for {
@@ -123,25 +138,32 @@ func filter(to io.Writer, from io.Reader, written map[string]bool, limit int64) 
 		if err != nil {
 			return fmt.Errorf("read its files: %w", err)
 		}
-		switch header.Typeflag {
-		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo:
-		default:
-			continue
-		}
 		if !written[path.Join("/", header.Name)] {
 			continue
 		}
-		if limit -= header.Size; limit < 0 {
-			return errors.New("it wrote more than its limit of disk, which nothing enforces here")
-		}
-		header.Format = tar.FormatPAX
-		if err := out.WriteHeader(header); err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, in); err != nil {
+		if err := addFile(out, header, in, &limit); err != nil {
 			return err
 		}
 	}
+}
+
+// addFile adds a file to an archive, unless it is a device. left is what the archive may still
+// hold.
+func addFile(out *tar.Writer, header *tar.Header, content io.Reader, left *int64) error {
+	switch header.Typeflag {
+	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo:
+	default:
+		return nil
+	}
+	if *left -= header.Size; *left < 0 {
+		return errors.New("it wrote more than its limit of disk, which nothing enforces here")
+	}
+	header.Format = tar.FormatPAX
+	if err := out.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err := io.Copy(out, content)
+	return err
 }
 
 // writeSynced writes a file and syncs it to the disk.

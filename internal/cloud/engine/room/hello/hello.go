@@ -58,9 +58,9 @@ func init() {
 // socket is a SOCK_SEQPACKET Unix socket, or this is the first process of a container.
 func stageOf(args []string) Stage {
 	switch {
-	case len(args) == 2 && (args[0] == guest.Program || args[0] == guest.GVisorProgram) && args[1] == guest.ProgramArgument && os.Getpid() == 1:
+	case len(args) == 2 && isProgram(args[0]) && args[1] == guest.ProgramArgument && os.Getpid() == 1:
 		return Contained
-	case len(args) == 2 && args[0] == guest.Program && args[1] == guest.RemoveArgument:
+	case len(args) == 2 && isProgram(args[0]) && args[1] == guest.RemoveArgument:
 		return Removing
 	case len(args) == 0 || args[0] != Argv0 || !isControl(ControlFD):
 		return None
@@ -69,6 +69,9 @@ func stageOf(args []string) Stage {
 	}
 	return First
 }
+
+// isProgram reports whether a name is that of the program in a container.
+func isProgram(name string) bool { return name == guest.Program || name == guest.MountedProgram }
 
 func isControl(fd int) bool {
 	typ, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_TYPE)

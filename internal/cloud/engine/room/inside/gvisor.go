@@ -307,7 +307,7 @@ func bundleOf(spec *wire.EnvdSpec) any {
 		"root":       object{"path": runnerRoot},
 		"process": object{
 			"user": object{"uid": 0, "gid": 0}, "cwd": "/",
-			"args":            []string{guest.GVisorProgram, guest.ProgramArgument},
+			"args":            []string{guest.MountedProgram, guest.ProgramArgument},
 			"env":             []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			"noNewPrivileges": !spec.Ranged,
 			"capabilities":    object{"bounding": names, "effective": names, "permitted": names, "inheritable": names},
@@ -321,7 +321,7 @@ func bundleOf(spec *wire.EnvdSpec) any {
 			// memory is restored it may be on an overlay, if it was none before: gVisor keeps
 			// the options that it was saved with.
 			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw", "overlayfs_stale_read"),
-			mount(guest.GVisorProgram, "bind", runnerProgram, "bind", "ro"),
+			mount(guest.MountedProgram, "bind", runnerProgram, "bind", "ro"),
 		},
 		"linux": object{"namespaces": namespaces},
 	}

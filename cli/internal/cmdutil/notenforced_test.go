@@ -1,0 +1,28 @@
+package cmdutil
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/sandbox/local"
+)
+
+// TestNotEnforced checks that a limit that was asked for is named if nothing enforces it.
+func TestNotEnforced(t *testing.T) {
+	t.Parallel()
+	report := local.Report{Memory: "control group", CPU: "not enforced: no group", Processes: "not enforced: no group", Disk: "not enforced: the driver limits nothing"}
+	for name, tt := range map[string]struct {
+		flags ResourceFlags
+		want  []string
+	}{
+		"none":       {ResourceFlags{}, nil},
+		"enforced":   {ResourceFlags{memory: 1 << 30}, nil},
+		"disk":       {ResourceFlags{disk: 512 << 20}, []string{"--disk is not enforced: the driver limits nothing"}},
+		"cpus, pids": {ResourceFlags{cpus: 1, pids: 20}, []string{"--cpus is not enforced: no group", "--pids is not enforced: no group"}},
+	} {
+		if diff := cmp.Diff(tt.want, tt.flags.NotEnforced(report)); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", name, diff)
+		}
+	}
+}
