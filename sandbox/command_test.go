@@ -667,3 +667,22 @@ func FuzzCommandStream(f *testing.F) {
 		}
 	})
 }
+
+// A writer that takes less than it was given loses output: that is an error.
+func TestShortWriteOfOutput(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	s.start = func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
+		return errors.Join(started(stream, 1), stdout(stream, []byte("out")), stderr(stream, []byte("error")), ended(stream, 0, "exit status 0"))
+	}
+	for name, p := range map[string]*CommandParams{"output": {Stdout: shortWriter{}}, "error output": {Stderr: shortWriter{}}} {
+		if _, err := s.sandbox().Commands.Run(t.Context(), "work", p); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%s: got %v, want io.ErrShortWrite", name, err)
+		}
+	}
+}
+
+// shortWriter takes all but the last byte.
+type shortWriter struct{}
+
+func (shortWriter) Write(p []byte) (int, error) { return len(p) - 1, nil }

@@ -2,10 +2,15 @@ package sandbox
 
 import (
 	"archive/tar"
+	"context"
 	"errors"
 	"io"
+	"net/http"
+	"strings"
 	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
 // What a download may copy unless it was given other limits.
@@ -56,5 +61,42 @@ func TestDownloadDirDefaults(t *testing.T) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
 		})
+	}
+}
+
+// No path of a directory is taken for an option.
+func TestDirectoryNamedAsAnOption(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	var paths []string
+	s.files = func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, "[]")
+	}
+	s.start = func(_ context.Context, r *process.StartRequest, stream *startStream) error {
+		for _, path := range r.GetProcess().GetEnvs() {
+			paths = append(paths, path)
+		}
+		return errors.Join(started(stream, 1), ended(stream, 1, "exit status 1"))
+	}
+	sb := s.sandbox()
+	for _, dir := range []string{"-x", "--", "~/-x", "-x/-y"} {
+		paths = nil
+		for call, err := range map[string]error{
+			"UploadDir":   sb.Files.UploadDir(t.Context(), t.TempDir(), dir, nil),
+			"DownloadDir": sb.Files.DownloadDir(t.Context(), dir, t.TempDir(), nil),
+		} {
+			if _, ran := errors.AsType[*ExitError](err); !ran {
+				t.Errorf("%s of %s: got %v, want the end of its command", call, dir, err)
+			}
+		}
+		if len(paths) < 2 {
+			t.Errorf("%s: got %q, want the paths of both calls", dir, paths)
+		}
+		for _, path := range paths {
+			if !strings.HasPrefix(path, "./") {
+				t.Errorf("%s: got %q, want it to begin with ./", dir, path)
+			}
+		}
 	}
 }

@@ -230,6 +230,9 @@ func TestGivenUp(t *testing.T) {
 	beside := s.request(t, "job", "d")
 	s.begin(t, beside, "block")
 	<-w.blocked
+	other := s.request(t, "other", "a") // a tag belongs to its template alone
+	s.begin(t, other, "block")
+	<-w.blocked
 	two := s.request(t, "job", "b", "c")
 	if status, _ := s.now(t, waits); status.Status != templates.Failed || !strings.Contains(status.Failure.Message, "superseded") {
 		t.Errorf("the one that waits: got %+v, want it to be superseded", status)
@@ -249,7 +252,7 @@ func TestGivenUp(t *testing.T) {
 	}
 	s.Drop(deleted.template)
 	close(w.block)
-	for id, want := range map[ids]string{one: errSuperseded.Error(), deleted: errDeleted.Error(), two: "", beside: ""} {
+	for id, want := range map[ids]string{one: errSuperseded.Error(), deleted: errDeleted.Error(), two: "", beside: "", other: ""} {
 		status, _ := s.end(t, id)
 		if got := status.Failure; (got != nil) != (want != "") || got != nil && got.Message != want {
 			t.Errorf("got %+v, want %q", got, want)

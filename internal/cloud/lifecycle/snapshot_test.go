@@ -270,3 +270,39 @@ func TestNoLongerShared(t *testing.T) {
 	}
 	v.end(t)
 }
+
+// A sandbox that was resumed and ends with its server is there again with the next one, as
+// it was at its latest pause, and so are the layers under it.
+func TestLayersOfTheResumed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	v := serve(t, dir, shared)
+	id := v.create(t)
+	made, err := v.Snapshot(t.Context(), id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.layers.Release(made.Layers...)
+	if err := v.Kill(id); err != nil {
+		t.Fatal(err)
+	}
+	v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
+	if _, _, err := v.Connect(t.Context(), child.ID, day); err != nil {
+		t.Fatal(err)
+	}
+	v.end(t)
+	v = serve(t, dir, shared)
+	wantLayers(t, v, 1)
+	if _, _, err := v.Connect(t.Context(), child.ID, day); err != nil {
+		t.Errorf("with the next server: %v", err)
+	}
+	if err := v.Kill(child.ID); err != nil {
+		t.Error(err)
+	}
+	wantLayers(t, v, 0)
+	v.end(t)
+}

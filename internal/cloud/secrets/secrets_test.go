@@ -186,11 +186,46 @@ func TestSealed(t *testing.T) {
 	if _, err := New(Options{Store: s, Key: inKeys}).Value("b"); !errors.Is(err, ErrSealed) {
 		t.Errorf("a value in another record: got %v, want ErrSealed", err)
 	}
-	if err := os.Chmod(filepath.Join(keys, "key"), 0o644); err != nil {
+	for _, mode := range []os.FileMode{0o640, 0o620, 0o610, 0o604, 0o602, 0o601} {
+		if err := os.Chmod(filepath.Join(keys, "key"), mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := New(Options{Store: s, Key: inKeys}).Value("a"); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+			t.Errorf("a key with mode %o: got %v, want an error that says chmod 600", mode, err)
+		}
+	}
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Options{Store: s, Key: inKeys}).Value("a"); err == nil || !strings.Contains(err.Error(), "chmod 600") {
-		t.Errorf("a key that others can read: got %v, want an error that says chmod 600", err)
+}
+
+// A secret that was deleted does not come back with the next server.
+func TestDeletedForGood(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "state")
+	key := NewKey()
+	open := func() (*Registry, *store.Store) {
+		s, err := store.Open(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return New(Options{Store: s, Key: key}), s
+	}
+	r, s := open()
+	for _, name := range []string{"deleted", "kept"} {
+		if _, err := r.Create(name, name, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(r.Delete("deleted"), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	r, s = open()
+	if got, err := r.Value("deleted"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("the deleted one: got %q, %v, want ErrNotFound", got, err)
+	}
+	if got, err := r.Value("kept"); got != "kept" || err != nil {
+		t.Errorf("the other one: got %q, %v", got, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,57 @@
+//go:build linux
+
+package envd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"testing"
+)
+
+// Input that was given up, because the process did not read, does not keep later input out.
+func TestInputAfterOneThatWasGivenUp(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	in := newInput(w)
+	full := make([]byte, maxWaiting) // more than a pipe holds
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	given := make(chan error, 1)
+	go func() { given <- in.write(ctx, full) }()
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil { // it is being written
+		t.Fatal(err)
+	}
+	cancel()
+	if err := <-given; !errors.Is(err, context.Canceled) {
+		t.Fatalf("the input that is given up: got %v, want it to end with its context", err)
+	}
+	read := make(chan []byte, 1)
+	go func() {
+		all, _ := io.ReadAll(r)
+		read <- all
+	}()
+	if err := in.write(t.Context(), []byte("next")); err != nil {
+		t.Errorf("the next input: %v", err)
+	}
+	// One more finds the bound as if nothing had been given up.
+	if err := in.write(t.Context(), full); err != nil {
+		t.Errorf("a large one after it: %v", err)
+	}
+	if err := in.close(); err != nil {
+		t.Fatal(err)
+	}
+	all := <-read
+	if _, after, _ := bytes.Cut(all, []byte("next")); len(after) != len(full) {
+		t.Errorf("%d bytes came after the next input, want %d", len(after), len(full))
+	}
+	if n := in.waiting.Load(); n != 0 {
+		t.Errorf("%d bytes still count as waiting, want 0", n)
+	}
+}
