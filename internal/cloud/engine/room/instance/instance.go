@@ -79,14 +79,16 @@ func Lock(spec Spec) (*os.File, error) {
 // without cleaning up.
 func ReapStale(ctx context.Context, dir string) error {
 	parent := filepath.Dir(dir)
-	names, err := filepath.Glob(filepath.Join(parent, "*", lockName))
+	// The entries are read, not matched: the parent's name may look like a pattern.
+	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, name := range names {
-		if filepath.Dir(name) != dir {
-			errs = append(errs, reap(ctx, name))
+	for _, e := range entries {
+		// A link leads to a directory elsewhere, which is no instance of this parent.
+		if e.IsDir() && e.Name() != filepath.Base(dir) {
+			errs = append(errs, reap(ctx, filepath.Join(parent, e.Name(), lockName)))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,129 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// archived returns an archive of entries, whose files have as many zeros as their header
+// says.
+func archived(t *testing.T, entries ...tar.Header) *bytes.Buffer {
+	t.Helper()
+	var b bytes.Buffer
+	tw := tar.NewWriter(&b)
+	for _, header := range entries {
+		if err := tw.WriteHeader(&header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tw.Write(make([]byte, header.Size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// TestUnpackBoundsOfTheWhole checks that each bound allows what is one below it and what is
+// at it, and that bytes and entries are those of all entries together.
+func TestUnpackBoundsOfTheWhole(t *testing.T) {
+	t.Parallel()
+	file := func(name string, size int) tar.Header {
+		return tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(size)}
+	}
+	// A name of n bytes that is short once it is cleaned.
+	long := func(n int) string { return strings.Repeat("./", (n-1)/2) + strings.Repeat("/", (n-1)%2) + "y" }
+	for what, tt := range map[string]struct {
+		bound   int
+		entries func(n int) []tar.Header
+		want    error // nil: any error
+	}{
+		"bytes of one file":       {8, func(n int) []tar.Header { return []tar.Header{file("a", n)} }, ErrTooLarge},
+		"bytes of two files":      {8, func(n int) []tar.Header { return []tar.Header{file("a", 5), file("b", n-5)} }, ErrTooLarge},
+		"bytes written to a file": {8, func(n int) []tar.Header { return []tar.Header{file("a", 5), file("a", n-5)} }, ErrTooLarge},
+		"entries": {4, func(n int) []tar.Header {
+			return []tar.Header{file("a", 0), file("b", 0), file("c", 0), file("d", 0), file("e", 0)}[:n]
+		}, ErrTooLarge},
+		"directories of a name": {4, func(n int) []tar.Header { return []tar.Header{file(strings.Repeat("d/", n-1)+"a", 0)} }, ErrTooLarge},
+		"bytes of a name": {maxArchiveName, func(n int) []tar.Header {
+			return []tar.Header{{Name: long(n), Typeflag: tar.TypeReg, Mode: 0o600}}
+		}, nil},
+		"bytes of a target": {maxArchiveName, func(n int) []tar.Header {
+			return []tar.Header{file("y", 0), {Name: "a", Typeflag: tar.TypeLink, Linkname: long(n)}}
+		}, nil},
+	} {
+		for n := tt.bound - 1; n <= tt.bound+1; n++ {
+			u := &Unpacker{Root: openRoot(t, t.TempDir()), MaxBytes: 8, MaxFiles: 4, Skipped: func(string, string) {}}
+			err := u.Unpack(t.Context(), archived(t, tt.entries(n)...))
+			if (err != nil) != (n > tt.bound) || err != nil && tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("%d %s: got %v, want an error above %d", n, what, err, tt.bound)
+			}
+		}
+	}
+}
+
+// TestUnpackStopsWithItsContext checks that nothing is written once the context has ended.
+func TestUnpackStopsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("told to stop")
+	cancel(cause)
+	dir := t.TempDir()
+	err := into(openRoot(t, dir), nil).Unpack(ctx, archived(t, tar.Header{Name: "a", Typeflag: tar.TypeReg}))
+	if found := listing(t, dir); !errors.Is(err, cause) || len(found) > 0 {
+		t.Errorf("got %v and %v, want the cause and nothing", err, found)
+	}
+}
+
+// TestUnpackModesAndTimes checks that modes and times are those of the archive, whatever the
+// umask, without the bits that would give others the rights of the owner, and that the
+// target itself keeps its own.
+func TestUnpackModesAndTimes(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such modes")
+	}
+	stamp := time.Unix(1_000_000_000, 0)
+	entry := func(name string, kind byte, mode int64) tar.Header {
+		return tar.Header{Name: name, Typeflag: kind, Mode: mode, ModTime: stamp}
+	}
+	dir := filepath.Join(t.TempDir(), "target")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	err := into(openRoot(t, dir), nil).Unpack(t.Context(), archived(t,
+		entry("./", tar.TypeDir, 0o711), entry("program", tar.TypeReg, 0o6777), entry("secret", tar.TypeReg, 0o400),
+		entry("open/", tar.TypeDir, 0o7777), entry("open/file", tar.TypeReg, 0o666), entry("closed/", tar.TypeDir, 0o500), entry("closed/file", tar.TypeReg, 0o604),
+	))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{
+		".": fs.ModeDir | 0o750, "program": 0o777, "secret": 0o400,
+		"open": fs.ModeDir | 0o777, "open/file": 0o666, "closed": fs.ModeDir | 0o500, "closed/file": 0o604,
+	} {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("%s: got mode %v, want %v", name, info.Mode(), want)
+		}
+		if name != "." && !info.ModTime().Equal(stamp) {
+			t.Errorf("%s: got time %v, want %v", name, info.ModTime(), stamp)
+		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "closed"), 0o700); err != nil { // so that it can be removed
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,133 @@
+package edge
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// request has a router answer one request, and checks that none is in flight after it.
+func request(t *testing.T, rt *Router, method, path string, header map[string]string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), method, "http://localhost"+path, nil)
+	for name, value := range header {
+		r.Header.Set(name, value)
+	}
+	rt.ServeHTTP(w, r)
+	for _, u := range rt.sandboxes {
+		for k := range u.admissions {
+			if n := u.admissions[k].inFlight.Load(); n != 0 {
+				t.Errorf("%s %s with %v: %d requests of class %d are in flight after it", method, path, header, n, k)
+			}
+		}
+	}
+	return w
+}
+
+// TestPortsAndTokens checks for each kind of port whether the token for traffic opens it: it
+// is needed on all of them but envd's, also on those where nothing listens.
+func TestPortsAndTokens(t *testing.T) {
+	t.Parallel()
+	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
+	dial := serve(t, map[int]http.HandlerFunc{protocol.PortEnvd: say, protocol.PortInterpreter: say, protocol.PortJupyter: say, 3000: say, 65535: say})
+	rt := New(Options{})
+	rt.pauses = nil
+	rt.Add(Sandbox{ID: id, TrafficToken: traffic, Dial: dial})
+	rt.Add(Sandbox{ID: otherID, Dial: dial})
+	t.Cleanup(func() { rt.Remove(id); rt.Remove(otherID) })
+	for port, open := range map[string]int{"49983": 200, "49999": 200, "8888": 200, "3000": 200, "65535": 200, "4000": 502, "0": 502, "65536": 502} {
+		for given, refused := range map[string]int{"": 403, "wrong": 403, traffic[1:]: 403, traffic + "0": 403, traffic: open} {
+			want := open
+			if port != "49983" {
+				want = refused
+			}
+			for sandbox, want := range map[string]int{id: want, otherID: open} {
+				header := by(sandbox, port)
+				if given != "" {
+					header[protocol.HeaderTraffic] = given
+				}
+				w := request(t, rt, "GET", "/", header)
+				if body := w.Body.String(); w.Code != want || (body == "inside") != (want == 200) {
+					t.Errorf("port %s of %s with token %q: got %d %s, want %d", port, sandbox, given, w.Code, body, want)
+				}
+			}
+		}
+	}
+}
+
+// TestReservedRoutes checks that no spelling of envd's routes for the control plane is
+// forwarded to envd, with its token either, and that they are free on other ports.
+func TestReservedRoutes(t *testing.T) {
+	t.Parallel()
+	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
+	rt := New(Options{})
+	rt.Add(Sandbox{ID: id, AccessToken: token, Dial: serve(t, map[int]http.HandlerFunc{protocol.PortEnvd: say, 3000: say})})
+	t.Cleanup(func() { rt.Remove(id) })
+	for _, route := range []string{"/init", "/upgrade", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw"} {
+		for _, path := range []string{route, route + "/", "/" + route, "/x/.." + route, "/." + route, route + "?a=b", strings.Replace(route, "f", "%66", 1)} {
+			for port, want := range map[string]int{"49983": 404, "3000": 200} {
+				header := by(id, port)
+				header[protocol.HeaderAccess] = token
+				if w := request(t, rt, "POST", path, header); w.Code != want {
+					t.Errorf("%s on port %s: got %d %s, want %d", path, port, w.Code, w.Body, want)
+				}
+			}
+		}
+		header := by(id, "49983")
+		if w := request(t, rt, "GET", route+"x", header); w.Code != 200 {
+			t.Errorf("%sx: got %d %s, want 200", route, w.Code, w.Body)
+		}
+	}
+}
+
+// TestCountersReturnToZero checks that each class admits as many requests as its limit, and
+// that neither those that ended nor those that were refused stay counted.
+func TestCountersReturnToZero(t *testing.T) {
+	t.Parallel()
+	u := newSleeper(Sandbox{ID: id}, nil)
+	t.Cleanup(u.close)
+	for k := range classes {
+		for range 2 {
+			var ends []func()
+			for range k.limit() + 3 {
+				if done, ok := u.admit(k); ok {
+					ends = append(ends, done)
+				}
+			}
+			if len(ends) != k.limit() {
+				t.Errorf("class %d: got %d admitted, want %d", k, len(ends), k.limit())
+			}
+			for _, done := range ends {
+				done()
+			}
+			if n := u.admissions[k].inFlight.Load(); n != 0 {
+				t.Errorf("class %d: got %d in flight, want none", k, n)
+			}
+		}
+	}
+}
+
+// TestCountersOfASleeper checks that a request that wakes a sandbox which the router does not
+// know is counted for the sandbox that it wakes, as long as it lasts.
+func TestCountersOfASleeper(t *testing.T) {
+	t.Parallel()
+	var rt *Router
+	var during int64
+	sb := Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {
+		during = rt.lookup(id).admissions[toPrograms].inFlight.Load()
+	}})}
+	rt = New(Options{
+		Asleep: func(string) []Sandbox { return []Sandbox{sb} },
+		Wake:   func(context.Context, string) error { rt.Add(sb); return nil },
+	})
+	t.Cleanup(func() { rt.Remove(id) })
+	if w := request(t, rt, "GET", "/", by(id, "3000")); w.Code != 200 || during != 1 {
+		t.Errorf("got %d %s and %d in flight meanwhile, want 200 and 1", w.Code, w.Body, during)
+	}
+}

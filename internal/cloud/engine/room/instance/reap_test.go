@@ -1,0 +1,221 @@
+//go:build linux
+
+package instance
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+// tree lists what is in a directory, with the content of its files.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		content := entry.Type().String()
+		if entry.Type().IsRegular() {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			content += string(data)
+		}
+		got[name] = content
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// text returns the text of a lock file.
+func text(spec Spec) string {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// TestReapStale checks that an instance is removed only if its lock file is of the user,
+// names the directory it is in, and is free. All others stay as they are.
+func TestReapStale(t *testing.T) {
+	t.Parallel()
+	regular := func(t *testing.T, lock, content string) {
+		if err := os.WriteFile(lock, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fifo := func(t *testing.T, lock string) {
+		if err := unix.Mkfifo(lock, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Each row writes the lock file of the instance in old, with the instance of this
+	// process in own and a bystander's directory beside both.
+	type place struct{ parent, own, old, bystander string }
+	rows := map[string]struct {
+		write func(t *testing.T, p place, lock string)
+		stale bool
+	}{
+		"stale": {func(t *testing.T, p place, lock string) { regular(t, lock, text(Spec{Dir: p.old})) }, true},
+		"in use": {func(t *testing.T, p place, _ string) {
+			f, err := Lock(Spec{Dir: p.old})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { f.Close() })
+		}, false},
+		"none":    {func(*testing.T, place, string) {}, false},
+		"empty":   {func(t *testing.T, _ place, lock string) { regular(t, lock, "") }, false},
+		"garbage": {func(t *testing.T, _ place, lock string) { regular(t, lock, "garbage") }, false},
+		"half understood": {func(t *testing.T, p place, lock string) {
+			regular(t, lock, strings.Replace(text(Spec{Dir: p.old}), `"groups":null`, `"groups":7`, 1))
+		}, false},
+		"names nothing":             {func(t *testing.T, _ place, lock string) { regular(t, lock, "{}") }, false},
+		"names another directory":   {func(t *testing.T, p place, lock string) { regular(t, lock, text(Spec{Dir: p.bystander})) }, false},
+		"names the parent":          {func(t *testing.T, p place, lock string) { regular(t, lock, text(Spec{Dir: p.parent})) }, false},
+		"names this instance's own": {func(t *testing.T, p place, lock string) { regular(t, lock, text(Spec{Dir: p.own})) }, false},
+		"is this instance's own": {func(t *testing.T, p place, _ string) {
+			regular(t, filepath.Join(p.own, lockName), text(Spec{Dir: p.own}))
+		}, false},
+		"a directory": {func(t *testing.T, _ place, lock string) {
+			if err := os.Mkdir(lock, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"a link": {func(t *testing.T, p place, lock string) {
+			elsewhere := filepath.Join(p.bystander, "text")
+			regular(t, elsewhere, text(Spec{Dir: p.old}))
+			if err := os.Symlink(elsewhere, lock); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		"a FIFO without a writer": {func(t *testing.T, _ place, lock string) { fifo(t, lock) }, false},
+		"a FIFO": {func(t *testing.T, p place, lock string) {
+			fifo(t, lock)
+			writer, err := os.OpenFile(lock, os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { writer.Close() })
+			content := make([]byte, maxSpec) // so much that a reader would not wait for more
+			for i := range content {
+				content[i] = ' '
+			}
+			copy(content, text(Spec{Dir: p.old}))
+			if _, err := writer.Write(content); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+		// The whole instance is in another place, which only a link beside this one names.
+		"in a directory that is a link": {func(t *testing.T, p place, _ string) {
+			link := filepath.Join(p.parent, "cloud-link")
+			regular(t, filepath.Join(p.bystander, lockName), text(Spec{Dir: link}))
+			if err := os.Symlink(p.bystander, link); err != nil {
+				t.Fatal(err)
+			}
+		}, false},
+	}
+	if os.Geteuid() == 0 {
+		rows["another user's"] = struct {
+			write func(t *testing.T, p place, lock string)
+			stale bool
+		}{func(t *testing.T, p place, lock string) {
+			regular(t, lock, text(Spec{Dir: p.old}))
+			if err := os.Chown(lock, 1, 1); err != nil {
+				t.Fatal(err)
+			}
+		}, false}
+	}
+	for name, tt := range rows {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := t.TempDir()
+			p := place{parent: filepath.Join(base, "run")}
+			p.own, p.old = filepath.Join(p.parent, "cloud-own"), filepath.Join(p.parent, "cloud-old")
+			p.bystander = filepath.Join(base, "bystander")
+			for _, dir := range []string{p.own, p.old, p.bystander} {
+				if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte("kept"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tt.write(t, p, filepath.Join(p.old, lockName))
+			want := tree(t, base)
+			if err := ReapStale(t.Context(), p.own); err != nil {
+				t.Error(err)
+			}
+			if tt.stale {
+				for _, gone := range []string{p.old, filepath.Join(p.old, "file"), filepath.Join(p.old, lockName)} {
+					delete(want, gone)
+				}
+			}
+			if diff := cmp.Diff(want, tree(t, base)); diff != "" {
+				t.Errorf("what there is (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReapStaleBesideThatDirectory checks that the name of the directory is no pattern: what
+// is beside another directory, which a pattern would match, stays.
+func TestReapStaleBesideThatDirectory(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"run[12]", "run?", "run*", "run[", `run\1`} {
+		base := t.TempDir()
+		stale, other := filepath.Join(base, name, "cloud-old"), filepath.Join(base, "run1", "cloud-old")
+		for _, dir := range []string{stale, other} {
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, lockName), []byte(text(Spec{Dir: dir})), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := ReapStale(t.Context(), filepath.Join(base, name, "cloud-own")); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Lstat(stale); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: got error %v, want the stale instance to be gone", name, err)
+		}
+		if _, err := os.Lstat(other); err != nil {
+			t.Errorf("%s: the instance beside another directory: %v", name, err)
+		}
+	}
+}
+
+// TestCleanKeepsTheLock checks that an instance that could not be cleaned up is recognised
+// again, and that one that is gone is no error.
+func TestCleanKeepsTheLock(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f, err := Lock(Spec{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (Spec{Dir: dir, Roots: dir + "/."}).Clean(t.Context()); err == nil {
+		t.Error("no error for a directory that cannot be removed")
+	}
+	if _, err := os.Lstat(filepath.Join(dir, lockName)); err != nil {
+		t.Errorf("the lock: %v", err)
+	}
+	roots := t.TempDir()
+	if err := (Spec{Dir: filepath.Join(dir, "gone"), Roots: roots}).Clean(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(roots); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got error %v, want the directory of sandboxes to be gone", err)
+	}
+}

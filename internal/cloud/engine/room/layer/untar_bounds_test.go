@@ -1,0 +1,56 @@
+//go:build linux
+
+package layer_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestUntarBounds checks that each bound allows what is one below it and what is at it, and
+// nothing above.
+func TestUntarBounds(t *testing.T) {
+	t.Parallel()
+	// A name of n bytes that is short once it is cleaned.
+	long := func(n int) string { return strings.Repeat("./", (n-1)/2) + strings.Repeat("/", (n-1)%2) + "y" }
+	for what, tt := range map[string]struct {
+		bound   int
+		entries func(n int) []entry
+	}{
+		"directories in each other": {256, func(n int) []entry { return []entry{file(strings.Repeat("d/", n)+"x", "")} }},
+		"bytes of a part":           {255, func(n int) []entry { return []entry{file(strings.Repeat("x", n), "")} }},
+		"bytes of a name":           {4095, func(n int) []entry { return []entry{file(long(n), "")} }},
+		"bytes of a hard link":      {4095, func(n int) []entry { return []entry{file("y", ""), hardlink("a", long(n))} }},
+	} {
+		for n := tt.bound - 1; n <= tt.bound+1; n++ {
+			if _, err := stack(t, closed(t), archive(t, tt.entries(n)...)); (err != nil) != (n > tt.bound) {
+				t.Errorf("%d %s: got %v, want an error above %d", n, what, err, tt.bound)
+			}
+		}
+	}
+}
+
+// TestUntarLinkToRemoved checks that a file that was removed cannot be the target of a hard
+// link, neither when the layer below has it nor when nothing is left of it.
+func TestUntarLinkToRemoved(t *testing.T) {
+	t.Parallel()
+	below := archive(t, file("a", "below"), file("d/a", "below"))
+	for what, entries := range map[string][]entry{
+		"a file":                       {file(".wh.a", ""), hardlink("b", "a")},
+		"a file in a directory":        {file("d/.wh.a", ""), hardlink("b", "d/a")},
+		"what was in an opaque one":    {file("d/.wh..wh..opq", ""), hardlink("b", "d/a")},
+		"what was in a removed one":    {file(".wh.d", ""), hardlink("b", "d/a")},
+		"a directory that was removed": {file(".wh.d", ""), hardlink("b", "d")},
+	} {
+		_, err := stack(t, closed(t), below, archive(t, entries...))
+		if want := unix.ENOENT.Error(); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%s: got %v, want %s", what, err, want)
+		}
+	}
+	if _, err := stack(t, closed(t), below, archive(t, hardlink("b", "a"), hardlink("c", "d/a"))); err != nil {
+		t.Errorf("files that are there: %v", err)
+	}
+}

@@ -1,0 +1,46 @@
+//go:build linux
+
+package layer
+
+import (
+	"archive/tar"
+	"bytes"
+	"os"
+	"testing"
+)
+
+// TestUntarBytesOfTheWhole checks that the bound is on the bytes of all files of a layer
+// together, including those that a later entry replaces.
+func TestUntarBytesOfTheWhole(t *testing.T) {
+	t.Parallel()
+	for what, names := range map[string][2]string{"two files": {"a", "b"}, "a file and what replaces it": {"a", "a"}} {
+		for size := int64(2); size <= 4; size++ {
+			var text bytes.Buffer
+			w := tar.NewWriter(&text)
+			for i, length := range []int64{5, size} {
+				if err := w.WriteHeader(&tar.Header{Name: names[i], Typeflag: tar.TypeReg, Mode: 0o600, Size: length}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := w.Write(make([]byte, length)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			to, err := os.Open(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := &untar{o: TarOptions{To: to, IDs: 1}, buffer: make([]byte, 1<<20), left: 8}
+			if err := u.openRoot(); err != nil {
+				t.Fatal(err)
+			}
+			if err := u.entries(tar.NewReader(&text)); (err != nil) != (5+size > 8) {
+				t.Errorf("%s of %d bytes: got %v, want an error above 8", what, 5+size, err)
+			}
+			u.close()
+			_ = to.Close()
+		}
+	}
+}
