@@ -123,7 +123,7 @@ var imports = map[string]string{
 		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
-		" internal/cloud/store internal/cloud/templates internal/lazyregexp",
+		" internal/cloud/store internal/cloud/templates internal/lazyregexp internal/protocol",
 	"internal/cloud/child":     "",
 	"internal/cloud/connlimit": "",
 	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/engine internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +

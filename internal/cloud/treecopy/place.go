@@ -256,6 +256,9 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 	defer func() { err = errors.Join(err, file.Close()) }()
 	written := &tracked{to: file}
 	if _, err := io.Copy(written, content); err != nil {
+		if errors.Is(written.err, unix.ENOSPC) || errors.Is(written.err, unix.EDQUOT) {
+			return refuse("the archive cannot be unpacked: the disk of the sandbox is full; its limit is --disk of e2bctl local up, or DiskBytes of local.Resources")
+		}
 		if written.err != nil {
 			return refuse("the archive cannot be unpacked: %v", written.err)
 		}
