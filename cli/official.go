@@ -16,12 +16,15 @@ func newCmdOfficial(name string, aliases ...string) *cobra.Command {
 		Aliases:            aliases,
 		Short:              "Say what takes the place of " + name,
 		Hidden:             true,
+		DisableFlagParsing: true,
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			verb := ""
-			if len(args) > 0 {
-				verb = args[0]
+			// Its --help is not that of the command that is asked for, but -o json is.
+			cmd.DisableFlagParsing = false
+			if err := cmd.ParseFlags(args); err != nil {
+				return cmdutil.Usagef(cmd.Root(), "%w", err)
 			}
+			verb := cmd.Flags().Arg(0)
 			return cmdutil.Usagef(cmd.Root(), "there is no e2bctl %s: %s", strings.TrimSpace(cmd.CalledAs()+" "+verb), insteadOf(name, verb))
 		},
 	}

@@ -26,7 +26,7 @@ func TestWaitPort(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("without a server: got %v, want the deadline", err)
 		}
-		if errors.Is(err, sandbox.ErrPortClosed) && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "wait for a port: nothing listens on port 8000")) {
+		if errors.Is(err, sandbox.ErrPortClosed) && (strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "nothing listens on port 8000")) {
 			t.Errorf("without a server: %q, want one line that says so", err)
 		}
 		return err == nil || errors.Is(err, sandbox.ErrPortClosed)
