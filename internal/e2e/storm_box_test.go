@@ -81,7 +81,8 @@ func (b *box) died() {
 	b.kept, b.unanswered = b.files.copied(), nil
 }
 
-// mayBeGone reports whether the sandbox may have ended with a server.
+// mayBeGone reports whether the sandbox may end with a server: whether no pause of it was
+// answered. One that was not answered may never have come.
 func (b *box) mayBeGone() bool { return b.kept == nil }
 
 // read reads a file of a sandbox.

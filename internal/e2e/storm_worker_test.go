@@ -106,12 +106,13 @@ func (w *worker) settle() {
 	if _, later := w.now(); later != now || !w.calm() {
 		return // it is asked again
 	}
+	mayBeGone := now != b.seen && b.mayBeGone()
 	if now != b.seen {
 		b.died()
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
-		if now == b.seen || !b.mayBeGone() {
+		if !mayBeGone {
 			w.violated("worker %d: sandbox %s is lost: %v", w.n, b.sb.ID(), err)
 		}
 		w.box = nil
