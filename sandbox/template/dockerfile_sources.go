@@ -32,7 +32,7 @@ func (s *source) copied(of step, all []step) (step, []file, error) {
 	case errors.Is(err, fs.ErrNotExist) && isPattern(of.Args[0]) && s.hasOther(of, all):
 		return of, nil, nil
 	}
-	return of, nil, fmt.Errorf("Dockerfile: line %d: %w", of.copyLine.line, err)
+	return of, nil, fmt.Errorf("the Dockerfile, line %d: %w", of.copyLine.line, err)
 }
 
 // hasOther reports whether another source of the step's COPY is there. A here-document
@@ -136,10 +136,10 @@ func (s *source) follow(name string) (map[string]file, error) {
 // else the walk knows.
 func (s *source) ignoresSource(name string) (bool, error) {
 	info, err := s.root.Lstat(name)
-	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return false, nil // the error comes again when the name is read
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return s.ignores(name)
 	}
-	return s.ignores(name)
+	return false, nil // an error comes again when the name is read
 }
 
 // real returns the name of what a name leads to, which must be in the directory to copy from.

@@ -52,7 +52,7 @@ func TestCopyWithoutMatch(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"COPY package.json yarn.lock ./", "COPY yarn* ./", "COPY yarn* pnpm* ./", "COPY package.json /a\nCOPY yarn* /b"} {
-		line := fmt.Sprintf("Dockerfile: line %d: copy ", 2+strings.Count(text, "\n"))
+		line := fmt.Sprintf("the Dockerfile, line %d: copy ", 2+strings.Count(text, "\n"))
 		if got, err := copies(t, dir, text); err == nil || !strings.HasPrefix(err.Error(), line) {
 			t.Errorf("%s: got %q and error %v, want one that begins with %q", text, got, err, line)
 		}
