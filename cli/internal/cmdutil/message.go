@@ -16,6 +16,8 @@ func Message(err error) string {
 		", which Contexts.Restart ends", "",
 		": nothing listens there; a local cloud that did has ended: start another and use its variables, or unset E2B_API_URL", "", // the hint says so in commands
 		", so give the call more time", ": give --timeout more",
+		", local.WithMaxSandboxes in Go", "",
+		", or DiskBytes of local.Resources", "",
 		"; Resume or Connect wakes it up", "", // the hint below it names the command
 		"with WithReboot or ResumeParams.Reboot", "with e2bctl resume --reboot",
 		`mode="filesystem" (memory false)`, "--mode filesystem",
