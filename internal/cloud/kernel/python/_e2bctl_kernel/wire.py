@@ -111,7 +111,10 @@ class Interrupts:
             self._insist(number, cell)
 
     def _insist(self, number, cell):
-        threading.Thread(target=self._again, args=(number, cell), daemon=True).start()
+        try:
+            threading.Thread(target=self._again, args=(number, cell), daemon=True).start()
+        except (RuntimeError, MemoryError):
+            pass  # the code has started all the threads that there may be: the one signal must do
 
     def _again(self, number, cell):
         pause = 0.01
