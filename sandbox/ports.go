@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // URL returns the address of a port for browsers and other programs outside, such
@@ -165,7 +166,7 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	conn, response, err := sb.code.dialer.DialContext(ctx, "ws"+strings.TrimPrefix(sb.baseURL(port), "http")+path, all)
 	if err != nil {
 		if response == nil {
-			err = api.NewError(http.MethodGet, clip.Text(path, 256), err)
+			err = api.NewError(http.MethodGet, clip.Text(path, 256), jupyter.OrDeadline(ctx, err))
 		} else {
 			body, _ := io.ReadAll(response.Body) // at most 1 KiB, which gorilla has read already
 			response.Body = io.NopCloser(bytes.NewReader(body))

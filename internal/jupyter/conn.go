@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -68,7 +69,7 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 		return nil, &DialError{StatusCode: response.StatusCode, Header: response.Header, Body: body}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("jupyter: open the kernel's websocket: %w", err)
+		return nil, fmt.Errorf("jupyter: open the kernel's websocket: %w", OrDeadline(ctx, err))
 	}
 	c := &Conn{socket: socket, v1: socket.Subprotocol() == SubprotocolV1, done: make(chan struct{})}
 	c.close = sync.OnceValue(func() error {
@@ -83,6 +84,17 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 	socket.SetPongHandler(func(string) error { return socket.SetReadDeadline(time.Now().Add(silence)) })
 	c.pinging.Go(c.ping)
 	return c, nil
+}
+
+// OrDeadline returns why ctx ended if err comes of that: a dialer of websockets gives the
+// connection the deadline of ctx, which then ends a moment before ctx itself does.
+func OrDeadline(ctx context.Context, err error) error {
+	deadline, limited := ctx.Deadline()
+	if !limited || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().Before(deadline) {
+		return err
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // ping keeps proxies from cutting a silent connection, and detects that the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -136,6 +137,24 @@ func TestConnEnds(t *testing.T) {
 	}
 	if err := c.Send(&Message{}); err == nil {
 		t.Error("Send on a closed connection has no error")
+	}
+}
+
+// A handshake that is not answered ends with the context's error: callers ask for that.
+func TestDialDeadline(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+		_, err := Dial(ctx, websocket.DefaultDialer, "ws://"+silent.Addr().String(), nil)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() == nil {
+			t.Errorf("got %v, and %v of the context, want %v of both", err, ctx.Err(), context.DeadlineExceeded)
+		}
+		cancel()
 	}
 }
 
