@@ -330,8 +330,12 @@ func (w *worker) pause(name string) {
 		return
 	}
 	b.wavers = true
-	if b.unanswered = b.files.copied(); b.kept != nil {
-		b.unanswered = b.kept.or(b.unanswered)
+	earlier := b.unanswered // of which any may be the last that came
+	if earlier == nil {
+		earlier = b.kept
+	}
+	if b.unanswered = b.files.copied(); earlier != nil {
+		b.unanswered = earlier.or(b.unanswered)
 	}
 }
 
