@@ -86,6 +86,11 @@ var needy = []leftOut{
 		js: []string{"pty/"}, python: []string{"pty/"},
 	},
 	{
+		engine: engine.Docker, why: "the image says which files a login shell reads, and theirs reads no .bashrc",
+		js:     []string{"commands/.bashrc is read"},
+		python: []string{"commands/bashrc_is_read"},
+	},
+	{
 		engine: engine.Wasm, why: "they use IPython, or libraries that Pyodide does not bring",
 		js: []string{
 			"charts/", "code/a picture that is shown, saved or the value", "code/every form of a result",
