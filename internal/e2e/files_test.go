@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -434,6 +435,21 @@ func TestUploadOfANewDirectory(t *testing.T) {
 			t.Errorf("%s: when tar had ended there was already %q, want nothing of that name", test.name, seen)
 		}
 	}
+	// A call that is given up in the middle leaves nothing behind.
+	run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
+	install("exec sleep 600")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- sb.Files.UploadDir(ctx, source, "-in/new", nil) }()
+	patience.Until(t, "the directory is unpacked", func() bool {
+		return run(t, sb, "ls -A ~/-in/*/closed 2>/dev/null; ls -d ~/-in/.e2bctl-*/closed 2>/dev/null; true") != ""
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: error %v, want context.Canceled", err)
+	}
+	patience.Until(t, "nothing is left", func() bool { return run(t, sb, list) == "" })
 }
 
 func TestSignedURLs(t *testing.T) {
