@@ -30,7 +30,7 @@ func TestWatchHasOneReader(t *testing.T) {
 			t.Errorf("the second loop: got %v, want the end of its context", err)
 		}
 		<-w.turn
-		for range 2 { // each gives the turn back
+		for range 2 { // a loop that ends lets the next one begin
 			if _, err := w.next(t.Context()); !errors.Is(err, over) {
 				t.Errorf("the next loop: got %v, want %v", err, over)
 			}

@@ -86,8 +86,9 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 	return c, nil
 }
 
-// OrDeadline returns why ctx ended if err comes of that: a dialer of websockets gives the
-// connection the deadline of ctx, which then ends a moment before ctx itself does.
+// OrDeadline returns the error of ctx in place of err if dialling took until the deadline of
+// ctx, and err otherwise. The dialer of websockets gives the connection that deadline, and
+// the connection times out a moment before ctx does.
 func OrDeadline(ctx context.Context, err error) error {
 	deadline, limited := ctx.Deadline()
 	if !limited || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().Before(deadline) {

@@ -127,7 +127,7 @@ func (c *conversion) beginning(from string) *dockerStage {
 	return next
 }
 
-// unhide gives variables the values of ENV that an ARG has replaced.
+// unhide sets the variables that an ARG has replaced to the values of their ENV again.
 func (s *dockerStage) unhide() {
 	var pairs []string
 	s.values = maps.Clone(s.values)

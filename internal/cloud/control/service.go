@@ -43,7 +43,7 @@ type Options struct {
 	EnvdVersion string    // of envd in every sandbox; the SDKs' behaviour depends on it
 	Resources   Resources // of sandboxes of engines that Of does not name
 	Of          map[engine.Name]Resources
-	NoDiskLimit func(engine.Name) bool // reports that nothing limits the disk of an engine's sandboxes; nil: none is so
+	NoDiskLimit func(engine.Name) bool // reports whether an engine does not limit the disk of its sandboxes; nil: all limit it
 	Mounts      []mounts.Mount         // that every sandbox has
 	Engine      engine.Name            // runs sandboxes whose template names none
 	// Architecture is that of the images that sandboxes of Engine are made from, as Go names it.

@@ -8,5 +8,5 @@ func CopyPrograms(e engine.Engine) { e.(*Engine).copies = true }
 // HandoverOf returns the directory where the daemon found the mounts of a sandbox.
 func HandoverOf(s engine.Sandbox) string { return s.(*sandbox).handover.dir }
 
-// SetSecurityOpt gives the sandboxes of an engine options of security, also those that Open refuses.
+// SetSecurityOpt replaces the SecurityOpt of an open engine. It takes options that Open refuses.
 func SetSecurityOpt(e engine.Engine, options ...string) { e.(*Engine).options.SecurityOpt = options }
