@@ -102,7 +102,7 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	if err := f.dirCommand(ctx, p.User, unpackLine, map[string]string{"DIR": dir, "NEW": unpacked, "ARCHIVE": file}, nil); err != nil {
 		if _, ran := errors.AsType[*ExitError](err); !ran {
 			f.discard(ctx, file, p.User)
-			f.discard(ctx, unpacked, p.User)
+			f.sb.removeTree(ctx, p.User, unpacked)
 		}
 		return f.failed(ctx, "upload", dir, err)
 	}
@@ -124,7 +124,7 @@ if [ $status = 0 ] && ! mv -T -- "$NEW" "$DIR" 2>/dev/null; then
 	mkdir -p -- "$DIR" && tar -x -p -o -f - -C "$DIR" <&3
 	status=$?
 fi
-[ ! -d "$NEW" ] || { chmod -R u+w -- "$NEW"; rm -rf -- "$NEW"; }
+[ ! -d "$NEW" ] || { chmod -R u+rwx -- "$NEW"; rm -rf -- "$NEW"; }
 exit $status
 } < "$ARCHIVE" 3< "$ARCHIVE"`
 
@@ -135,6 +135,17 @@ func (f *Files) discard(ctx context.Context, file, user string) {
 		request := connect.NewRequest(&filesystem.RemoveRequest{Path: file})
 		asUser(request.Header(), user)
 		_, _ = f.rpc.Remove(ctx, request) // there is no caller left to tell
+	})
+}
+
+// removeTree removes a directory in the background. What has been working in it may still
+// be dying and create files, and an ordinary user cannot empty directories that are closed
+// for writing.
+func (sb *Sandbox) removeTree(ctx context.Context, user, dir string) {
+	const line = `cd && for n in {1..20}; do [ -d "$DIR" ] || exit 0; chmod -R u+rwx -- "$DIR"; rm -rf -- "$DIR" && exit; sleep 0.2; done; exit 1`
+	sb.background(ctx, func(ctx context.Context) {
+		envs := map[string]string{"DIR": shellPath(dir)}
+		_, _ = sb.Commands.run(ctx, ownShell(line), &CommandParams{User: user, Envs: envs}) // there is no caller left to tell
 	})
 }
 
@@ -234,17 +245,22 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 		if err := rpcPath(path); err != nil {
 			return err
 		}
-		if path == "~" || strings.HasPrefix(path, "~/") {
-			path = "." + path[1:]
-		}
-		// A path must not be taken for an option either.
-		if !strings.HasPrefix(path, "/") {
-			path = "./" + path
-		}
-		paths[name] = path
+		paths[name] = shellPath(path)
 	}
 	_, err := f.sb.Commands.runOwn(ctx, "cd && "+line, &CommandParams{User: user, Envs: paths, Stdout: stdout, MaxOutput: 4096})
 	return err
+}
+
+// shellPath returns path for a shell whose directory is where relative paths start. It
+// is not taken for an option.
+func shellPath(path string) string {
+	if path == "~" || strings.HasPrefix(path, "~/") {
+		path = "." + path[1:]
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = "./" + path
+	}
+	return path
 }
 
 // counted is a writer that counts its bytes.

@@ -44,10 +44,6 @@ type ProgramParams struct {
 	MaxOutput      int
 }
 
-// removeProgram removes a directory. What the program started is being killed
-// meanwhile, and may still create files.
-const removeProgram = `for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do rm -rf -- "$1" && exit; sleep 0.2; done; exit 1`
-
 // RunProgram uploads a program to a directory of its own in the user's home,
 // installs packages, runs the program to its end and removes the directory. Its
 // result and errors are those of [Commands.Run], in addition to the errors of
@@ -88,9 +84,7 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 		return nil, err
 	}
 	defer end()
-	defer sb.background(ctx, func(ctx context.Context) {
-		_, _ = sb.Commands.run(ctx, append(ownShell(removeProgram), "sh", directory), &CommandParams{User: p.User})
-	})
+	defer sb.removeTree(ctx, p.User, directory)
 	if err := sb.Files.MakeDir(ctx, directory, &PathParams{User: p.User}); err != nil {
 		return nil, err
 	}

@@ -95,7 +95,7 @@ func TestRunProgramCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	result, err := sb.RunProgram(ctx, &sandbox.ProgramParams{
-		Command: `sleep 1234 & (while :; do touch $RANDOM; done) & echo "$KEY"; wait`, Envs: map[string]string{"KEY": credential}, Stdout: whenWritten{cancel},
+		Command: `mkdir -p a/closed; touch a/closed/file; chmod -R a-w a; sleep 1234 & (while :; do touch $RANDOM; done) & echo "$KEY"; wait`, Envs: map[string]string{"KEY": credential}, Stdout: whenWritten{cancel},
 	})
 	if !errors.Is(err, context.Canceled) || result == nil || result.Stdout != credential+"\n" {
 		t.Errorf("got %+v, %v, want context.Canceled and stdout %v", result, err, credential+"\n")

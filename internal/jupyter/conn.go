@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
@@ -91,7 +91,8 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 // the connection times out a moment before ctx does.
 func OrDeadline(ctx context.Context, err error) error {
 	deadline, limited := ctx.Deadline()
-	if !limited || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().Before(deadline) {
+	// Connecting and reading time out with errors of different types.
+	if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() || !limited || time.Now().Before(deadline) {
 		return err
 	}
 	<-ctx.Done()
