@@ -24,8 +24,26 @@ type worker struct {
 	n      int
 	random *rand.Rand
 	box    *box
-	count  int    // of what was written and set, so that no two are the same
-	killed string // the last sandbox whose kill was answered
+	count  int      // of what was written and set, so that no two are the same
+	killed string   // the last sandbox whose kill was answered
+	did    []string // the last calls, the newest at the end
+}
+
+// violated reports something that must not be, with what the worker did before.
+func (w *worker) violated(format string, args ...any) {
+	w.storm.violated("worker %d: %s; before that:\n\t%s", w.n, fmt.Sprintf(format, args...), strings.Join(w.did, "\n\t"))
+}
+
+// remember keeps what a call came to, for a violation that follows.
+func (w *worker) remember(name string, began time.Time, before, after int, err error) {
+	id := ""
+	if w.box != nil {
+		id = w.box.sb.ID()
+	}
+	call := fmt.Sprintf("%s to %s: %s %s, episodes %d to %d: %v", began.Format("05.000"), time.Now().Format("05.000"), id, name, before, after, err)
+	if w.did = append(w.did, call); len(w.did) > 12 {
+		w.did = w.did[1:]
+	}
 }
 
 // work does one thing after the other until the storm is over.
@@ -45,11 +63,12 @@ func (w *worker) work(over context.Context) {
 		}
 	}
 	for over.Err() == nil {
-		if w.settle(); w.box == nil {
+		switch {
+		case w.box == nil:
 			w.create()
-			continue
+		case w.settle():
+			all[w.random.IntN(len(all))]()
 		}
-		all[w.random.IntN(len(all))]()
 	}
 	if w.box != nil {
 		_ = w.box.sb.Close()
@@ -60,6 +79,7 @@ func (w *worker) work(over context.Context) {
 // answered. If not, a fault must have acted or the call was cancelled; allowed are other errors
 // that it may have.
 func (w *worker) try(name string, call func(ctx context.Context) error, allowed ...error) bool {
+	began := time.Now()
 	before, _ := w.now()
 	limit := 2 * patience.Limit
 	if w.random.IntN(10) == 0 {
@@ -69,6 +89,7 @@ func (w *worker) try(name string, call func(ctx context.Context) error, allowed 
 	defer cancel()
 	err := call(ctx)
 	after, _ := w.now()
+	w.remember(name, began, before, after, err)
 	w.mu.Lock()
 	w.operations[name]++
 	w.mu.Unlock()
@@ -82,7 +103,7 @@ func (w *worker) try(name string, call func(ctx context.Context) error, allowed 
 	case isGone && gone.State == sandbox.GonePaused && w.box != nil && w.box.wavers: // late
 	case slices.ContainsFunc(allowed, func(one error) bool { return errors.Is(err, one) }):
 	default:
-		w.violated("worker %d: %s failed without a fault: %v", w.n, name, err)
+		w.violated("%s failed without a fault: %v", name, err)
 	}
 	if w.box != nil {
 		w.box.starts = -1 // it is looked at before it is used again
@@ -90,21 +111,19 @@ func (w *worker) try(name string, call func(ctx context.Context) error, allowed 
 	return false
 }
 
-// settle finds out what became of the box, if something may have.
-func (w *worker) settle() {
+// settle finds out what became of the box, if something may have, and reports whether it is
+// there and runs.
+func (w *worker) settle() bool {
 	b := w.box
-	if b == nil {
-		return
-	}
 	_, starts := w.now()
 	if b.starts == starts {
-		return
+		return true
 	}
 	patience.Until(w.t, "no fault acts", w.calm)
 	_, now := w.now()
 	info, err := w.client.Info(w.t.Context(), b.sb.ID())
 	if _, later := w.now(); later != now || !w.calm() {
-		return // it is asked again
+		return false // it is asked again
 	}
 	mayBeGone := now != b.seen && b.mayBeGone()
 	if now != b.seen {
@@ -113,35 +132,37 @@ func (w *worker) settle() {
 	switch {
 	case errors.Is(err, sandbox.ErrGone):
 		if !mayBeGone {
-			w.violated("worker %d: sandbox %s is lost: %v", w.n, b.sb.ID(), err)
+			w.violated("sandbox %s is lost: %v", b.sb.ID(), err)
 		}
 		w.box = nil
-		return
+		return false
 	case err != nil:
-		w.violated("worker %d: ask for sandbox %s: %v", w.n, b.sb.ID(), err)
-		return
+		w.violated("ask for sandbox %s: %v", b.sb.ID(), err)
+		return false
 	case now != b.seen && b.files == nil:
-		w.violated("worker %d: sandbox %s was never paused, and is there after the server was killed", w.n, b.sb.ID())
+		w.violated("sandbox %s was never paused, and is there after the server was killed", b.sb.ID())
 	}
 	if info.State == api.StatePaused || now != b.seen {
-		w.resume()
-		return
+		return w.resume()
 	}
 	b.starts = now
+	return true
 }
 
-// resume connects to the box anew, which resumes it.
-func (w *worker) resume() {
+// resume connects to the box anew, which resumes it, and reports whether that was answered.
+func (w *worker) resume() bool {
 	b := w.box
 	_, now := w.now()
 	var again *sandbox.Sandbox
-	if w.try("resume", func(ctx context.Context) (err error) {
+	answered := w.try("resume", func(ctx context.Context) (err error) {
 		again, err = w.client.Connect(ctx, b.sb.ID(), sandbox.WithLifetime(time.Hour))
 		return err
-	}) {
+	})
+	if answered {
 		_ = b.sb.Detach()
 		b.sb, b.starts, b.seen = again, now, now
 	}
+	return answered
 }
 
 func (w *worker) create() {
@@ -204,7 +225,7 @@ func (w *worker) check(name string, sb *sandbox.Sandbox, has files, paths []stri
 			return
 		}
 		if held := has.of(path); !slices.Contains(held, got) {
-			w.violated("worker %d: %s: %s in %s is %s, want %s or %d others", w.n, name, path, sb.ID(), heldBy(got), heldBy(held[0]), len(held)-1)
+			w.violated("%s: %s in %s is %s, want %s or %d others", name, path, sb.ID(), heldBy(got), heldBy(held[0]), len(held)-1)
 		}
 	}
 }
@@ -236,12 +257,12 @@ func (w *worker) checkLines(name, got string, n int) {
 	lines := strings.Fields(got)
 	for i, line := range lines {
 		if line != strconv.Itoa(i+1) {
-			w.violated("worker %d: %s: line %d is %q", w.n, name, i+1, line)
+			w.violated("%s: line %d is %q", name, i+1, line)
 			return
 		}
 	}
 	if len(lines) != n {
-		w.violated("worker %d: %s: got %d lines, want %d", w.n, name, len(lines), n)
+		w.violated("%s: got %d lines, want %d", name, len(lines), n)
 	}
 }
 
@@ -290,7 +311,7 @@ func (w *worker) get(name string) {
 	case got == "" && w.box.fresh:
 		w.box.vars, w.box.fresh = map[string]int{}, false
 	default:
-		w.violated("worker %d: %s: %s is %q, want %s", w.n, name, variable, got, want)
+		w.violated("%s: %s is %q, want %s", name, variable, got, want)
 	}
 }
 
@@ -310,10 +331,10 @@ func (w *worker) list(name string) {
 		return
 	}
 	if _, starts := w.now(); starts == w.box.starts && !slices.Contains(ids, w.box.sb.ID()) {
-		w.violated("worker %d: %s: sandbox %s is not in it", w.n, name, w.box.sb.ID())
+		w.violated("%s: sandbox %s is not in it", name, w.box.sb.ID())
 	}
 	if slices.Contains(ids, w.killed) {
-		w.violated("worker %d: %s: sandbox %s is in it, whose kill was answered", w.n, name, w.killed)
+		w.violated("%s: sandbox %s is in it, whose kill was answered", name, w.killed)
 	}
 }
 
