@@ -2,6 +2,7 @@ package internal_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"go/types"
 	"io"
@@ -25,20 +26,30 @@ var passOn = map[string]string{
 // nilOptions has a call with a nil option of each exported function that takes options.
 func nilOptions(ctx context.Context, client *sandbox.Client) map[string]func() error {
 	tool := func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
+	schema := func(context.Context, json.RawMessage) (any, error) { return nil, nil }
 	managed := func(context.Context, string) (struct{}, error) { return struct{}{}, nil }
 	return map[string]func() error{
-		"api.NewClient":            func() error { _, err := api.NewClient(nil); return err },
-		"sandbox.NewClient":        func() error { _, err := sandbox.NewClient(nil); return err },
-		"sandbox.Create":           func() error { _, err := sandbox.Create(ctx, nil); return err },
-		"sandbox.Connect":          func() error { _, err := sandbox.Connect(ctx, "id", nil); return err },
-		"sandbox.Use":              func() error { return sandbox.Use(ctx, nil, nil) },
-		"sandbox.Client.Create":    func() error { _, err := client.Create(ctx, nil); return err },
-		"sandbox.Client.Connect":   func() error { _, err := client.Connect(ctx, "id", nil); return err },
-		"sandbox.Client.NewPool":   func() error { _, err := client.NewPool(nil, nil); return err },
-		"sandbox/local.Start":      func() error { _, err := local.Start(ctx, nil); return err },
-		"sandbox/local.Setup":      func() error { _, err := local.Setup(ctx, io.Discard, nil); return err },
-		"sandbox/agent.NewTool":    func() error { agent.NewTool("f", "", tool, nil); return nil },
-		"sandbox/agent.NewManaged": func() error { agent.NewManaged("f", "", agent.Budget{}, managed, nil); return nil },
+		"api.NewClient":          func() error { _, err := api.NewClient(nil); return err },
+		"sandbox.NewClient":      func() error { _, err := sandbox.NewClient(nil); return err },
+		"sandbox.Create":         func() error { _, err := sandbox.Create(ctx, nil); return err },
+		"sandbox.Connect":        func() error { _, err := sandbox.Connect(ctx, "id", nil); return err },
+		"sandbox.Use":            func() error { return sandbox.Use(ctx, nil, nil) },
+		"sandbox.Client.Create":  func() error { _, err := client.Create(ctx, nil); return err },
+		"sandbox.Client.Connect": func() error { _, err := client.Connect(ctx, "id", nil); return err },
+		"sandbox.Client.NewPool": func() error { _, err := client.NewPool(nil, nil); return err },
+		"sandbox/local.Start":    func() error { _, err := local.Start(ctx, nil); return err },
+		"sandbox/local.Setup":    func() error { _, err := local.Setup(ctx, io.Discard, nil); return err },
+		"sandbox/agent.NewTool":  func() error { _, err := agent.NewTool("f", "", tool, nil); return err },
+		"sandbox/agent.MustTool": func() error { agent.MustTool("f", "", tool, nil); return nil },
+		"sandbox/agent.ToolFromSchema": func() error {
+			_, err := agent.ToolFromSchema("f", "", json.RawMessage(`{"type":"object"}`), schema, nil)
+			return err
+		},
+		"sandbox/agent.NewManaged": func() error {
+			_, err := agent.NewManaged("f", "", agent.Budget{}, managed, nil)
+			return err
+		},
+		"sandbox/agent.MustManaged": func() error { agent.MustManaged("f", "", agent.Budget{}, managed, nil); return nil },
 	}
 }
 
@@ -73,8 +84,8 @@ func TestNilOption(t *testing.T) {
 // said returns the error of a call, or what it panics with.
 func said(call func() error) (err error) {
 	defer func() {
-		if text, ok := recover().(string); ok {
-			err = fmt.Errorf("panic: %s", text)
+		if value := recover(); value != nil {
+			err = fmt.Errorf("panic: %v", value)
 		}
 	}()
 	return call()

@@ -148,6 +148,7 @@ var anything = map[string]string{
 	"api.CreateParams.MCP":     "what a server is told is its own JSON",
 	"sandbox.WithMCP":          "as api.CreateParams.MCP",
 	"agent.Step.Decode":        "a pointer to decode into",
+	"agent.ToolFromSchema":     "its types are known only when the program runs",
 	"sandbox.Execution.Decode": "a pointer to decode into",
 	"sandbox.Result.Decode":    "a pointer to decode into",
 	"chart.DataFrame.Column":   "a pointer to decode into",

@@ -70,7 +70,7 @@ func (d *documents) tool() agent.Tool {
 	type request struct {
 		Name string `py:"name" doc:"one of the variable documents"`
 	}
-	return agent.NewTool("read_document", "Gives the text of a document.", func(_ context.Context, r request) (string, error) {
+	return agent.MustTool("read_document", "Gives the text of a document.", func(_ context.Context, r request) (string, error) {
 		return d.read(r.Name)
 	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 4}))
 }

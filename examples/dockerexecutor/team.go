@@ -92,7 +92,7 @@ const maxQuestions = 20
 
 // solveInside runs the team in a sandbox of its image.
 func solveInside(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Model, task string) (err error) {
-	ask := agent.NewTool("ask", "Asks the model for the next message.", func(ctx context.Context, q question) (string, error) {
+	ask := agent.MustTool("ask", "Asks the model for the next message.", func(ctx context.Context, q question) (string, error) {
 		var chat []loop.Message
 		for _, m := range q.Messages {
 			chat = append(chat, loop.Message{Role: m.Role, Content: m.Content})

@@ -58,7 +58,7 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) agent.Tool {
 	a := t.member(role)
 	a.Run.Context = id
-	return agent.NewManaged(name, doc, budget, func(ctx context.Context, task string) (state.Value, error) {
+	return agent.MustManaged(name, doc, budget, func(ctx context.Context, task string) (state.Value, error) {
 		t.log.Printf("%s: asked: %s", name, task)
 		result, err := a.Solve(ctx, sb, task)
 		t.report(name, result, err)

@@ -74,7 +74,7 @@ func report(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, provider trac
 	if _, err := sb.RunCode(ctx, "hours = [3, 5]", nil); err != nil {
 		return err
 	}
-	rate := agent.NewTool("rate", "Returns what an hour costs.", func(context.Context, struct{}) (int, error) { return 40, nil })
+	rate := agent.MustTool("rate", "Returns what an hour costs.", func(context.Context, struct{}) (int, error) { return 40, nil })
 	run, err := agent.Begin(ctx, sb, &agent.Params{Tools: []agent.Tool{rate}, Trace: otel.AgentTrace(provider, nil)})
 	if err != nil {
 		return err

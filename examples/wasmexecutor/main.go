@@ -78,7 +78,7 @@ var answers = loop.Script{"": {
 }}
 
 // known is a tool: it runs here, whoever calls it.
-var known = agent.NewTool("known", "Gives the nth number of the Fibonacci sequence, for n from 1 to 90.",
+var known = agent.MustTool("known", "Gives the nth number of the Fibonacci sequence, for n from 1 to 90.",
 	func(_ context.Context, in struct {
 		N int `py:"n"`
 	}) (int64, error) {

@@ -85,7 +85,7 @@ func step(ctx context.Context, r *agent.Run, code string) (*agent.Step, error) {
 	return s, err
 }
 
-var add = agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+var add = agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
 // toolCalls measures one of many tool calls that code makes from that many
 // threads.

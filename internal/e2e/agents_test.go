@@ -17,7 +17,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	deepest, cancelled := make(chan struct{}), make(chan string, 3)
-	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+	waits := agent.MustTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		close(deepest)
 		<-ctx.Done()
 		cancelled <- "tool"
@@ -31,7 +31,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		contexts = append(contexts, c.ID)
-		return agent.NewManaged(name, "", agent.Budget{}, func(ctx context.Context, task string) (string, error) {
+		return agent.MustManaged(name, "", agent.Budget{}, func(ctx context.Context, task string) (string, error) {
 			r, err := agent.Begin(ctx, sb, &agent.Params{Context: c.ID, Tools: tools})
 			if err != nil {
 				return "", err

@@ -131,7 +131,7 @@ func TestCutCallsAreNotCancelled(t *testing.T) {
 		}
 		return err
 	}
-	tool := agent.NewTool("add", "Adds.", func(_ context.Context, in struct{ A int }) (int, error) { return in.A, nil })
+	tool := agent.MustTool("add", "Adds.", func(_ context.Context, in struct{ A int }) (int, error) { return in.A, nil })
 	// While the call is under way: everything is cut, and can be reached again.
 	checkCut(t, "cut in the middle", false, map[string]func() error{
 		"Commands.Run with input": func() error {
@@ -236,7 +236,7 @@ func TestCutControlCallsAreNotCancelled(t *testing.T) {
 func TestBeginWithToolsOfASandboxThatIsGone(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
-	tool := agent.NewTool("add", "Adds.", func(_ context.Context, in struct{ A int }) (int, error) { return in.A, nil })
+	tool := agent.MustTool("add", "Adds.", func(_ context.Context, in struct{ A int }) (int, error) { return in.A, nil })
 	for name, end := range map[string]func(*sandbox.Sandbox) error{
 		"killed": func(sb *sandbox.Sandbox) error { return sb.Kill(t.Context()) },
 		"paused": func(sb *sandbox.Sandbox) error { return sb.Pause(t.Context(), nil) },

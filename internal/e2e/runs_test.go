@@ -44,7 +44,7 @@ func decoded[T any](t *testing.T, v state.Value) (x T) {
 	return x
 }
 
-var add = agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+var add = agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
 // A sandbox can have any number of runs, each with its own final answer.
 func TestTenRuns(t *testing.T) {
@@ -77,7 +77,7 @@ func TestRunsAtOnce(t *testing.T) {
 	const n = 4
 	var together sync.WaitGroup
 	together.Add(n)
-	meet := agent.NewTool("meet", "", func(ctx context.Context, in struct{ I int }) (int, error) {
+	meet := agent.MustTool("meet", "", func(ctx context.Context, in struct{ I int }) (int, error) {
 		together.Done()
 		together.Wait()
 		return in.I, nil
@@ -120,7 +120,7 @@ func warmUp(t *testing.T, sb *sandbox.Sandbox, code string) {
 func TestStepTimeouts(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+	waits := agent.MustTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
@@ -328,7 +328,7 @@ func TestTrace(t *testing.T) {
 		defer mu.Unlock()
 		events = append(events, fmt.Sprintf(format, args...))
 	}
-	seen := agent.NewTool("seen", "", func(ctx context.Context, in struct{ X int }) (int, error) {
+	seen := agent.MustTool("seen", "", func(ctx context.Context, in struct{ X int }) (int, error) {
 		note("called within %v", ctx.Value(key{}))
 		if in.X < 0 {
 			return 0, errors.New("negative")
@@ -463,7 +463,7 @@ plt.show()
 func TestTracebacksForModels(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	weather := agent.NewTool("weather", "", func(_ context.Context, q struct {
+	weather := agent.MustTool("weather", "", func(_ context.Context, q struct {
 		City string `json:"city"`
 	}) (int, error) {
 		return 0, errors.New("no such city")
@@ -508,7 +508,7 @@ func TestSandboxGoneUnderARun(t *testing.T) {
 	} {
 		sb := cloud.Create(t)
 		begun := make(chan struct{})
-		waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+		waits := agent.MustTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 			close(begun)
 			<-ctx.Done()
 			return 0, ctx.Err()

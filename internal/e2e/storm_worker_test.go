@@ -134,6 +134,7 @@ func (w *worker) settle() bool {
 		if !mayBeGone {
 			w.violated("sandbox %s is lost: %v", b.sb.ID(), err)
 		}
+		_ = b.sb.Close()
 		w.box = nil
 		return false
 	case err != nil:

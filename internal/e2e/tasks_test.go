@@ -17,7 +17,7 @@ import (
 func TestTasksBetweenSteps(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	add := agent.NewTool("add", "", func(context.Context, struct{ A, B int }) (int, error) { return 3, nil })
+	add := agent.MustTool("add", "", func(context.Context, struct{ A, B int }) (int, error) { return 3, nil })
 	var audit bytes.Buffer
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{
 		Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"asyncio"}}, Audit: &audit,

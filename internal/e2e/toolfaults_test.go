@@ -26,14 +26,14 @@ func TestToolFaults(t *testing.T) {
 	type nothing = struct{}
 	tools := []agent.Tool{
 		add,
-		agent.NewTool("panics", "", func(context.Context, nothing) (int, error) { panic("what it said") }),
-		agent.NewTool("hangs", "", func(ctx context.Context, _ nothing) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+		agent.MustTool("panics", "", func(context.Context, nothing) (int, error) { panic("what it said") }),
+		agent.MustTool("hangs", "", func(ctx context.Context, _ nothing) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
 			agent.WithToolLimits(agent.ToolLimits{Timeout: 10 * time.Millisecond})),
-		agent.NewTool("odd", "", func(context.Context, nothing) (any, error) { return make(chan int), nil }),
-		agent.NewTool("cycle", "", func(context.Context, nothing) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil }),
-		agent.NewTool("large", "", func(context.Context, nothing) ([]byte, error) { return make([]byte, 65<<20), nil }),
-		agent.NewTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
-		agent.NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, errors.New("no luck") }),
+		agent.MustTool("odd", "", func(context.Context, nothing) (any, error) { return make(chan int), nil }),
+		agent.MustTool("cycle", "", func(context.Context, nothing) (any, error) { m := map[string]any{}; m["m"] = m; return m, nil }),
+		agent.MustTool("large", "", func(context.Context, nothing) ([]byte, error) { return make([]byte, 65<<20), nil }),
+		agent.MustTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
+		agent.MustTool("fails", "", func(context.Context, nothing) (int, error) { return 0, errors.New("no luck") }),
 	}
 	r := begin(t, sb, &agent.Params{Tools: tools})
 	for code, want := range map[string]string{
@@ -112,12 +112,12 @@ func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	sb := shared(t).Create(t)
 	type nothing = struct{}
 	var made atomic.Int32
-	slow := agent.NewTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
+	slow := agent.MustTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
 		made.Add(1)
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
-	begun := agent.NewTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
+	begun := agent.MustTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
 	r := begin(t, sb, &agent.Params{Tools: []agent.Tool{add, slow, begun}})
 	observe(t, r, `import threading
 said = []
@@ -172,7 +172,7 @@ func (c *remoteTools) tool(name string) agent.Tool {
 	type in struct {
 		Text string `py:"text"`
 	}
-	return agent.NewTool(name, "", func(_ context.Context, in in) (string, error) {
+	return agent.MustTool(name, "", func(_ context.Context, in in) (string, error) {
 		if c.secret == "" {
 			return "", errors.New("no credential")
 		}

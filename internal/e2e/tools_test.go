@@ -26,13 +26,13 @@ func TestToolsInASandbox(t *testing.T) {
 	sb := shared(t).Create(t)
 	entered := make(chan struct{}, 1)
 	tools := []agent.Tool{
-		agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
-		agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
+		agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+		agent.MustTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) {
 			entered <- struct{}{}
 			<-ctx.Done()
 			return 0, ctx.Err()
 		}),
-		agent.NewTool("again", "", func(ctx context.Context, _ struct{}) (string, error) {
+		agent.MustTool("again", "", func(ctx context.Context, _ struct{}) (string, error) {
 			_, err := sb.RunCode(ctx, "1", nil)
 			if !errors.Is(err, sandbox.ErrSameContext) {
 				t.Errorf("code in the context that waits: %v, want sandbox.ErrSameContext", err)
@@ -102,7 +102,7 @@ func errOr(failed bool) error {
 func BenchmarkToolCall(b *testing.B) {
 	sb := sandboxtest.New(b).Create(b)
 	r, err := agent.Begin(b.Context(), sb, &agent.Params{Tools: []agent.Tool{
-		agent.NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+		agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
 	}})
 	if err != nil {
 		b.Fatal(err)

@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 	if err := st.Set("prices", []int{3, 4}); err != nil {
 		t.Fatal(err)
 	}
-	lookup := agent.NewTool("lookup", "returns the discount of a customer", func(_ context.Context, in struct {
+	lookup := agent.MustTool("lookup", "returns the discount of a customer", func(_ context.Context, in struct {
 		Customer string `json:"customer"`
 	}) (float64, error) {
 		return 0.5, nil

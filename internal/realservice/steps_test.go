@@ -24,12 +24,12 @@ func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	sb := connect(t, realservice.Start(t))
 	type nothing = struct{}
 	var made atomic.Int32
-	slow := agent.NewTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
+	slow := agent.MustTool("slow", "", func(ctx context.Context, _ nothing) (int, error) {
 		made.Add(1)
 		<-ctx.Done()
 		return 0, ctx.Err()
 	})
-	begun := agent.NewTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
+	begun := agent.MustTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{slow, begun}})
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ while not begun():
 func TestStepTimeout(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
-	waits := agent.NewTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+	waits := agent.MustTool("waits", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 	_, err := sb.RunCode(t.Context(), "kept = 42\n1/0", nil) // the first traceback takes a while
 	if _, raised := errors.AsType[*sandbox.ExecutionError](err); !raised {
 		t.Fatalf("got %v, want raised", err)

@@ -89,7 +89,7 @@ func checkNames(p *Params) error {
 	what := map[string]string{finalAnswer: "the function that gives the final answer"}
 	for _, t := range p.Tools {
 		if t.call == nil {
-			return errors.New("a Tool was not made by NewTool or NewManaged")
+			return errors.New("a Tool was not made by NewTool, ToolFromSchema or NewManaged")
 		}
 		if other, taken := what[t.name]; taken {
 			return fmt.Errorf("the tool %q has the name of %s: rename one", t.name, other)

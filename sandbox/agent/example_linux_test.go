@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -87,13 +88,13 @@ func ExampleRun_Pull() {
 }
 
 // A tool is a function of this program that code in the sandbox calls by name.
-func ExampleNewTool() {
+func ExampleMustTool() {
 	defer exampletest.StartCloud()()
 
 	type question struct {
 		Fruit string `py:"fruit" doc:"its name, in the singular"`
 	}
-	price := agent.NewTool("price", "Returns the price of a fruit.", func(_ context.Context, q question) (float64, error) {
+	price := agent.MustTool("price", "Returns the price of a fruit.", func(_ context.Context, q question) (float64, error) {
 		if q.Fruit != "apple" {
 			return 0, fmt.Errorf("no price for %q", q.Fruit) // an exception in the code
 		}
@@ -122,9 +123,43 @@ func ExampleNewTool() {
 	// Output: 15
 }
 
+// A tool that another program described: the schema comes from it, and the call goes to it.
+func ExampleToolFromSchema() {
+	defer exampletest.StartCloud()()
+
+	schema := json.RawMessage(`{"type": "object", "properties": {"max-results": {"type": "integer"}, "query": {"type": "string"}}, "required": ["query"]}`)
+	search, err := agent.ToolFromSchema("search", "Searches the archive.", schema, func(_ context.Context, arguments json.RawMessage) (any, error) {
+		return json.RawMessage(`{"found": ["a", "b"], "for": ` + string(arguments) + `}`), nil
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(search.Signature())
+	err = sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		run, err := agent.Begin(ctx, sb, &agent.Params{Tools: []agent.Tool{search}})
+		if err != nil {
+			return err
+		}
+		defer run.Close()
+		step, err := run.Exec(ctx, "search('apples', max_results=2)")
+		if err != nil {
+			return err
+		}
+		fmt.Println(step.Value)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// search(query: str, max_results: int = None) -> Any
+	// {'found': ['a', 'b'], 'for': {'max-results': 2, 'query': 'apples'}}
+}
+
 // A managed agent is a tool that runs an agent of its own: here its loop is one
 // step in another context of the same sandbox.
-func ExampleNewManaged() {
+func ExampleMustManaged() {
 	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -133,7 +168,7 @@ func ExampleNewManaged() {
 			return err
 		}
 		budget := agent.Budget{Depth: -1, Calls: 10, Tokens: 50_000}
-		counter := agent.NewManaged("counter", "Counts words.", budget, func(ctx context.Context, task string) (state.Value, error) {
+		counter := agent.MustManaged("counter", "Counts words.", budget, func(ctx context.Context, task string) (state.Value, error) {
 			values := state.New()
 			if err := values.Set("text", task); err != nil {
 				return state.Value{}, err

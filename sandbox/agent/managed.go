@@ -41,7 +41,9 @@ type Task struct {
 // another sandbox, because the calling code is waiting ([sandbox.ErrSameContext]). run
 // must pass its context on to everything that it calls: the context carries the budget
 // and ends when the calling step does.
-func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
+//
+// Errors are those of [NewTool].
+func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) (Tool, error) {
 	return NewTool(name, doc, func(ctx context.Context, in Task) (Out, error) {
 		ctx, cancel, err := enterAgent(ctx, name, budget)
 		if err != nil {
@@ -55,6 +57,11 @@ func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.C
 		}
 		return out, err
 	}, opts...)
+}
+
+// MustManaged is [NewManaged], and panics where that has an error.
+func MustManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
+	return must(NewManaged(name, doc, budget, run, opts...))
 }
 
 // agentFrame is one call of an agent.

@@ -114,18 +114,18 @@ func doors(written func() string) (tools map[string]Tool, borders map[string]int
 		Text int `py:"text"`
 	}
 	tools = map[string]Tool{
-		"fails": NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, said() }),
-		"typed": NewTool("typed", "", func(context.Context, nothing) (int, error) {
+		"fails": MustTool("fails", "", func(context.Context, nothing) (int, error) { return 0, said() }),
+		"typed": MustTool("typed", "", func(context.Context, nothing) (int, error) {
 			return 0, &ToolError{Type: written(), Message: written()}
 		}),
-		"wraps": NewTool("wraps", "", func(context.Context, nothing) (int, error) { return 0, fmt.Errorf("%w: %.4090s", said(), written()) }),
-		"declines": NewTool("declines", "", func(context.Context, nothing) (int, error) { return 0, nil },
+		"wraps": MustTool("wraps", "", func(context.Context, nothing) (int, error) { return 0, fmt.Errorf("%w: %.4090s", said(), written()) }),
+		"declines": MustTool("declines", "", func(context.Context, nothing) (int, error) { return 0, nil },
 			WithApproval(func(context.Context, ToolCall) error { return said() })),
-		"panics": NewTool("panics", "", func(context.Context, nothing) (int, error) { panic(written()) }),
-		"result": NewTool("result", "", func(context.Context, nothing) (state.Dict, error) {
+		"panics": MustTool("panics", "", func(context.Context, nothing) (int, error) { panic(written()) }),
+		"result": MustTool("result", "", func(context.Context, nothing) (state.Dict, error) {
 			return state.Dict{{Key: written(), Value: 1}, {Key: written(), Value: 2}}, nil // which has no Python form
 		}),
-		"wrong": NewTool("wrong", "", func(context.Context, number) (int, error) { return 0, nil }),
+		"wrong": MustTool("wrong", "", func(context.Context, number) (int, error) { return 0, nil }),
 	}
 	return tools, map[string]int{
 		"fails": maxToolError, "typed": maxToolError, "wraps": maxToolError, "declines": maxToolError,
@@ -351,16 +351,16 @@ func TestSecretInTheKernel(t *testing.T) {
 		var log lockedBuffer
 		said := errors.New(strings.Repeat(".", maxToolError-len(secret)+1) + secret)
 		r := h.begin(t, &rs, Params{Audit: &audit, Redact: []string{secret}, Tools: []Tool{
-			NewTool("gives", "", func(context.Context, nothing) (map[string]any, error) {
+			MustTool("gives", "", func(context.Context, nothing) (map[string]any, error) {
 				return map[string]any{secret: 1, "list": []any{secret, "<" + secret + ">"}, "raw": []byte(secret)}, nil
 			}),
-			NewTool("fails", "", func(context.Context, nothing) (int, error) { return 0, said }),
-			NewTool("typed", "", func(context.Context, nothing) (int, error) {
+			MustTool("fails", "", func(context.Context, nothing) (int, error) { return 0, said }),
+			MustTool("typed", "", func(context.Context, nothing) (int, error) {
 				return 0, &ToolError{Type: secret, Message: secret}
 			}),
-			NewTool("declines", "", func(context.Context, nothing) (int, error) { return 0, nil }, WithApproval(func(context.Context, ToolCall) error { return said })),
-			NewTool("panics", "", func(context.Context, nothing) (int, error) { panic(secret) }),
-			NewTool("wrong", "", func(context.Context, nothing) (int, error) { return 0, &argumentError{said} }),
+			MustTool("declines", "", func(context.Context, nothing) (int, error) { return 0, nil }, WithApproval(func(context.Context, ToolCall) error { return said })),
+			MustTool("panics", "", func(context.Context, nothing) (int, error) { panic(secret) }),
+			MustTool("wrong", "", func(context.Context, nothing) (int, error) { return 0, &argumentError{said} }),
 		}})
 		r.log.logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		mustExec(t, r, fmt.Sprintf(`

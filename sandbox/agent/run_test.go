@@ -641,7 +641,7 @@ func TestRunGoesOnInAnotherKernel(t *testing.T) {
 		var rs runs
 		st := state.New()
 		set(t, st, "x", 1)
-		double := NewTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
+		double := MustTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
 		r := h.begin(t, &rs, Params{State: st, Tools: []Tool{double}, Guard: &Guard{}})
 		mustExec(t, r, "x += 1\ny = 1")
 		if err := r.Pull(t.Context(), st); err != nil {
@@ -674,7 +674,7 @@ func TestRunWhoseModulesAreRemoved(t *testing.T) {
 		var rs runs
 		st := state.New()
 		set(t, st, "x", 1)
-		double := NewTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
+		double := MustTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
 		r := h.begin(t, &rs, Params{State: st, Tools: []Tool{double}})
 		if _, err := r.Exec(t.Context(), "import sys\nfor m in ('codec', 'state', 'tools'): del sys.modules['_e2bctl_' + m]\n5"); !errors.Is(err, sandbox.ErrKernelDied) {
 			t.Fatalf("got %v, want sandbox.ErrKernelDied", err)

@@ -18,11 +18,13 @@ import (
 
 // Tool is a function of this program that code in a sandbox may call by its
 // name. It runs in this program, with access to what this program has; only
-// arguments and results travel. [NewTool] and [NewManaged] make one. See [Params].Tools.
+// arguments and results travel. [NewTool], [ToolFromSchema] and [NewManaged] make one.
+// See [Params].Tools.
 type Tool struct {
 	name, doc  string
 	parameters []toolParameter
 	returns    pythonType
+	schema     json.RawMessage // of a tool that was made from it
 	call       func(context.Context, state.Value) (state.Value, error)
 	limits     ToolLimits
 	approve    func(context.Context, ToolCall) error
@@ -71,7 +73,7 @@ func (e *ToolError) Error() string { return e.Message }
 // Is reports whether target is [api.ErrRetryable] and e is Retryable.
 func (e *ToolError) Is(target error) bool { return e.Retryable && target == api.ErrRetryable }
 
-// ToolOption is an option of [NewTool] and [NewManaged].
+// ToolOption is an option of [NewTool], [ToolFromSchema] and [NewManaged].
 type ToolOption func(*Tool)
 
 // WithToolLimits sets the limits of calls of the tool.
@@ -102,22 +104,19 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 // stack go to Params.Audit and, at level error, to the logger of [sandbox.WithLogger],
 // or to [slog.Default] if that logger takes no errors or is not set.
 //
-// NewTool panics if name or a parameter's name cannot be a name in Python, if a
-// type has no Python form, or if an option is nil.
-func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
-	t := Tool{name: name, doc: strings.TrimSpace(doc)}
-	if err := state.CheckName(name); err != nil {
-		panic("agent: NewTool: " + err.Error())
+// The error says why name or a parameter's name cannot be a name in Python, which type
+// has no Python form, or which option is nil. [MustTool] is for a program that knows all
+// of them when it is written.
+func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) (Tool, error) {
+	t, err := newTool(name, doc, opts)
+	if err != nil {
+		return Tool{}, err
 	}
-	if name == finalAnswer {
-		panic("agent: NewTool: every run has a final_answer of its own")
-	}
-	var err error
 	if t.parameters, err = parametersOf(reflect.TypeFor[In]()); err == nil {
 		t.returns, err = returnOf(reflect.TypeFor[Out]())
 	}
 	if err != nil {
-		panic(fmt.Sprintf("agent: NewTool %s: %v", name, err))
+		return Tool{}, fmt.Errorf("agent: the function of the tool %s: %w", name, err)
 	}
 	nothing := t.returns.annotation == "None"
 	t.call = func(ctx context.Context, arguments state.Value) (state.Value, error) {
@@ -129,19 +128,54 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 		if err != nil || nothing {
 			return state.Value{}, err
 		}
-		v, err := state.NewValue(out)
-		if err != nil {
-			return state.Value{}, &ToolError{Type: "ResultError", Message: "the tool's result has no Python form: " + err.Error()}
-		}
-		return v, nil
+		return resultValue(out)
+	}
+	return t, nil
+}
+
+// MustTool is [NewTool], and panics where that has an error.
+func MustTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
+	return must(NewTool(name, doc, fn, opts...))
+}
+
+func must(t Tool, err error) Tool {
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// newTool returns a tool with all but its function.
+func newTool(name, doc string, opts []ToolOption) (Tool, error) {
+	t := Tool{name: name, doc: strings.TrimSpace(doc)}
+	if err := state.CheckName(name); err != nil {
+		return Tool{}, fmt.Errorf("agent: the name of a tool: %w", err)
+	}
+	if name == finalAnswer {
+		return Tool{}, errors.New("agent: the name of a tool: every run has a final_answer of its own")
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			panic(fmt.Sprintf("agent: NewTool %s: option %d is nil: leave it out", name, i+1))
+			return Tool{}, fmt.Errorf("agent: the tool %s: option %d is nil: leave it out", name, i+1)
 		}
 		opt(&t)
 	}
-	return t
+	return t, nil
+}
+
+// resultValue returns what a tool's function returned as the code gets it.
+func resultValue(out any) (state.Value, error) {
+	var v state.Value
+	var err error
+	if text, ok := out.(json.RawMessage); ok {
+		v, err = state.FromJSON(text)
+	} else {
+		v, err = state.NewValue(out)
+	}
+	if err != nil {
+		return state.Value{}, &ToolError{Type: "ResultError", Message: "the tool's result has no Python form: " + err.Error()}
+	}
+	return v, nil
 }
 
 // argumentError becomes a TypeError in the code.
@@ -201,6 +235,9 @@ func (t Tool) Prompt() string {
 
 // Schema returns the JSON Schema of the arguments.
 func (t Tool) Schema() json.RawMessage {
+	if t.schema != nil {
+		return slices.Clone(t.schema)
+	}
 	properties, required := map[string]any{}, []string{}
 	for _, p := range t.parameters {
 		schema := map[string]any{}

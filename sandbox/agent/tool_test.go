@@ -34,7 +34,7 @@ type hit struct {
 	Score float64
 }
 
-var search = NewTool("search", "Searches.", func(_ context.Context, in searchIn) ([]hit, error) {
+var search = MustTool("search", "Searches.", func(_ context.Context, in searchIn) ([]hit, error) {
 	n := 1
 	if in.Limit != nil {
 		n = *in.Limit
@@ -57,37 +57,37 @@ func TestToolIsDescribed(t *testing.T) {
 	}
 }
 
-func TestNewToolPanics(t *testing.T) {
+func TestWrongTools(t *testing.T) {
 	t.Parallel()
 	type twice struct {
 		A int `py:"x"`
 		B int `py:"x"`
 	}
-	for name, make := range map[string]func(){
-		"name":      func() { NewTool("a b", "", func(context.Context, struct{}) (int, error) { return 0, nil }) },
-		"builtin":   func() { NewTool("print", "", func(context.Context, struct{}) (int, error) { return 0, nil }) },
-		"answer":    func() { NewTool("final_answer", "", func(context.Context, struct{}) (int, error) { return 0, nil }) },
-		"no struct": func() { NewTool("f", "", func(context.Context, string) (int, error) { return 0, nil }) },
-		"parameter": func() { NewTool("f", "", func(context.Context, struct{ C chan int }) (int, error) { return 0, nil }) },
-		"result":    func() { NewTool("f", "", func(context.Context, struct{}) (func(), error) { return nil, nil }) },
-		"keyword": func() {
-			NewTool("f", "", func(context.Context, struct {
-				A int `py:"class"`
-			}) (int, error) {
-				return 0, nil
-			})
-		},
-		"same names": func() { NewTool("f", "", func(context.Context, twice) (int, error) { return 0, nil }) },
-	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: no panic", name)
-				}
-			}()
-			make()
-		}()
+	type keyword struct {
+		A int `py:"class"`
 	}
+	number := func(context.Context, struct{}) (int, error) { return 0, nil }
+	wrong := map[string]error{}
+	_, wrong["not a Python identifier"] = NewTool("a b", "", number)
+	_, wrong["a Python builtin"] = NewTool("print", "", number)
+	_, wrong["final_answer of its own"] = NewTool("final_answer", "", number)
+	_, wrong["option 1 is nil"] = NewTool("f", "", number, nil)
+	_, wrong["it has to be a struct"] = NewTool("f", "", func(context.Context, string) (int, error) { return 0, nil })
+	_, wrong["chan int has no Python form"] = NewTool("f", "", func(context.Context, struct{ C chan int }) (int, error) { return 0, nil })
+	_, wrong["func() has no Python form"] = NewTool("f", "", func(context.Context, struct{}) (func(), error) { return nil, nil })
+	_, wrong["a Python keyword"] = NewTool("f", "", func(context.Context, keyword) (int, error) { return 0, nil })
+	_, wrong[`two parameters have the name "x"`] = NewTool("f", "", func(context.Context, twice) (int, error) { return 0, nil })
+	for want, err := range wrong {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("MustTool does not panic")
+		}
+	}()
+	MustTool("a b", "", number)
 }
 
 func text(t testing.TB, r *Run, code string) string {
@@ -110,23 +110,23 @@ func TestToolCalls(t *testing.T) {
 		limited := atomic.Int32{}
 		r := h.begin(t, &rs, Params{Tools: []Tool{
 			search,
-			NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
-			NewTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
-			NewTool("nothing", "", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
-			NewTool("fails", "", func(context.Context, struct{}) (int, error) { return 0, fmt.Errorf("no luck: %w", api.ErrRetryable) }),
-			NewTool("typed", "", func(context.Context, struct{}) (int, error) {
+			MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
+			MustTool("echo", "", func(_ context.Context, in struct{ X any }) (any, error) { return in.X, nil }),
+			MustTool("nothing", "", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }),
+			MustTool("fails", "", func(context.Context, struct{}) (int, error) { return 0, fmt.Errorf("no luck: %w", api.ErrRetryable) }),
+			MustTool("typed", "", func(context.Context, struct{}) (int, error) {
 				return 0, &ToolError{Type: "Empty", Message: "none left"}
 			}),
-			NewTool("custom", "", func(context.Context, struct{}) (int, error) {
+			MustTool("custom", "", func(context.Context, struct{}) (int, error) {
 				return 0, fmt.Errorf("%w", &fs.PathError{Op: "open", Path: "x", Err: errors.New("away")})
 			}),
-			NewTool("bad_hook", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithApproval(func(context.Context, ToolCall) error { panic("secret") })),
-			NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("secret") }),
-			NewTool("odd", "", func(context.Context, struct{}) (any, error) { return make(chan int), nil }),
-			NewTool("hangs", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, WithToolLimits(ToolLimits{Timeout: time.Millisecond})),
-			NewTool("twice", "", func(context.Context, struct{}) (int32, error) { return limited.Add(1), nil }, WithToolLimits(ToolLimits{Calls: 2})),
-			NewTool("small", "", func(_ context.Context, in struct{ X string }) (string, error) { return in.X + in.X, nil }, WithToolLimits(ToolLimits{MaxArgumentBytes: 100, MaxResultBytes: 100})),
-			NewTool("asks", "", func(context.Context, struct{ X int }) (int, error) { return 1, nil }, WithApproval(func(_ context.Context, c ToolCall) error {
+			MustTool("bad_hook", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithApproval(func(context.Context, ToolCall) error { panic("secret") })),
+			MustTool("panics", "", func(context.Context, struct{}) (int, error) { panic("secret") }),
+			MustTool("odd", "", func(context.Context, struct{}) (any, error) { return make(chan int), nil }),
+			MustTool("hangs", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, WithToolLimits(ToolLimits{Timeout: time.Millisecond})),
+			MustTool("twice", "", func(context.Context, struct{}) (int32, error) { return limited.Add(1), nil }, WithToolLimits(ToolLimits{Calls: 2})),
+			MustTool("small", "", func(_ context.Context, in struct{ X string }) (string, error) { return in.X + in.X, nil }, WithToolLimits(ToolLimits{MaxArgumentBytes: 100, MaxResultBytes: 100})),
+			MustTool("asks", "", func(context.Context, struct{ X int }) (int, error) { return 1, nil }, WithApproval(func(_ context.Context, c ToolCall) error {
 				if strings.Contains(string(c.Arguments.Bytes()), "13") {
 					return errors.New("not 13")
 				}
@@ -193,7 +193,7 @@ func TestApprovedTooLate(t *testing.T) {
 	h := newPythonHost(t, "plain")
 	asked, answer := make(chan struct{}), make(chan struct{})
 	var made atomic.Bool
-	tool := NewTool("act", "", func(context.Context, struct{}) (int, error) { made.Store(true); return 1, nil },
+	tool := MustTool("act", "", func(context.Context, struct{}) (int, error) { made.Store(true); return 1, nil },
 		WithApproval(func(context.Context, ToolCall) error { close(asked); <-answer; return nil }))
 	var rs runs
 	r := h.begin(t, &rs, Params{Tools: []Tool{tool}})
@@ -222,7 +222,7 @@ func TestToolCallsOverlap(t *testing.T) {
 		var rs runs
 		var together sync.WaitGroup
 		together.Add(8)
-		r := h.begin(t, &rs, Params{Tools: []Tool{NewTool("meet", "", func(ctx context.Context, _ struct{}) (int, error) {
+		r := h.begin(t, &rs, Params{Tools: []Tool{MustTool("meet", "", func(ctx context.Context, _ struct{}) (int, error) {
 			together.Done()
 			together.Wait()
 			return 1, nil
@@ -274,7 +274,7 @@ func TestFinalAnswer(t *testing.T) {
 
 func TestNamesCollide(t *testing.T) {
 	t.Parallel()
-	tool := NewTool("x", "", func(context.Context, struct{}) (int, error) { return 0, nil })
+	tool := MustTool("x", "", func(context.Context, struct{}) (int, error) { return 0, nil })
 	st := state.New()
 	set(t, st, "x", 1)
 	final := state.New()
@@ -298,7 +298,7 @@ func TestNamesCollide(t *testing.T) {
 // text is refused, and if it does so otherwise, that lasts no longer than its step.
 func TestToolNamesAreKept(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
-		tool := NewTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
+		tool := MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 		var rs runs
 		r := h.begin(t, &rs, Params{Tools: []Tool{tool}})
 		for _, code := range []string{
@@ -382,8 +382,8 @@ func TestAuditAndRedaction(t *testing.T) {
 		var rs runs
 		var audit, out bytes.Buffer
 		r := h.begin(t, &rs, Params{Audit: &audit, Stdout: &out, Prompt: "the task", Tools: []Tool{
-			NewTool("leak", "", func(context.Context, struct{}) (string, error) { return "<" + secret + ">", nil }),
-			NewTool("spill", "", func(context.Context, struct{}) (string, error) { return "", errors.New(secret) }),
+			MustTool("leak", "", func(context.Context, struct{}) (string, error) { return "<" + secret + ">", nil }),
+			MustTool("spill", "", func(context.Context, struct{}) (string, error) { return "", errors.New(secret) }),
 		}})
 		var err error
 		if r.redact, err = newRedactor([]string{secret}); err != nil {
@@ -472,7 +472,7 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 		golog.SetFlags(flags)
 	})
 	var rs runs
-	panics := NewTool("panics", "", func(context.Context, struct{}) (int, error) { panic("out of s3cr3ts") })
+	panics := MustTool("panics", "", func(context.Context, struct{}) (int, error) { panic("out of s3cr3ts") })
 	r := newPythonHost(t, "plain").begin(t, &rs, Params{Audit: &audit, Tools: []Tool{panics}, Redact: []string{"s3cr3t"}})
 	step, err := r.Exec(t.Context(), "panics()")
 	if err != nil || step.Error == nil || step.Error.Name != "ToolError" {
@@ -513,7 +513,7 @@ func TestPanicOfATool(t *testing.T) { //nolint:paralleltest // it sets the defau
 
 func TestAgentBudgets(t *testing.T) {
 	t.Parallel()
-	work := NewTool("work", "", func(context.Context, struct{}) (int, error) { return 1, nil })
+	work := MustTool("work", "", func(context.Context, struct{}) (int, error) { return 1, nil })
 	inner := func(ctx context.Context, task string) (string, error) {
 		switch task {
 		case "tokens":
@@ -537,14 +537,14 @@ func TestAgentBudgets(t *testing.T) {
 		return task, nil
 	}
 	budget := Budget{Depth: -1, Calls: 2, Tokens: 10, Time: 20 * time.Second}
-	helper := NewManaged("helper", "", budget, inner)
-	brief := NewManaged("brief", "", Budget{Time: time.Millisecond}, inner)
-	nested := NewManaged("nested", "", Budget{Depth: -1}, func(ctx context.Context, task string) (string, error) {
+	helper := MustManaged("helper", "", budget, inner)
+	brief := MustManaged("brief", "", Budget{Time: time.Millisecond}, inner)
+	nested := MustManaged("nested", "", Budget{Depth: -1}, func(ctx context.Context, task string) (string, error) {
 		v, err := helper.call(ctx, mustValue(t, map[string]any{"task": task}))
 		return string(v.Bytes()), err
 	})
 	var deep Tool
-	deep = NewManaged("deep", "", Budget{}, func(ctx context.Context, task string) (string, error) {
+	deep = MustManaged("deep", "", Budget{}, func(ctx context.Context, task string) (string, error) {
 		v, err := deep.call(ctx, mustValue(t, map[string]any{"task": task}))
 		return string(v.Bytes()), err
 	})
@@ -575,7 +575,7 @@ func TestCallsGivenUp(t *testing.T) {
 	t.Parallel()
 	var running, most atomic.Int32
 	release := make(chan struct{})
-	stuck := NewTool("stuck", "", func(context.Context, struct{}) (int, error) {
+	stuck := MustTool("stuck", "", func(context.Context, struct{}) (int, error) {
 		n := running.Add(1)
 		defer running.Add(-1)
 		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -610,7 +610,7 @@ func TestCallsGivenUp(t *testing.T) {
 // its result, although its context ended together with it.
 func TestToolThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
-	quick := NewTool("quick", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Timeout: time.Hour}))
+	quick := MustTool("quick", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Timeout: time.Hour}))
 	r := &Run{context: &runContext{}, about: discarding}
 	r.bridge, r.log = newBridge(r, []Tool{quick}), newRunLog(r)
 	s := r.bridge.step(t.Context(), 1, func() {})
@@ -637,7 +637,7 @@ func FuzzBridge(f *testing.F) {
 	f.Add("1.{\"calls\":[[-1,5],null]}")
 	f.Fuzz(func(t *testing.T, question string) {
 		r := &Run{context: &runContext{}, about: discarding}
-		tool := NewTool("f", "", func(context.Context, struct{}) (int, error) { return 1, nil })
+		tool := MustTool("f", "", func(context.Context, struct{}) (int, error) { return 1, nil })
 		r.bridge, r.log = newBridge(r, []Tool{tool}), newRunLog(r)
 		ctx, cancel := context.WithCancel(t.Context())
 		s := r.bridge.step(ctx, 1, func() {})

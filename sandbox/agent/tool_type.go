@@ -57,6 +57,12 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 		}
 		list = append(list, toolParameter{shape, name, f.Tag.Get("doc"), !omitempty && f.Type.Kind() != reflect.Pointer})
 	}
+	requiredFirst(list)
+	return list, nil
+}
+
+// requiredFirst sorts parameters as Python wants them.
+func requiredFirst(list []toolParameter) {
 	slices.SortStableFunc(list, func(a, b toolParameter) int {
 		switch {
 		case a.required == b.required:
@@ -66,7 +72,6 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 		}
 		return 1
 	})
-	return list, nil
 }
 
 // checkParameter allows what CheckName allows, and also names of builtins: a

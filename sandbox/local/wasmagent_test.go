@@ -17,13 +17,13 @@ import (
 func TestWasmAgent(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
-	add := agent.NewTool("add", "Adds.", func(_ context.Context, in struct {
+	add := agent.MustTool("add", "Adds.", func(_ context.Context, in struct {
 		A int `py:"a"`
 		B int `py:"b"`
 	}) (int, error) {
 		return in.A + in.B, nil
 	})
-	broken := agent.NewTool("broken", "Fails.", func(context.Context, struct{}) (string, error) { return "", errors.New("no such thing") })
+	broken := agent.MustTool("broken", "Fails.", func(context.Context, struct{}) (string, error) { return "", errors.New("no such thing") })
 	values := state.New()
 	if err := values.Set("rows", []map[string]any{{"name": "ä", "n": 1}, {"name": "b", "n": 2.5}}); err != nil {
 		t.Fatal(err)

@@ -201,7 +201,7 @@ func TestSpansWithContent(t *testing.T) {
 func TestSpansOfRuns(t *testing.T) {
 	t.Parallel()
 	x := newTraced(t, nil)
-	tool := agent.NewTool("ask", "Asks.", func(ctx context.Context, in struct {
+	tool := agent.MustTool("ask", "Asks.", func(ctx context.Context, in struct {
 		Word string `py:"word"`
 	}) (string, error) {
 		_, span := x.provider.Tracer("test").Start(ctx, "inner")

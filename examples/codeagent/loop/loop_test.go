@@ -53,7 +53,7 @@ func TestSolve(t *testing.T) {
 	if err := st.Set("cities", []string{"Oslo", "Rome"}); err != nil {
 		t.Fatal(err)
 	}
-	degrees := agent.NewTool("degrees", "Gives the temperature in a city.", func(_ context.Context, in struct{ City string }) (float64, error) {
+	degrees := agent.MustTool("degrees", "Gives the temperature in a city.", func(_ context.Context, in struct{ City string }) (float64, error) {
 		if in.City == "Atlantis" {
 			return 0, fmt.Errorf("no such city; the request had the key %s", key)
 		}
@@ -120,7 +120,7 @@ func TestPrompt(t *testing.T) {
 	})
 	a := &loop.Agent{Model: model, Instructions: "Be brief.", Run: agent.Params{
 		State: st, Guard: &agent.Guard{Presets: []agent.Preset{agent.Utilities}, Allow: []string{"numpy.*"}},
-		Tools: []agent.Tool{agent.NewTool("degrees", "Gives the temperature in a city.", func(context.Context, struct{ City string }) (float64, error) { return 0, nil })},
+		Tools: []agent.Tool{agent.MustTool("degrees", "Gives the temperature in a city.", func(context.Context, struct{ City string }) (float64, error) { return 0, nil })},
 	}}
 	if _, err := a.Solve(t.Context(), sandboxtest.New(t).Create(t), "Do"); err != nil {
 		t.Error(err)
@@ -208,7 +208,7 @@ func TestSolveSpendsItsBudget(t *testing.T) {
 		asked++
 		return modeltest.Code("1")
 	})}
-	helper := agent.NewManaged("helper", "", agent.Budget{Tokens: 2*modeltest.Tokens + 1}, func(ctx context.Context, task string) (state.Value, error) {
+	helper := agent.MustManaged("helper", "", agent.Budget{Tokens: 2*modeltest.Tokens + 1}, func(ctx context.Context, task string) (state.Value, error) {
 		result, err := a.Solve(ctx, sb, task)
 		return result.Answer, err
 	})

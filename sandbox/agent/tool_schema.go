@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// ToolFromSchema makes a tool whose parameters are known only when the program runs,
+// for instance one that a server of the Model Context Protocol offers. schema is a JSON
+// Schema of the type "object", of draft 7 or 2020-12; its properties are the parameters,
+// the required ones first, each in the order of the schema. A property that is not
+// required may be left out or None, and is then not in the arguments. [Tool.Schema]
+// returns schema as it is.
+//
+// A property whose name cannot be a parameter in Python has one that can: what is not a
+// letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a digit
+// one before it. In the arguments it has its own name again.
+//
+// The arguments are checked against schema before fn is called; what does not match
+// raises a TypeError in the code. Two things are left to fn: patterns that [regexp] does
+// not know, and formats. fn receives a JSON object: bytes are base64 in it, tuples are
+// arrays, times are RFC 3339; other values that JSON does not have raise a TypeError.
+// What fn returns travels as package state defines, and a [json.RawMessage] as the value
+// that it stands for. Contexts, errors and panics of fn are those of [NewTool].
+//
+// The error says what is wrong with the name, the schema or an option: among others a
+// schema that refers to another document, and two properties with one name in Python.
+func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Context, json.RawMessage) (any, error), opts ...ToolOption) (Tool, error) {
+	t, err := newTool(name, doc, opts)
+	if err != nil {
+		return Tool{}, err
+	}
+	object, err := readSchema(schema)
+	if err != nil {
+		return Tool{}, fmt.Errorf("agent: the schema of the tool %s: %w", name, err)
+	}
+	t.parameters, t.schema, t.returns = object.parameters, slices.Clone(schema), anyType
+	t.call = func(ctx context.Context, arguments state.Value) (state.Value, error) {
+		text, err := object.arguments(arguments)
+		if err != nil {
+			return state.Value{}, &argumentError{err}
+		}
+		out, err := fn(ctx, text)
+		if err != nil {
+			return state.Value{}, err
+		}
+		return resultValue(out)
+	}
+	return t, nil
+}
+
+// objectSchema is the schema of a tool's arguments.
+type objectSchema struct {
+	resolved   *jsonschema.Resolved
+	parameters []toolParameter
+	own        map[string]string // the names of properties, by those of their parameters
+}
+
+func readSchema(text json.RawMessage) (*objectSchema, error) {
+	var loose any
+	if err := json.Unmarshal(text, &loose); err != nil {
+		return nil, fmt.Errorf("read it: %w", err)
+	}
+	known, err := json.Marshal(withoutForeignPatterns(loose))
+	if err != nil {
+		return nil, err
+	}
+	var schema jsonschema.Schema
+	if err := json.Unmarshal(known, &schema); err != nil {
+		return nil, fmt.Errorf("read it: %w", err)
+	}
+	if schema.Type != "object" {
+		return nil, errors.New(`its type has to be "object", whose properties are the parameters`)
+	}
+	o := &objectSchema{own: map[string]string{}}
+	if o.resolved, err = schema.Resolve(nil); err != nil {
+		return nil, err
+	}
+	names, err := propertyNames(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, own := range names {
+		property := schema.Properties[own]
+		name := pythonName(own)
+		if err := checkParameter(name); err != nil {
+			return nil, fmt.Errorf("the property %.64q: %w", own, err)
+		}
+		if other, taken := o.own[name]; taken {
+			return nil, fmt.Errorf("the properties %.64q and %.64q would both be the parameter %s", other, own, name)
+		}
+		o.own[name] = own
+		o.parameters = append(o.parameters, toolParameter{schemaType(property), name, property.Description, slices.Contains(schema.Required, own)})
+	}
+	requiredFirst(o.parameters)
+	return o, nil
+}
+
+// withoutForeignPatterns leaves out of a schema the patterns that Go cannot compile:
+// those of JSON Schema are JavaScript's, which can look ahead.
+func withoutForeignPatterns(schema any) any {
+	switch schema := schema.(type) {
+	case []any:
+		for i := range schema {
+			schema[i] = withoutForeignPatterns(schema[i])
+		}
+	case map[string]any:
+		if pattern, ok := schema["pattern"].(string); ok && foreign(pattern) {
+			delete(schema, "pattern")
+		}
+		if patterns, ok := schema["patternProperties"].(map[string]any); ok {
+			for pattern := range patterns {
+				if foreign(pattern) {
+					delete(patterns, pattern)
+				}
+			}
+		}
+		for key := range schema {
+			schema[key] = withoutForeignPatterns(schema[key])
+		}
+	}
+	return schema
+}
+
+func foreign(pattern string) bool {
+	_, err := regexp.Compile(pattern)
+	return err != nil
+}
+
+// propertyNames returns the names of a schema's properties in their order, which a map
+// does not have.
+func propertyNames(schema json.RawMessage) ([]string, error) {
+	var object struct {
+		Properties json.RawMessage `json:"properties"`
+	}
+	if err := json.Unmarshal(schema, &object); err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(object.Properties))
+	if _, err := decoder.Token(); err != nil {
+		return nil, nil // there are none
+	}
+	var names []string
+	for decoder.More() {
+		key, err := decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, ok := key.(string)
+		if !ok {
+			return nil, errors.New("its properties have to be an object")
+		}
+		var property json.RawMessage
+		if err := decoder.Decode(&property); err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// pythonName returns the name of the parameter for a property.
+func pythonName(property string) string {
+	name := strings.Map(func(r rune) rune {
+		if r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return r
+		}
+		return '_'
+	}, property)
+	if checkParameter(name) == nil {
+		return name
+	}
+	if checkParameter(name+"_") == nil { // a keyword
+		return name + "_"
+	}
+	return "_" + name // a digit comes first
+}
+
+// schemaType describes what a property may be.
+func schemaType(s *jsonschema.Schema) pythonType {
+	types := s.Types
+	if s.Type != "" {
+		types = []string{s.Type}
+	}
+	if len(types) == 0 {
+		types = []string{""}
+	}
+	var annotations, details []string
+	for _, one := range types {
+		annotation := cmp.Or(pythonTypes[one], "Any")
+		detail := annotation
+		switch {
+		case one == "array" && s.Items != nil:
+			item := schemaType(s.Items)
+			annotation, detail = "list["+item.annotation+"]", "list["+item.detail+"]"
+		case one == "object" && len(s.Properties) > 0:
+			detail = schemaDict(s)
+		}
+		annotations, details = append(annotations, annotation), append(details, detail)
+	}
+	t := pythonType{annotation: strings.Join(annotations, " | "), detail: strings.Join(details, " | ")}
+	if len(s.Enum) > 0 {
+		if text, err := json.Marshal(s.Enum); err == nil {
+			t.detail += ", one of " + strings.Trim(string(text), "[]")
+		}
+	}
+	return t
+}
+
+// schemaDict describes the keys of an object, as structType does those of a struct.
+func schemaDict(s *jsonschema.Schema) string {
+	var keys []string
+	for name, property := range s.Properties {
+		keys = append(keys, "'"+name+"': "+schemaType(property).detail)
+	}
+	slices.Sort(keys)
+	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+// pythonTypes are the types of JSON Schema.
+var pythonTypes = map[string]string{
+	"":       "Any",
+	"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None",
+}
+
+// arguments returns the JSON object that a call's arguments stand for, once it matches
+// the schema.
+func (o *objectSchema) arguments(v state.Value) (json.RawMessage, error) {
+	var given map[string]any
+	if err := v.Decode(&given); err != nil {
+		return nil, err
+	}
+	named := map[string]any{}
+	for name, value := range given {
+		value, err := jsonOf(value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		named[o.own[name]] = value
+	}
+	text, err := json.Marshal(named)
+	if err != nil {
+		return nil, err
+	}
+	var plain any
+	if err := json.Unmarshal(text, &plain); err != nil {
+		return nil, err
+	}
+	if err := o.resolved.Validate(plain); err != nil {
+		return nil, errors.New("they do not match the tool's schema: " + strings.TrimPrefix(err.Error(), "validating root: "))
+	}
+	return text, nil
+}
