@@ -212,7 +212,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: api, Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
+	c.router = edge.New(edge.Options{API: c.faults.of(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -294,8 +294,17 @@ func (c *Cloud) Python() *pyenv.Env { return c.python }
 // Requests returns the most recently answered requests, oldest first.
 func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
 
-// Inject makes a later request fail, for tests.
-func (c *Cloud) Inject(f Fault) { c.faults.add(f) }
+// Inject makes a later request fail, for tests. An error says what is wrong with f.
+func (c *Cloud) Inject(f Fault) error {
+	if err := f.check(); err != nil {
+		return fmt.Errorf("cloud: inject a fault: %w", err)
+	}
+	c.faults.add(f)
+	return nil
+}
+
+// UnmetFaults returns the faults that no request has met.
+func (c *Cloud) UnmetFaults() []Fault { return c.faults.unmet() }
 
 // Advance moves the clock of the sandboxes' lifetimes forward, for tests.
 func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }

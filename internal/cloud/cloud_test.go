@@ -333,11 +333,18 @@ func TestLargeEnvironmentIsRefused(t *testing.T) {
 	}
 }
 
+func inject(t *testing.T, c *Cloud, f Fault) {
+	t.Helper()
+	if err := c.Inject(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	c, _ := startFake(t, Options{})
-	c.Inject(Fault{Method: "POST", Path: "/v2/sandboxes", Status: 503, Message: "busy", Header: http.Header{"Retry-After": {"1"}}, Times: 2})
-	c.Inject(Fault{Path: "/sandboxes/*"})
+	inject(t, c, Fault{Operation: "CreateSandbox", Status: 503, Message: "busy", Header: http.Header{"Retry-After": {"1"}}, Times: 2})
+	inject(t, c, Fault{Path: "/sandboxes/*"})
 	for range 2 {
 		if status, text := do(t, c, "POST", "/v2/sandboxes", `{}`); status != 503 || strings.TrimSpace(text) != `{"code":503,"message":"busy"}` {
 			t.Errorf("%d %s", status, text)

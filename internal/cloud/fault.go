@@ -2,62 +2,110 @@ package cloud
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"path"
 	"slices"
 	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/control"
 )
 
 // A Fault is an answer that a request receives instead of its real one, for
 // testing programs that should survive it.
 type Fault struct {
-	Method  string // "" is any
-	Path    string // pattern for path.Match, such as "/sandboxes/*"; "": any
-	Status  int    // 0 cuts the connection without an answer
-	Message string
-	Header  http.Header // sent with the answer
-	Times   int         // how many times; 0: once
+	Operation string // one of control.Operations; "": any request, also those into sandboxes
+	Method    string // "" is any
+	Path      string // pattern for path.Match, such as "/sandboxes/*"; "": any
+	Status    int    // 0 cuts the connection without an answer
+	Message   string
+	Header    http.Header // sent with the answer
+	Times     int         // how many times; 0: once; less: each time
 }
 
-func (f *Fault) matches(r *http.Request) bool {
-	if f.Method != "" && f.Method != r.Method {
+// check returns what is wrong with a fault.
+func (f *Fault) check() error {
+	if _, err := path.Match(f.Path, ""); err != nil {
+		return fmt.Errorf("the path %.128q: %w", f.Path, err)
+	}
+	if f.Operation != "" && !slices.Contains(control.Operations(), f.Operation) {
+		return fmt.Errorf("there is no operation %.64q", f.Operation)
+	}
+	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
+		return fmt.Errorf("the status %d: want 0, or 200 to 599", f.Status)
+	}
+	return nil
+}
+
+func (f *Fault) matches(r *http.Request, operation string) bool {
+	if f.Operation != operation || f.Method != "" && f.Method != r.Method {
 		return false
 	}
-	matched, err := path.Match(f.Path, r.URL.Path)
-	return f.Path == "" || err == nil && matched
+	matched, _ := path.Match(f.Path, r.URL.Path) // check has seen the pattern
+	return f.Path == "" || matched
 }
 
 // faults holds the faults that have not been used up.
 type faults struct {
 	mu   sync.Mutex
-	list []*Fault
+	list []*waitingFault
+}
+
+type waitingFault struct {
+	Fault
+	met bool // by a request
 }
 
 func (fs *faults) add(f Fault) {
-	f.Times = max(f.Times, 1)
+	if f.Times == 0 {
+		f.Times = 1
+	}
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	fs.list = append(fs.list, &f)
+	fs.list = append(fs.list, &waitingFault{Fault: f})
+}
+
+// unmet returns the faults that no request has met.
+func (fs *faults) unmet() (list []Fault) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, f := range fs.list {
+		if !f.met {
+			list = append(list, f.Fault)
+		}
+	}
+	return list
 }
 
 // take returns the first fault that matches a request, if there is one.
-func (fs *faults) take(r *http.Request) (Fault, bool) {
+func (fs *faults) take(r *http.Request, operation string) (Fault, bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	i := slices.IndexFunc(fs.list, func(f *Fault) bool { return f.matches(r) })
+	i := slices.IndexFunc(fs.list, func(f *waitingFault) bool { return f.matches(r, operation) })
 	if i < 0 {
 		return Fault{}, false
 	}
 	f := fs.list[i]
-	if f.Times--; f.Times == 0 {
+	f.met = true
+	if f.Times > 0 {
+		f.Times--
+	}
+	if f.Times == 0 {
 		fs.list = slices.Delete(fs.list, i, i+1)
 	}
-	return *f, true
+	return f.Fault, true
 }
 
+// handler answers the requests that meet a fault without an operation; next answers the
+// others.
 func (fs *faults) handler(next http.Handler) http.Handler {
+	return fs.of(func(*http.Request) string { return "" }, next)
+}
+
+// of answers the requests that meet a fault for their operation; next answers the others.
+func (fs *faults) of(operation func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, ok := fs.take(r)
+		f, ok := fs.take(r, operation(r))
 		switch {
 		case !ok:
 			next.ServeHTTP(w, r)

@@ -25,7 +25,7 @@ func TestPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	cloud.Inject(local.Fault{Method: http.MethodPost, Path: "/v2/sandboxes", Status: http.StatusServiceUnavailable, Message: "busy", Times: 2})
+	cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusServiceUnavailable, Message: "busy", Times: 2})
 	pool, err := client.NewPool(&sandbox.PoolParams{
 		Warm: warm,
 		Prepare: func(ctx context.Context, sb *sandbox.Sandbox) error {

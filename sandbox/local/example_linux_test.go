@@ -92,7 +92,11 @@ func ExampleCloud_Inject() {
 		return
 	}
 	defer cloud.Close()
-	cloud.Inject(local.Fault{Method: http.MethodPost, Status: http.StatusServiceUnavailable, Message: "no room"})
+	err = cloud.Inject(local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusServiceUnavailable, Message: "no room"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	_, err = sandbox.Create(ctx, cloud.Options()...)
 	fmt.Println(errors.Is(err, api.ErrRetryable))
 	for _, request := range cloud.Requests() {

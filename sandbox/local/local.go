@@ -29,7 +29,8 @@ type service interface {
 	Domain() string
 	Key() string
 	Requests() []requestlog.Entry
-	Inject(cloud.Fault)
+	Inject(cloud.Fault) error
+	UnmetFaults() []cloud.Fault
 	Advance(time.Duration)
 	Done() <-chan struct{}
 	Close() error

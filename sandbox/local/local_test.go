@@ -9,18 +9,25 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log"
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -218,11 +225,67 @@ func TestPrivateTraffic(t *testing.T) {
 func TestFault(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	cloud.Inject(local.Fault{Method: "POST", Path: "/v2/sandboxes", Status: 503, Message: "busy"})
+	cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: 503, Message: "busy"})
 	if _, err := sandbox.Create(t.Context(), cloud.Options()...); !errors.Is(err, api.ErrUnavailable) {
 		t.Errorf("want unavailable: %v", err)
 	}
-	cloud.Create(t)
+	sb := cloud.Create(t)
+	cloud.Inject(t, local.Fault{Path: "/files", Status: 507, Message: "full"})
+	if err := sb.Files.WriteText(t.Context(), "x", "x", nil); err == nil || !strings.Contains(err.Error(), "full") {
+		t.Errorf("a request into the sandbox: got %v, want the fault", err)
+	}
+	for want, wrong := range map[string]local.Fault{
+		`there is no operation "MakeSandbox"`: {Operation: "MakeSandbox"},
+		"syntax error in pattern":             {Path: "/sandboxes/["},
+		"the status 99":                       {Status: 99},
+	} {
+		if err := cloud.Cloud.Inject(wrong); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: got error %v, want %q", wrong, err, want)
+		}
+	}
+	never := local.Fault{Operation: local.OpDeleteSecret, Times: -1}
+	cloud.Inject(t, never)
+	if diff := cmp.Diff([]local.Fault{never}, cloud.UnmetFaults()); diff != "" {
+		t.Errorf("unmet (-want +got):\n%s", diff)
+	}
+	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()), api.WithRetries(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := client.Secrets.Delete(t.Context(), "nosuch"); err == nil || errors.Is(err, api.ErrNotFound) {
+			t.Errorf("got %v, want a connection that is cut each time", err)
+		}
+	}
+	if left := cloud.UnmetFaults(); len(left) != 0 {
+		t.Errorf("unmet are %+v, want none", left)
+	}
+}
+
+// TestOperations checks that there is a constant for each operation, and no other.
+func TestOperations(t *testing.T) {
+	t.Parallel()
+	file, err := parser.ParseFile(token.NewFileSet(), "operations.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var constants []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		name, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+		if err != nil || spec.Names[0].Name != "Op"+name {
+			t.Errorf("the constant %s has the value %q", spec.Names[0].Name, name)
+		}
+		constants = append(constants, name)
+		return true
+	})
+	slices.Sort(constants)
+	if diff := cmp.Diff(control.Operations(), constants); diff != "" {
+		t.Errorf("(-of the cloud +constants):\n%s", diff)
+	}
 }
 
 // TestTwoClouds checks that clouds share nothing, and that each has its own limits.

@@ -35,20 +35,25 @@ type Request struct {
 	Ignored []string
 }
 
-// Fault is an answer that a request receives instead of its real one.
+// Fault is an answer that a request receives instead of its real one. A request meets it
+// if all that is set of Operation, Method and Path is the request's.
 type Fault struct {
+	// Operation is what the request asks the API for; empty means any, and also requests
+	// into sandboxes.
+	Operation Operation
 	// Method is the method of the request; empty means any.
 	Method string
-	// Path is a pattern for the path, such as "/sandboxes/*", as in path.Match; empty
-	// means any.
+	// Path is a pattern for the path, as in path.Match; empty means any. It is meant for
+	// requests into sandboxes: "/execute" runs code, "/files" reads and writes them.
 	Path string
-	// Status is the status of the answer; 0 cuts the connection without an answer.
+	// Status is the status of the answer, 200 to 599; 0 cuts the connection without an
+	// answer.
 	Status int
 	// Message is the error message of the answer.
 	Message string
 	// Header is sent with the answer.
 	Header http.Header
-	// Times is how many requests receive it; 0 means one.
+	// Times is how many requests receive it; 0 means one, and a negative number all.
 	Times int
 }
 
@@ -63,6 +68,25 @@ func (c *Cloud) Requests() []Request {
 	return requests
 }
 
-// Inject makes a later request fail, for tests. Of several faults that match a
-// request, the first to be injected is used.
-func (c *Cloud) Inject(f Fault) { c.service.Inject(cloud.Fault(f)) }
+// Inject makes a later request fail, for tests. Of several faults that match a request,
+// the first to be injected is used, those without an Operation before the others. The
+// error says what is wrong with f: an Operation that there is not, a pattern that cannot
+// be parsed, a Status that is none.
+func (c *Cloud) Inject(f Fault) error { return c.service.Inject(f.internal()) }
+
+// UnmetFaults returns the faults that no request has met, in the order of their injection:
+// a test that injected them has not tried what it meant to try. Package
+// sandboxtest fails such a test.
+func (c *Cloud) UnmetFaults() []Fault {
+	var faults []Fault
+	for _, f := range c.service.UnmetFaults() {
+		faults = append(faults, Fault{Operation(f.Operation), f.Method, f.Path, f.Status, f.Message, f.Header, f.Times})
+	}
+	return faults
+}
+
+func (f Fault) internal() cloud.Fault {
+	return cloud.Fault{
+		Operation: string(f.Operation), Method: f.Method, Path: f.Path, Status: f.Status, Message: f.Message, Header: f.Header, Times: f.Times,
+	}
+}

@@ -31,11 +31,26 @@ func New(t testing.TB, opts ...local.Option) *Cloud {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if !t.Failed() && !t.Skipped() {
+			for _, fault := range cloud.UnmetFaults() {
+				t.Errorf("no request met a fault that the test injected: %+v", fault)
+			}
+		}
 		if err := cloud.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return &Cloud{cloud}
+}
+
+// Inject makes a later request fail, as [local.Cloud.Inject] does. It fails t at once if
+// there is something wrong with f, and the test of New fails at its end if no request met
+// f. Like t.Fatal, Inject must be called from the goroutine of t.
+func (c *Cloud) Inject(t testing.TB, f local.Fault) {
+	t.Helper()
+	if err := c.Cloud.Inject(f); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Create creates a sandbox that is closed when t ends, before the cloud is closed. It

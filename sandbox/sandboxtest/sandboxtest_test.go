@@ -39,10 +39,10 @@ func TestCreateFails(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	for _, fault := range []local.Fault{
-		{Method: http.MethodPost, Path: "/v2/sandboxes", Status: http.StatusBadRequest, Message: "no sandbox today"},
-		{Method: http.MethodDelete, Path: "/sandboxes/*", Status: http.StatusBadRequest, Message: "it stays"},
+		{Operation: local.OpCreateSandbox, Status: http.StatusBadRequest, Message: "no sandbox today"},
+		{Operation: local.OpKillSandbox, Status: http.StatusBadRequest, Message: "it stays"},
 	} {
-		cloud.Inject(fault)
+		cloud.Inject(t, fault)
 		went := false
 		failures := failing(t, func(t testing.TB) {
 			cloud.Create(t)
@@ -51,9 +51,33 @@ func TestCreateFails(t *testing.T) {
 		if len(failures) != 1 || !strings.Contains(failures[0], fault.Message) {
 			t.Errorf("after %q the test failed with %q", fault.Message, failures)
 		}
-		if created := fault.Method == http.MethodDelete; went != created {
+		if created := fault.Operation == local.OpKillSandbox; went != created {
 			t.Errorf("after %q the test went on: %v", fault.Message, went)
 		}
+	}
+}
+
+// A fault that a test injects is met, or the test fails.
+func TestFaultThatNoRequestMet(t *testing.T) {
+	t.Parallel()
+	failures := failing(t, func(t testing.TB) {
+		cloud := sandboxtest.New(t, local.WithWarm(0))
+		cloud.Inject(t, local.Fault{Operation: local.OpPauseSandbox})
+		cloud.Inject(t, local.Fault{Path: "["})
+	})
+	if len(failures) != 1 || !strings.Contains(failures[0], "syntax error in pattern") {
+		t.Errorf("a pattern that cannot be parsed: the test failed with %q", failures)
+	}
+	failures = failing(t, func(t testing.TB) {
+		cloud := sandboxtest.New(t, local.WithWarm(0))
+		cloud.Inject(t, local.Fault{Operation: local.OpPauseSandbox})
+		cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusServiceUnavailable, Times: 3})
+		if sb, err := sandbox.Create(t.Context(), cloud.Options()...); err == nil {
+			t.Error("created", sb.ID())
+		}
+	})
+	if len(failures) != 1 || !strings.Contains(failures[0], "PauseSandbox") {
+		t.Errorf("the test failed with %q, want once, for the fault of PauseSandbox", failures)
 	}
 }
 
@@ -105,8 +129,10 @@ type expected struct {
 	cleanup  []func()
 }
 
-func (t *expected) Error(args ...any) { t.failures = append(t.failures, fmt.Sprint(args...)) }
-func (t *expected) Cleanup(f func())  { t.cleanup = append(t.cleanup, f) }
+func (t *expected) Error(args ...any)                 { t.failures = append(t.failures, fmt.Sprint(args...)) }
+func (t *expected) Errorf(format string, args ...any) { t.Error(fmt.Sprintf(format, args...)) }
+func (t *expected) Failed() bool                      { return len(t.failures) > 0 }
+func (t *expected) Cleanup(f func())                  { t.cleanup = append(t.cleanup, f) }
 
 func (t *expected) Fatal(args ...any) {
 	t.Error(args...)

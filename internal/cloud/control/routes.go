@@ -11,65 +11,107 @@ import (
 // error answer; in that case it must not have written anything.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// routes returns the table of the API. It includes paths that the real service
-// has and this one does not support, so that a user reads what is missing
-// instead of a bare 404.
+// route is one call of the API.
+type route struct {
+	operation    string // its name; "" for what this service does not have, and for ofTemplate
+	method, path string
+	handler      handler
+}
+
+// table returns the calls of the API that are answered within requestDeadline. It includes
+// paths that the real service has and this one does not support, so that a user reads what
+// is missing instead of a bare 404.
+func (s *Service) table() []route {
+	return []route{
+		{"CreateSandbox", "POST", "/sandboxes", s.create(version1)},
+		{"ListSandboxes", "GET", "/sandboxes", s.listRunning},
+		{"CreateSandbox", "POST", "/v2/sandboxes", s.create(version2)},
+		{"ListSandboxes", "GET", "/v2/sandboxes", s.list},
+		{"GetSandbox", "GET", "/sandboxes/{id}", s.get},
+		{"KillSandbox", "DELETE", "/sandboxes/{id}", s.kill},
+		{"ConnectSandbox", "POST", "/sandboxes/{id}/connect", s.connect(version1)},
+		{"ConnectSandbox", "POST", "/v2/sandboxes/{id}/connect", s.connect(version2)},
+		{"ResumeSandbox", "POST", "/sandboxes/{id}/resume", s.resume},
+		{"SetSandboxTimeout", "POST", "/sandboxes/{id}/timeout", s.timeout},
+		{"RefreshSandbox", "POST", "/sandboxes/{id}/refreshes", s.refresh},
+		{"GetTemplateAlias", "GET", "/templates/aliases/{alias}", s.alias},
+		{"SetSandboxNetwork", "PUT", "/sandboxes/{id}/network", s.setNetwork},
+		{"GetSandboxMetrics", "GET", "/sandboxes/{id}/metrics", s.metrics},
+		{"GetSandboxLogs", "GET", "/sandboxes/{id}/logs", s.logs(s.logs1)},
+		{"GetSandboxLogs", "GET", "/v2/sandboxes/{id}/logs", s.logs(s.logs2)},
+		{"ListSandboxMetrics", "GET", "/sandboxes/metrics", s.metricsOf},
+		{"ListSnapshots", "GET", "/snapshots", s.listSnapshots},
+		{"ListTeams", "GET", pathTeams, s.teams},
+		{"ListKeys", "GET", pathKeys, s.listKeys},
+		{"CreateKey", "POST", pathKeys, s.createKey},
+		{"RenameKey", "PATCH", pathKeys + "/{id}", s.renameKey},
+		{"DeleteKey", "DELETE", pathKeys + "/{id}", s.deleteKey},
+		{"", "GET", "/teams/{id}/{rest...}", unserved("metrics of teams")},
+		{"ListDefaultTemplates", "GET", "/default-templates", s.defaultTemplates},
+		{"ListTemplates", "GET", "/templates", s.listTemplates},
+		{"ListTemplates", "GET", "/v2/templates", s.pageTemplates},
+		{"RequestBuild", "POST", "/v3/templates", s.requestBuild},
+		{"GetTemplate", "GET", "/templates/{id}", s.getTemplate},
+		{"DeleteTemplate", "DELETE", "/templates/{id}", s.deleteTemplate},
+		{"PublishTemplate", "PATCH", "/templates/{id}", s.publish},
+		{"AssignTags", "POST", "/templates/tags", s.assignTags},
+		{"RemoveTags", "DELETE", "/templates/tags", s.removeTags},
+		{"", "GET", pathBelowTemplate, s.ofTemplate},
+		{"StartBuild", "POST", "/v2/templates/{id}/builds/{build}", s.startBuild},
+		{"PublishTemplate", "PATCH", "/v2/templates/{id}", s.publish},
+		{"GetSpace", "GET", "/local/space", s.space},
+		{"EmptyBuildCache", "DELETE", "/local/space/cache", s.emptyCache},
+		{"GetFeatures", "GET", "/local/features", s.features},
+		{"ListAsks", "GET", "/local/sandboxes/{id}/asks", s.asks},
+		{"AnswerAsk", "POST", "/local/sandboxes/{id}/asks", s.answerAsk},
+		{"ListVolumes", "GET", "/volumes", s.listVolumes},
+		{"CreateVolume", "POST", "/volumes", s.createVolume},
+		{"GetVolume", "GET", "/volumes/{id}", s.getVolume},
+		{"DeleteVolume", "DELETE", "/volumes/{id}", s.deleteVolume},
+		{"ListSecrets", "GET", "/secrets", s.listSecrets},
+		{"CreateSecret", "POST", "/secrets", s.createSecret},
+		{"GetSecret", "GET", "/secrets/{id}", s.getSecret},
+		{"UpdateSecret", "POST", "/secrets/{id}", s.updateSecret},
+		{"DeleteSecret", "DELETE", "/secrets/{id}", s.deleteSecret},
+	}
+}
+
+// savingTable returns the calls that take as long as it takes to save what is in a sandbox,
+// and as the client waits.
+func (s *Service) savingTable() []route {
+	return []route{
+		{"PauseSandbox", "POST", "/sandboxes/{id}/pause", s.pause},
+		{"ForkSandbox", "POST", "/sandboxes/{id}/fork", s.fork},
+		{"SnapshotSandbox", "POST", "/sandboxes/{id}/snapshots", s.snapshot},
+	}
+}
+
+// routes returns the handler of the API.
 func (s *Service) routes() *http.ServeMux {
-	table := map[string]map[string]handler{
-		"/sandboxes":                        {"POST": s.create(version1), "GET": s.listRunning},
-		"/v2/sandboxes":                     {"POST": s.create(version2), "GET": s.list},
-		"/sandboxes/{id}":                   {"GET": s.get, "DELETE": s.kill},
-		"/sandboxes/{id}/connect":           {"POST": s.connect(version1)},
-		"/v2/sandboxes/{id}/connect":        {"POST": s.connect(version2)},
-		"/sandboxes/{id}/resume":            {"POST": s.resume},
-		"/sandboxes/{id}/timeout":           {"POST": s.timeout},
-		"/sandboxes/{id}/refreshes":         {"POST": s.refresh},
-		"/templates/aliases/{alias}":        {"GET": s.alias},
-		"/sandboxes/{id}/network":           {"PUT": s.setNetwork},
-		"/sandboxes/{id}/metrics":           {"GET": s.metrics},
-		"/sandboxes/{id}/logs":              {"GET": s.logs(s.logs1)},
-		"/v2/sandboxes/{id}/logs":           {"GET": s.logs(s.logs2)},
-		"/sandboxes/metrics":                {"GET": s.metricsOf},
-		"/snapshots":                        {"GET": s.listSnapshots},
-		pathTeams:                           {"GET": s.teams},
-		pathKeys:                            {"GET": s.listKeys, "POST": s.createKey},
-		pathKeys + "/{id}":                  {"PATCH": s.renameKey, "DELETE": s.deleteKey},
-		"/teams/{id}/{rest...}":             {"GET": unserved("metrics of teams")},
-		"/default-templates":                {"GET": s.defaultTemplates},
-		"/templates":                        {"GET": s.listTemplates},
-		"/v2/templates":                     {"GET": s.pageTemplates},
-		"/v3/templates":                     {"POST": s.requestBuild},
-		"/templates/{id}":                   {"GET": s.getTemplate, "DELETE": s.deleteTemplate, "PATCH": s.publish},
-		"/templates/tags":                   {"POST": s.assignTags, "DELETE": s.removeTags},
-		"/templates/{id}/{rest...}":         {"GET": s.ofTemplate},
-		"/v2/templates/{id}/builds/{build}": {"POST": s.startBuild},
-		"/v2/templates/{id}":                {"PATCH": s.publish},
-		"/local/space":                      {"GET": s.space},
-		"/local/space/cache":                {"DELETE": s.emptyCache},
-		"/local/features":                   {"GET": s.features},
-		"/local/sandboxes/{id}/asks":        {"GET": s.asks, "POST": s.answerAsk},
-		"/volumes":                          {"GET": s.listVolumes, "POST": s.createVolume},
-		"/volumes/{id}":                     {"GET": s.getVolume, "DELETE": s.deleteVolume},
-		"/secrets":                          {"GET": s.listSecrets, "POST": s.createSecret},
-		"/secrets/{id}":                     {"GET": s.getSecret, "POST": s.updateSecret, "DELETE": s.deleteSecret},
-	}
-	for name, what := range unservedPaths {
-		table[name], table[name+"/{rest...}"] = what, what
-	}
 	mux := http.NewServeMux()
-	for path, methods := range table {
+	for path, methods := range byPath(s.table()) {
 		mux.Handle(path, inTime(s.dispatch(methods)))
 	}
-	// These take as long as it takes to save what is in a sandbox, and as the client waits.
-	for path, h := range map[string]handler{
-		"/sandboxes/{id}/pause":     s.pause,
-		"/sandboxes/{id}/fork":      s.fork,
-		"/sandboxes/{id}/snapshots": s.snapshot,
-	} {
-		mux.Handle(path, s.dispatch(map[string]handler{"POST": h}))
+	for name, what := range unservedPaths {
+		mux.Handle(name, s.dispatch(what))
+		mux.Handle(name+"/{rest...}", s.dispatch(what))
+	}
+	for path, methods := range byPath(s.savingTable()) {
+		mux.Handle(path, s.dispatch(methods))
 	}
 	mux.Handle("/", s.dispatch(nil))
 	return mux
+}
+
+func byPath(table []route) map[string]map[string]handler {
+	paths := map[string]map[string]handler{}
+	for _, r := range table {
+		if paths[r.path] == nil {
+			paths[r.path] = map[string]handler{}
+		}
+		paths[r.path][r.method] = r.handler
+	}
+	return paths
 }
 
 // inTime bounds the time of a request.

@@ -61,15 +61,16 @@ type Options struct {
 
 // Service is the REST API. It is an http.Handler and safe for concurrent use.
 type Service struct {
-	options   Options
-	sandboxes *lifecycle.Registry
-	templates *templates.Registry
-	builds    *builds.Builder
-	volumes   *volumes.Registry
-	telemetry *telemetry.Registry
-	keys      *keyring
-	mux       *http.ServeMux
-	contents  *http.ServeMux // of volumes
+	options    Options
+	sandboxes  *lifecycle.Registry
+	templates  *templates.Registry
+	builds     *builds.Builder
+	volumes    *volumes.Registry
+	telemetry  *telemetry.Registry
+	keys       *keyring
+	mux        *http.ServeMux
+	contents   *http.ServeMux    // of volumes
+	operations map[string]string // see operationsByCall
 }
 
 // New returns a service for the sandboxes of a registry, which the caller keeps
@@ -83,7 +84,7 @@ func New(o Options) *Service {
 	}
 	o.Rate = o.Rate.withDefaults()
 	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
-	s.mux, s.contents = s.routes(), s.contentRoutes()
+	s.mux, s.contents, s.operations = s.routes(), s.contentRoutes(), s.operationsByCall()
 	return s
 }
 

@@ -251,36 +251,53 @@ func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// ofTemplate answers GET for what is below a template. There can be no paths of their own
-// in the table, since these would also match an alias that is called tags.
+const pathBelowTemplate = "/templates/{id}/{rest...}"
+
+// belowTemplate returns the calls by GET for what is below a template, with their paths from
+// there. They cannot be in the table of the API, since these paths would also match an alias
+// that is called tags.
+func (s *Service) belowTemplate() []route {
+	return []route{
+		{"ListTags", "GET", "tags", s.listTags},
+		{"CountTags", "GET", "tags/count", s.countTags},
+		{"CheckTag", "GET", "tags/exists", s.tagExists},
+		{"ListTagGroups", "GET", "tags/groups", s.tagGroups},
+		{"ListTagAssignments", "GET", "tags/{tag}/assignments", s.tagAssignments},
+		{"GetUpload", "GET", "files/{hash}", s.fileLink},
+		{"GetBuild", "GET", "builds/{build}/status", s.buildStatus},
+		{"GetBuildLogs", "GET", "builds/{build}/logs", s.buildLogs},
+	}
+}
+
+// ofTemplate answers the calls of belowTemplate.
 func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
-	parts := strings.Split(r.PathValue("rest"), "/")
-	switch {
-	case len(parts) == 1 && parts[0] == "tags":
-		return s.listTags(w, r)
-	case len(parts) == 2 && parts[0] == "tags":
-		switch parts[1] {
-		case "count":
-			return s.countTags(w, r)
-		case "exists":
-			return s.tagExists(w, r)
-		case "groups":
-			return s.tagGroups(w, r)
-		}
-	case len(parts) == 3 && parts[0] == "tags" && parts[2] == "assignments":
-		r.SetPathValue("tag", parts[1])
-		return s.tagAssignments(w, r)
-	case len(parts) == 2 && parts[0] == "files":
-		r.SetPathValue("hash", parts[1])
-		return s.fileLink(w, r)
-	case len(parts) == 3 && parts[0] == "builds":
-		r.SetPathValue("build", parts[1])
-		switch parts[2] {
-		case "status":
-			return s.buildStatus(w, r)
-		case "logs":
-			return s.buildLogs(w, r)
+	for _, call := range s.belowTemplate() {
+		if values, ok := match(call.path, r.PathValue("rest")); ok {
+			for name, value := range values {
+				r.SetPathValue(name, value)
+			}
+			return call.handler(w, r)
 		}
 	}
 	return errorf(http.StatusNotFound, "no such path in the API: %s", bounded(r.URL.Path))
+}
+
+// match compares a path with a pattern as http.ServeMux does, without its wildcards of several
+// parts, and returns the values of the pattern's names.
+func match(pattern, path string) (values map[string]string, ok bool) {
+	parts, given := strings.Split(pattern, "/"), strings.Split(path, "/")
+	if len(parts) != len(given) {
+		return nil, false
+	}
+	values = map[string]string{}
+	for i, part := range parts {
+		name, named := strings.CutPrefix(part, "{")
+		switch {
+		case named:
+			values[strings.TrimSuffix(name, "}")] = given[i]
+		case part != given[i]:
+			return nil, false
+		}
+	}
+	return values, true
 }

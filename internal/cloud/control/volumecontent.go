@@ -64,20 +64,26 @@ type contentCall struct {
 	path  string
 }
 
-// contentRoutes returns the table of the content API.
+// contentCalls are the calls of the content API.
+var contentCalls = []struct {
+	operation, pattern string
+	do                 func(*contentCall) error
+}{
+	{"StatVolumeFile", "GET /volumecontent/{id}/path", (*contentCall).stat},
+	{"SetVolumeFileAttributes", "PATCH /volumecontent/{id}/path", (*contentCall).setAttributes},
+	{"RemoveVolumeFile", "DELETE /volumecontent/{id}/path", (*contentCall).remove},
+	{"ListVolumeDir", "GET /volumecontent/{id}/dir", (*contentCall).list},
+	{"MakeVolumeDir", "POST /volumecontent/{id}/dir", (*contentCall).makeDir},
+	{"ReadVolumeFile", "GET /volumecontent/{id}/file", (*contentCall).read},
+	{"WriteVolumeFile", "PUT /volumecontent/{id}/file", (*contentCall).write},
+}
+
+// contentRoutes returns the handler of the content API.
 func (s *Service) contentRoutes() *http.ServeMux {
 	mux := http.NewServeMux()
-	for pattern, do := range map[string]func(*contentCall) error{
-		"GET /volumecontent/{id}/path":    (*contentCall).stat,
-		"PATCH /volumecontent/{id}/path":  (*contentCall).setAttributes,
-		"DELETE /volumecontent/{id}/path": (*contentCall).remove,
-		"GET /volumecontent/{id}/dir":     (*contentCall).list,
-		"POST /volumecontent/{id}/dir":    (*contentCall).makeDir,
-		"GET /volumecontent/{id}/file":    (*contentCall).read,
-		"PUT /volumecontent/{id}/file":    (*contentCall).write,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := s.content(w, r, do); err != nil {
+	for _, call := range contentCalls {
+		mux.HandleFunc(call.pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := s.content(w, r, call.do); err != nil {
 				s.failContent(w, r, err)
 			}
 		})

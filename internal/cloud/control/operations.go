@@ -1,0 +1,54 @@
+package control
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// operationUpload is the name of the upload of an archive, whose address is signed.
+const operationUpload = "UploadFiles"
+
+// operationsByCall returns the names of operations by method and pattern of the path, as
+// those of the multiplexers are.
+func (s *Service) operationsByCall() map[string]string {
+	names := map[string]string{"PUT " + pathUploads: operationUpload}
+	for _, table := range [][]route{s.table(), s.savingTable(), s.belowTemplate()} {
+		for _, call := range table {
+			if call.operation != "" {
+				names[call.method+" "+call.path] = call.operation
+			}
+		}
+	}
+	for _, call := range contentCalls {
+		names[call.pattern] = call.operation
+	}
+	return names
+}
+
+// Operations returns the names of all that the API does, sorted.
+func Operations() []string {
+	return slices.Compact(slices.Sorted(maps.Values(new(Service).operationsByCall())))
+}
+
+// Operation returns the name of what a request asks for, and "" for what the API does not do.
+func (s *Service) Operation(r *http.Request) string {
+	switch {
+	case strings.HasPrefix(r.URL.Path, pathUploads):
+		return s.operations[r.Method+" "+pathUploads]
+	case strings.HasPrefix(r.URL.Path, pathVolumeContent):
+		_, pattern := s.contents.Handler(r)
+		return s.operations[pattern]
+	}
+	_, pattern := s.mux.Handler(r)
+	if pattern == pathBelowTemplate && r.Method == http.MethodGet {
+		below := strings.SplitN(r.URL.Path, "/", 4)[3]
+		i := slices.IndexFunc(s.belowTemplate(), func(call route) bool { _, ok := match(call.path, below); return ok })
+		if i < 0 {
+			return ""
+		}
+		return s.belowTemplate()[i].operation
+	}
+	return s.operations[r.Method+" "+pattern]
+}

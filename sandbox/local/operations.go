@@ -1,0 +1,94 @@
+package local
+
+// Operation names what a request to the API of the cloud asks for, whatever version of a
+// path it uses. What is asked of a sandbox, its files, commands and code, is no operation.
+type Operation string
+
+// Operations on sandboxes.
+const (
+	OpCreateSandbox      Operation = "CreateSandbox"
+	OpListSandboxes      Operation = "ListSandboxes"
+	OpGetSandbox         Operation = "GetSandbox"
+	OpKillSandbox        Operation = "KillSandbox"
+	OpConnectSandbox     Operation = "ConnectSandbox"
+	OpResumeSandbox      Operation = "ResumeSandbox"
+	OpSetSandboxTimeout  Operation = "SetSandboxTimeout"
+	OpRefreshSandbox     Operation = "RefreshSandbox"
+	OpSetSandboxNetwork  Operation = "SetSandboxNetwork"
+	OpGetSandboxMetrics  Operation = "GetSandboxMetrics"
+	OpGetSandboxLogs     Operation = "GetSandboxLogs"
+	OpListSandboxMetrics Operation = "ListSandboxMetrics"
+	OpPauseSandbox       Operation = "PauseSandbox"
+	OpForkSandbox        Operation = "ForkSandbox"
+	OpSnapshotSandbox    Operation = "SnapshotSandbox"
+)
+
+// Operations on snapshots, beside [OpSnapshotSandbox].
+const (
+	OpListSnapshots Operation = "ListSnapshots"
+)
+
+// Operations on volumes and their files.
+const (
+	OpListVolumes             Operation = "ListVolumes"
+	OpCreateVolume            Operation = "CreateVolume"
+	OpGetVolume               Operation = "GetVolume"
+	OpDeleteVolume            Operation = "DeleteVolume"
+	OpStatVolumeFile          Operation = "StatVolumeFile"
+	OpSetVolumeFileAttributes Operation = "SetVolumeFileAttributes"
+	OpRemoveVolumeFile        Operation = "RemoveVolumeFile"
+	OpListVolumeDir           Operation = "ListVolumeDir"
+	OpMakeVolumeDir           Operation = "MakeVolumeDir"
+	OpReadVolumeFile          Operation = "ReadVolumeFile"
+	OpWriteVolumeFile         Operation = "WriteVolumeFile"
+)
+
+// Operations on secrets.
+const (
+	OpListSecrets  Operation = "ListSecrets"
+	OpCreateSecret Operation = "CreateSecret"
+	OpGetSecret    Operation = "GetSecret"
+	OpUpdateSecret Operation = "UpdateSecret"
+	OpDeleteSecret Operation = "DeleteSecret"
+)
+
+// Operations on templates, their tags and their builds.
+const (
+	OpGetTemplateAlias     Operation = "GetTemplateAlias"
+	OpListDefaultTemplates Operation = "ListDefaultTemplates"
+	OpListTemplates        Operation = "ListTemplates"
+	OpRequestBuild         Operation = "RequestBuild"
+	OpGetTemplate          Operation = "GetTemplate"
+	OpDeleteTemplate       Operation = "DeleteTemplate"
+	OpPublishTemplate      Operation = "PublishTemplate"
+	OpAssignTags           Operation = "AssignTags"
+	OpRemoveTags           Operation = "RemoveTags"
+	OpStartBuild           Operation = "StartBuild"
+	OpEmptyBuildCache      Operation = "EmptyBuildCache"
+	OpListTags             Operation = "ListTags"
+	OpCountTags            Operation = "CountTags"
+	OpCheckTag             Operation = "CheckTag"
+	OpListTagGroups        Operation = "ListTagGroups"
+	OpListTagAssignments   Operation = "ListTagAssignments"
+	OpGetUpload            Operation = "GetUpload"
+	OpGetBuild             Operation = "GetBuild"
+	OpGetBuildLogs         Operation = "GetBuildLogs"
+	OpUploadFiles          Operation = "UploadFiles"
+)
+
+// Operations on API keys and teams.
+const (
+	OpListTeams Operation = "ListTeams"
+	OpListKeys  Operation = "ListKeys"
+	OpCreateKey Operation = "CreateKey"
+	OpRenameKey Operation = "RenameKey"
+	OpDeleteKey Operation = "DeleteKey"
+)
+
+// Operations that only the local cloud has.
+const (
+	OpGetSpace    Operation = "GetSpace"
+	OpGetFeatures Operation = "GetFeatures"
+	OpListAsks    Operation = "ListAsks"
+	OpAnswerAsk   Operation = "AnswerAsk"
+)
