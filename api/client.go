@@ -227,6 +227,8 @@ type call struct {
 	once bool
 	// saves means that the service saves what is in a sandbox before it answers.
 	saves bool
+	// uniqueLabel is sent in a header; empty means none.
+	uniqueLabel string
 }
 
 // answer is the head of an answer; its status is 0 when no answer came.
@@ -270,6 +272,9 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	request := c.resty.R().SetContext(ctx).SetQueryParamsFromValues(r.query)
 	c.headers(ctx, request.Header)
 	request.SetHeader(protocol.HeaderAPIKey, string(c.key)).SetHeader("User-Agent", c.agent).SetHeader("Accept", "application/json")
+	if r.uniqueLabel != "" {
+		request.SetHeader(protocol.HeaderUniqueLabel, r.uniqueLabel)
+	}
 	if body != nil {
 		request.SetHeader("Content-Type", "application/json").SetBody(body)
 	}

@@ -133,6 +133,10 @@ type CreateParams struct {
 	AutoResume *bool
 	// Metadata has labels that List can filter by.
 	Metadata map[string]string
+	// UniqueLabel is the key of a label of Metadata. A local cloud creates no sandbox while
+	// another one, running or paused, has the same value of it: the error is [ErrConflict].
+	// Other services take no notice.
+	UniqueLabel string
 	// Envs are environment variables for every process inside.
 	Envs map[string]string
 	// AllowInternetAccess is nil for the service's default, which is true.
@@ -223,7 +227,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	sandbox := &Sandbox{}
 	_, err = s.client.generations(func(prefix string) (answer, error) {
 		request.Secure = prefix == "" // the second generation always secures, and has no such field
-		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + "/sandboxes", body: request, once: true}, sandbox)
+		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + "/sandboxes", body: request, once: true, uniqueLabel: p.UniqueLabel}, sandbox)
 	})
 	if err != nil {
 		return nil, err

@@ -83,6 +83,10 @@ func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.createTraced(ctx, cfg)
+}
+
+func (c *Client) createTraced(ctx context.Context, cfg sandboxConfig) (*Sandbox, error) {
 	ctx, traced := tracing(ctx, c.trace.Create, cfg.template)
 	sb, err := c.create(ctx, cfg)
 	traced(sb, err)
@@ -108,7 +112,7 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
-		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, Envs: c.envs,
+		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: c.volumes,
 		Mounts: c.mounts, MCP: c.mcp,
@@ -127,6 +131,10 @@ func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandb
 	if err != nil {
 		return nil, err
 	}
+	return c.connectTraced(ctx, id, cfg)
+}
+
+func (c *Client) connectTraced(ctx context.Context, id string, cfg sandboxConfig) (*Sandbox, error) {
 	ctx, traced := tracing(ctx, c.trace.Connect, id)
 	sb, err := c.connect(ctx, id, cfg)
 	traced(sb, err)

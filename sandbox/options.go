@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,9 +48,11 @@ type config struct {
 // connected to.
 type sandboxConfig struct {
 	template        string
+	templateAsked   bool // by WithTemplate
 	lifetime, lease time.Duration
 	leaseAsked      bool // by WithLease
 	timeout         timeoutConfig
+	uniqueLabel     string // see api.CreateParams
 	inherits        bool // what the end of the lifetime does, from another sandbox
 	reboot          bool
 	metadata, envs  map[string]string
@@ -145,7 +146,12 @@ func WithInterceptors(i ...connect.Interceptor) Option {
 // tag, or the id of a [Snapshot]. The default is [DefaultTemplate]; an empty name
 // means the default.
 func WithTemplate(template string) Option {
-	return func(c *config) error { c.template = cmp.Or(template, c.template); return nil }
+	return func(c *config) error {
+		if template != "" {
+			c.template, c.templateAsked = template, true
+		}
+		return nil
+	}
 }
 
 // WithLifetime sets a fixed lifetime: the sandbox ends after d, rounded up to

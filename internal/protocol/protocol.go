@@ -19,6 +19,7 @@ func OwnPort(port int) bool {
 const (
 	HeaderAPIKey      = "X-Api-Key"                // for the REST API
 	HeaderIdempotency = "Idempotency-Key"          // of a create request that may be repeated
+	HeaderUniqueLabel = "E2bctl-Unique-Label"      // of a create request: the key of a label whose value no other sandbox may have; a local cloud heeds it
 	HeaderNextToken   = "X-Next-Token"             // of an answer with more pages
 	HeaderSandboxID   = "E2b-Sandbox-Id"           // which sandbox a request is for,
 	HeaderSandboxPort = "E2b-Sandbox-Port"         // and which port of it

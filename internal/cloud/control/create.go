@@ -84,7 +84,7 @@ func (s *Service) create(d dialect) handler {
 			AutoPause: q.AutoPause, KeepMemory: !q.dropsMemory(), AutoResume: q.resumes(), Layers: build.Layers, Volumes: mounts, Mounts: hostMounts(q.Mounts),
 			Headers: q.Network != nil && len(q.Network.Rules) > 0,
 		}
-		sb, err := s.createOnce(r, request)
+		sb, err := s.createUnique(r, request)
 		if err != nil {
 			return err
 		}

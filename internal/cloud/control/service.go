@@ -70,6 +70,7 @@ type Service struct {
 	keys       *keyring
 	mux        *http.ServeMux
 	contents   *http.ServeMux    // of volumes
+	unique     turns
 	operations map[string]string // see operationsByCall
 }
 

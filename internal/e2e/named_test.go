@@ -1,0 +1,94 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// A name has one sandbox, whoever asks for it, as long as it is there.
+func TestGetOrCreate(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	get := func(name string, opts ...sandbox.Option) *sandbox.Sandbox {
+		t.Helper()
+		sb, err := client.GetOrCreate(t.Context(), name, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sb.Close() })
+		return sb
+	}
+	// Ten callers at once get one.
+	var all sync.WaitGroup
+	found := make([]*sandbox.Sandbox, 10)
+	errs := make([]error, len(found))
+	for i := range found {
+		all.Go(func() {
+			found[i], errs[i] = client.GetOrCreate(t.Context(), "chat 7", sandbox.WithLifetime(time.Minute))
+		})
+	}
+	all.Wait()
+	for i, sb := range found {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		if sb.ID() != found[0].ID() {
+			t.Errorf("one caller got %s, another %s", found[0].ID(), sb.ID())
+		}
+	}
+	if other := get("chat 8"); other.ID() == found[0].ID() {
+		t.Error("two names have one sandbox")
+	}
+	// No handle owns it.
+	if _, err := found[0].RunCode(t.Context(), "x = 42", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range found {
+		if err := sb.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	// At its end it is paused, and resumed.
+	cloud.Advance(time.Minute)
+	id := found[0].ID()
+	patience.Until(t, "it is paused", func() bool {
+		info, err := client.Info(t.Context(), id)
+		return err == nil && info.State == api.StatePaused
+	})
+	again := get("chat 7", sandbox.WithTemplate(sandbox.DefaultTemplate))
+	if got := evaluate(t, again, "x"); again.ID() != id || got != "42" {
+		t.Errorf("got %s with x = %s, want %s with 42", again.ID(), got, id)
+	}
+	// Another template is refused, and the sandbox stays.
+	if _, err := client.GetOrCreate(t.Context(), "chat 7", sandbox.WithTemplate("base")); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), id) {
+		t.Errorf("another template: got %v, want api.ErrConflict with the id", err)
+	}
+	// One that was killed is created anew.
+	if err := again.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if fresh := get("chat 7"); fresh.ID() == id {
+		t.Error("a sandbox that was killed is returned")
+	}
+	for _, name := range []string{"", strings.Repeat("n", 257)} {
+		if _, err := client.GetOrCreate(t.Context(), name); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("a name of %d bytes: got %v, want api.ErrInvalidArgument", len(name), err)
+		}
+	}
+}

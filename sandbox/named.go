@@ -1,0 +1,109 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// NameLabel is the key of the label that has the name of a sandbox of
+// [Client.GetOrCreate]. List, Reap and `e2bctl ls -m` find sandboxes by it.
+const NameLabel = "e2bctl.name"
+
+// maxName is how long the name of a sandbox may be, in bytes.
+const maxName = 256
+
+// GetOrCreate returns a handle of the sandbox that has a name, and creates it if there is
+// none: the sandbox of a conversation, a user or a job, which this program or another one
+// finds again. A paused one is resumed. opts are those of [Client.Create] and apply to a
+// sandbox that is created; of them only lifetime, lease and the options of [Client.Connect]
+// apply to one that exists. If a template is asked for, an existing sandbox of another one
+// is the error [api.ErrConflict].
+//
+// The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. It is
+// paused when its lifetime is over, unless [WithOnTimeout] says otherwise, and WithLifetime
+// says how long that is, 5 minutes by default.
+//
+// The name belongs to the API key, whatever client uses it, and has 1 to 256 bytes. On a
+// local cloud, callers at the same time get the same sandbox. Other services have nothing
+// that could hold one of two callers back: there each may create one, of which all later
+// calls return the older, and the other is left until its lifetime is over. A fork has the
+// name, too, and is returned when the sandbox that it was made of has ended.
+func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...Option) (*Sandbox, error) {
+	cfg, err := c.config("GetOrCreate", opts)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" || len(name) > maxName {
+		return nil, fmt.Errorf("sandbox: the name %q: want 1 to %d bytes: %w", clip.Text(name, 64), maxName, api.ErrInvalidArgument)
+	}
+	cfg.metadata, cfg.uniqueLabel = merge(cfg.metadata, map[string]string{NameLabel: name}), NameLabel
+	if cfg.timeout.onTimeout == "" {
+		cfg.timeout.onTimeout = OnTimeoutPause
+	}
+	for {
+		sb, err := c.getOrCreate(ctx, name, cfg)
+		// Another caller created or killed it meanwhile.
+		if errors.Is(err, errNameTaken) || errors.Is(err, ErrGone) && ctx.Err() == nil {
+			continue
+		}
+		return sb, err
+	}
+}
+
+var errNameTaken = errors.New("sandbox: another sandbox has the name")
+
+func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig) (*Sandbox, error) {
+	info, err := c.named(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if info != nil {
+		if cfg.templateAsked && !isOf(info, cfg.template) {
+			return nil, fmt.Errorf("sandbox: get %q: %s was made from the template %s, not from %s: choose another name, or kill it: %w",
+				clip.Text(name, 64), info.ID, templateName(info), clip.Text(cfg.template, 128), api.ErrConflict)
+		}
+		return c.connectTraced(ctx, info.ID, cfg)
+	}
+	sb, err := c.createTraced(ctx, cfg)
+	if errors.Is(err, api.ErrConflict) {
+		return nil, errNameTaken
+	}
+	if err != nil {
+		return nil, err
+	}
+	sb.created = false
+	sb.config.metadata, sb.config.uniqueLabel = nil, "" // what is made like it, to install packages, has no name
+	return sb, nil
+}
+
+// named returns the sandbox that has a name, nil if there is none. Of several it is the
+// oldest, so that all callers agree.
+func (c *Client) named(ctx context.Context, name string) (found *Info, err error) {
+	for info, err := range c.List(ctx, &ListParams{Metadata: map[string]string{NameLabel: name}}) {
+		if err != nil {
+			return nil, fmt.Errorf("sandbox: look for %q: %w", clip.Text(name, 64), err)
+		}
+		if found == nil || info.StartedAt.Before(found.StartedAt) {
+			found = info
+		}
+	}
+	return found, nil
+}
+
+// isOf reports whether a sandbox was made from a template, which is an id or a name.
+func isOf(info *Info, template string) bool {
+	template, _, _ = strings.Cut(template, ":")
+	return template == info.TemplateID || template == info.Alias
+}
+
+func templateName(info *Info) string {
+	if info.Alias != "" {
+		return info.Alias
+	}
+	return info.TemplateID
+}
