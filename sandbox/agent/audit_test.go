@@ -95,6 +95,8 @@ func streamed(h kernelconn.Handler, name, text string) error {
 type flakyWriter struct {
 	bytes.Buffer
 	writes, fails int // from 1; with 0, none fails
+
+	log lockedBuffer // of the run
 }
 
 func (w *flakyWriter) Write(p []byte) (int, error) {
@@ -123,7 +125,7 @@ func guardedRun(t *testing.T, w *flakyWriter) *Run {
 	type nothing struct{}
 	h := &scriptedHost{t: t, answers: map[string]any{
 		pyshim.CallTools("end"): map[string]any{"refused": []any{"fetch", "x" + auditSecret}},
-	}, logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	}, logger: slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	saw := func(imports []any, violations ...any) {
 		h.answers[pyshim.CallGuard("report")] = map[string]any{"imports": imports, "violations": violations}
 	}
@@ -279,6 +281,9 @@ func TestGoldenAudit(t *testing.T) {
 				}
 				if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 					t.Errorf("UPDATE_AUDITS=1 go test -run TestGoldenAudit ./sandbox/agent accepts this (-want +got):\n%s", diff)
+				}
+				if log := w.log.String(); strings.Contains(log, auditSecret[:minBeginning]) || name == "guarded" && strings.Count(log, redacted) < 4 {
+					t.Errorf("got the log %s, want %q in it in place of the secret", log, redacted)
 				}
 				if lines := strings.Count(w.String(), "\n"); lines != w.writes {
 					t.Errorf("%d lines in %d writes, want one for each", lines, w.writes)
