@@ -130,7 +130,7 @@ func guardedRun(t *testing.T, w *flakyWriter) *Run {
 		h.answers[pyshim.CallGuard("report")] = map[string]any{"imports": imports, "violations": violations}
 	}
 	refused := map[string]any{
-		"rule": "import", "name": "os", "line": 2, "message": "Import of os is not allowed: " + auditSecret, "suggestion": "Allowed modules: math",
+		"rule": "import", "name": "os", "line": 2, "message": "Import of os is not allowed: " + auditSecret, "suggestion": "Allowed modules: math, " + auditSecret[:minBeginning],
 	}
 	h.code = map[string]func(context.Context, kernelconn.Handler) (jupyter.ExecuteReply, error){
 		"import math\nfetch('" + auditSecret + "')": func(ctx context.Context, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
@@ -184,8 +184,12 @@ func guardedRun(t *testing.T, w *flakyWriter) *Run {
 		t.Error(err)
 	}
 	for _, code := range []string{"import math\nfetch('" + auditSecret + "')", "import math\nimport os", "while True: pass", "final_answer(1)"} {
-		if _, err := r.Exec(t.Context(), code); err != nil && !errors.Is(err, ErrStepTimeout) {
+		step, err := r.Exec(t.Context(), code)
+		if err != nil && !errors.Is(err, ErrStepTimeout) {
 			t.Errorf("%s: %v", code, err)
+		}
+		if text := fmt.Sprintf("%+v", *step); strings.Contains(text, auditSecret[:minBeginning]) {
+			t.Errorf("the step has the secret: %s", text)
 		}
 	}
 	return r
@@ -257,12 +261,12 @@ func TestGoldenAudit(t *testing.T) {
 				if later := r.Metrics(); later.Duration != during.Duration+time.Second {
 					t.Errorf("a second later, the run that is open has lasted %v, want a second more than %v", later.Duration, during.Duration)
 				}
-				for range 2 {
+				for range 2 { // the second time changes nothing
 					if err := errors.Join(r.Close(), r.log.end(nil)); err != nil {
 						t.Error(err)
 					}
+					time.Sleep(time.Second)
 				}
-				time.Sleep(time.Second)
 				got := golden(t, r, w.String())
 				m, err := json.Marshal(r.Metrics())
 				if err != nil {

@@ -114,6 +114,7 @@ func TestRawArguments(t *testing.T) {
 	for i, name := range []string{"", "os", "Take", "take ", "tåke"} {
 		refusal(t, fmt.Sprintf("%q", name), rawCall(t, s, 200+i, name, `{"v":1,"value":{"a":1}}`), 200+i, "NameError", fmt.Sprintf("the run has no tool %q", name))
 	}
+	refusal(t, "a long name", rawCall(t, s, 300, strings.Repeat("n", maxToolName+1), `{"v":1,"value":{}}`), 300, "NameError", `"`+strings.Repeat("n", maxToolName)+`…"`)
 	if n := made.Load(); n != before {
 		t.Errorf("the tool was called %d times", n-before)
 	}
