@@ -495,6 +495,9 @@ func TestAgentBudgets(t *testing.T) {
 		switch task {
 		case "tokens":
 			return "", SpendTokens(ctx, 11)
+		case "tokens of a run":
+			var rec records
+			return "", rec.run(t, nil).bridge.run.SpendTokens(ctx, 11)
 		case "time":
 			<-ctx.Done()
 			return "", ctx.Err()
@@ -529,7 +532,7 @@ func TestAgentBudgets(t *testing.T) {
 		agent Tool
 		task  string
 		fails bool
-	}{{helper, "fine", false}, {helper, "tokens", true}, {helper, "calls", true}, {brief, "time", true}, {nested, "x", true}, {deep, "x", true}} {
+	}{{helper, "fine", false}, {helper, "tokens", true}, {helper, "tokens of a run", true}, {helper, "calls", true}, {brief, "time", true}, {nested, "x", true}, {deep, "x", true}} {
 		_, err := test.agent.call(t.Context(), mustValue(t, map[string]any{"task": test.task}))
 		if errors.Is(err, ErrBudget) != test.fails || err != nil != test.fails {
 			t.Errorf("%s %s: got %v, want ErrBudget: %v", test.agent.Name(), test.task, err, test.fails)
