@@ -115,6 +115,12 @@ func TestRawArguments(t *testing.T) {
 		refusal(t, fmt.Sprintf("%q", name), rawCall(t, s, 200+i, name, `{"v":1,"value":{"a":1}}`), 200+i, "NameError", fmt.Sprintf("the run has no tool %q", name))
 	}
 	refusal(t, "a long name", rawCall(t, s, 300, strings.Repeat("n", maxToolName+1), `{"v":1,"value":{}}`), 300, "NameError", `"`+strings.Repeat("n", maxToolName)+`…"`)
+	// Each call has a document of its own.
+	ask(t, s, `1.{"calls":[[400,"take"],[401,"take"]]}`+"\n{\"v\":1,\"value\":{}}\n{\"v\":1,\"value\":{\"b\":1,\"a\":1}}")
+	s.bridge.work.Wait()
+	if got := ask(t, s, `1.{"waiting":[400,401]}`); !strings.Contains(got, "is missing") || !strings.Contains(got, "cannot be stored in string") {
+		t.Errorf("got %s, want a refusal of each document", got)
+	}
 	if n := made.Load(); n != before {
 		t.Errorf("the tool was called %d times", n-before)
 	}
