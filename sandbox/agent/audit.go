@@ -88,9 +88,9 @@ func newRunLog(r *Run) *runLog {
 	return &runLog{run: r, w: r.params.Audit, logger: r.about.logger, start: time.Now(), imports: map[string]bool{}}
 }
 
-// write writes one line. After an error it writes nothing.
+// write writes one line. After an error and after the end it writes nothing.
 func (l *runLog) write(event string, fields map[string]any) {
-	if l.w == nil {
+	if l.w == nil || l.closed {
 		return
 	}
 	fields["event"], fields["time"], fields["run_id"] = event, time.Now().UTC().Format(time.RFC3339Nano), l.run.id
@@ -174,7 +174,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	}
 	l.logger.DebugContext(ctx, "step", "run", l.run.id, "step", s.N, "ms", milliseconds(s.Duration), "final", s.Final, "error", l.run.redact.text(text))
 	sum := sha256.Sum256([]byte(code))
-	imports := s.Imports
+	imports := append([]string{}, s.Imports...) // not null in JSON
 	if l.run.params.Guard == nil {
 		imports = importsOf(code)
 	}
@@ -192,7 +192,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	}
 	l.write("step", map[string]any{
 		"n": s.N, "code": code, "code_sha256": hex.EncodeToString(sum[:]), "imports": imports, "blocked": append([]Violation{}, s.Violations...), "tool_calls": calls,
-		"stdout_bytes": int64(len(s.Stdout)) + s.StdoutDropped, "stderr_bytes": int64(len(s.Stderr)) + s.StderrDropped,
+		"stdout_bytes": s.printed(s.Stdout, s.StdoutDropped), "stderr_bytes": s.printed(s.Stderr, s.StderrDropped),
 		"error": orNil(text), "duration_ms": milliseconds(s.Duration), "final": s.Final,
 	})
 }
@@ -229,7 +229,6 @@ func (l *runLog) end(final *string) error {
 	if l.closed {
 		return l.err
 	}
-	l.closed = true
 	l.metrics.Duration = time.Since(l.start)
 	status := "unfinished"
 	switch {
@@ -241,9 +240,10 @@ func (l *runLog) end(final *string) error {
 	l.write("end", map[string]any{
 		"sandbox_id": l.run.about.sandbox, "prompt": l.run.params.Prompt, "start_time": seconds(l.start), "result": final, "status": status,
 		"error": orNil(l.last), "duration_seconds": l.metrics.Duration.Round(10 * time.Millisecond).Seconds(),
-		"steps_used": l.metrics.Steps, "error_count": l.metrics.Errors, "imports_used": slices.Sorted(maps.Keys(l.imports)),
+		"steps_used": l.metrics.Steps, "error_count": l.metrics.Errors, "imports_used": append([]string{}, slices.Sorted(maps.Keys(l.imports))...),
 		"tool_calls": l.metrics.ToolCalls, "tool_errors": l.metrics.ToolErrors, "tokens": l.metrics.Tokens, "code_bytes": l.metrics.CodeBytes,
 	})
+	l.closed = true
 	return l.err
 }
 

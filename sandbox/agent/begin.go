@@ -29,34 +29,40 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if p == nil {
 		p = &Params{}
 	}
+	redact, err := newRedactor(p.Redact)
+	if err != nil {
+		return nil, fmt.Errorf("agent: begin a run: %w", err)
+	}
+	r, err := begin(ctx, sb, p)
+	return r, redact.err(err)
+}
+
+// begin is Begin, with errors that may have values of Params.Redact.
+func begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if _, err := p.Guard.config(p.Packages); err != nil {
 		return nil, err
 	}
 	if err := checkNames(p); err != nil {
 		return nil, fmt.Errorf("agent: begin a run: %w", err)
 	}
-	redact, err := newRedactor(p.Redact)
-	if err != nil {
-		return nil, fmt.Errorf("agent: begin a run: %w", err)
-	}
 	host := runhost.Of(sb)
 	if len(p.Tools) > 0 {
 		if err := host.CheckPrivate(ctx); err != nil {
-			return nil, redact.err(err)
+			return nil, err
 		}
 	}
 	installation, err := install(ctx, sb.Packages, p)
 	if err != nil {
-		return nil, redact.err(err)
+		return nil, err
 	}
 	id, err := host.ContextID(ctx, p.Context)
 	if err != nil {
-		return nil, redact.err(err)
+		return nil, err
 	}
 	all := host.Attached(func() any { return new(runs) }).(*runs)
 	r, err := all.begin(ctx, sandboxHost{sb, host}, id, *p)
 	if err != nil {
-		return nil, redact.err(err)
+		return nil, err
 	}
 	r.Installation = installation
 	r.log.begin()

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -23,5 +24,26 @@ func TestAdviseImport(t *testing.T) {
 	_, err := install(t.Context(), new(sandbox.Packages), &Params{Packages: []string{"--pre"}})
 	if err == nil || strings.Contains(err.Error(), "Guard") {
 		t.Errorf("an option: got %v, want an error without advice about imports", err)
+	}
+}
+
+// What Begin refuses is said without the values of Params.Redact, whoever refuses it.
+func TestBeginRedactsErrors(t *testing.T) {
+	t.Parallel()
+	const secret = "t0k3n-0123456789"
+	sb := &sandbox.Sandbox{Packages: new(sandbox.Packages)}
+	for name, p := range map[string]*Params{
+		"the guard":         {Guard: &Guard{Allow: []string{"a " + secret}}},
+		"the guard, a link": {Guard: &Guard{}, Packages: []string{"https://user:" + secret + "@host/x"}},
+		"a link to install": {Packages: []string{"https://user:" + secret + "@host/x"}},
+	} {
+		p.Redact = []string{secret}
+		_, err := Begin(t.Context(), sb, p)
+		if err == nil || strings.Contains(err.Error(), secret[:minBeginning]) || !strings.Contains(err.Error(), redacted) {
+			t.Errorf("%s: got %v, want an error with %s in place of the secret", name, err, redacted)
+		}
+		if !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("%s: got %v, want an invalid argument", name, err)
+		}
 	}
 }

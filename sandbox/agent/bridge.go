@@ -319,7 +319,7 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 		}
 		b.run.log.tool(ctx, s.n, record)
 		s.mu.Lock()
-		if !s.over && len(s.audit) < maxRecords {
+		if len(s.audit) < maxRecords {
 			s.audit = append(s.audit, record)
 		}
 		c.status, c.reply = status, line

@@ -72,14 +72,23 @@ func plainText(r sandbox.Result) string {
 
 // bounded keeps the head and the tail of a text.
 func (s *Step) bounded(text string) string {
-	limit := s.maxOutput
-	switch {
-	case limit == 0:
-		limit = sandbox.DefaultMaxOutput
-	case limit < 0:
-		limit = 0
-	}
-	c := clip.NewOutput(limit)
+	c := clip.NewOutput(s.outputLimit())
 	_, _ = c.Write([]byte(text)) // never fails
 	return c.Text()
+}
+
+func (s *Step) outputLimit() int {
+	if s.maxOutput == 0 {
+		return sandbox.DefaultMaxOutput
+	}
+	return max(s.maxOutput, 0)
+}
+
+// printed returns how many bytes the code wrote to a stream. A text from which bytes were
+// dropped has a notice in their place, which the code did not write.
+func (s *Step) printed(text string, dropped int64) int64 {
+	if dropped == 0 {
+		return int64(len(text))
+	}
+	return dropped + int64(s.outputLimit()/2*2) // as many are kept of the head as of the tail
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -310,7 +311,7 @@ func TestSecretInErrorsOfRuns(t *testing.T) {
 	for shown := range len(secret) + 1 {
 		said := strings.Repeat(".", 512-shown) + secret
 		for name, host := range map[string]*cannedHost{
-			"an exception": {reply: jupyter.ExecuteReply{Status: "error", ErrorContent: jupyter.ErrorContent{Name: said, Value: said}}},
+			"an exception": {reply: jupyter.ExecuteReply{Status: "error", ErrorContent: jupyter.ErrorContent{Name: said, Value: said, Traceback: []string{said, said}}}},
 			"an error":     {err: errors.New(said)},
 		} {
 			var r records
@@ -341,16 +342,30 @@ func TestSecretInErrorsOfRuns(t *testing.T) {
 
 // TestSecretInTheKernel asks code in the kernel, for each way into it, whether it has got
 // something of a secret. The output says only yes or no, so that redaction of the output
-// changes nothing.
+// changes nothing. What leaves the kernel otherwise is looked at here.
 func TestSecretInTheKernel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
-		const secret = "s3cr3t-\"v\\l'\u2028ue-0123"
+		const secret, number = "s3cr3t-\"v\\l'\u2028ue-0123", 4711471147
 		type nothing struct{}
 		var rs runs
 		var audit bytes.Buffer
 		var log lockedBuffer
 		said := errors.New(strings.Repeat(".", maxToolError-len(secret)+1) + secret)
-		r := h.begin(t, &rs, Params{Audit: &audit, Redact: []string{secret}, Tools: []Tool{
+		var traced lockedBuffer
+		trace := Trace{
+			Step: func(ctx context.Context, _ int, _ string) (context.Context, func(*Step, error)) {
+				return ctx, func(s *Step, err error) { fmt.Fprintf(&traced, "%+v %v", *s, err) }
+			},
+			Tool: func(ctx context.Context, _ ToolCall) (context.Context, func(error)) {
+				return ctx, func(err error) { fmt.Fprint(&traced, err) }
+			},
+		}
+		r := h.begin(t, &rs, Params{Audit: &audit, Trace: &trace, Redact: []string{secret, strconv.Itoa(number)}, Tools: []Tool{
+			MustTool("counts", "", func(context.Context, nothing) ([]int, error) { return []int{number}, nil }),
+			MustTool("keyed", "", func(context.Context, nothing) (state.Dict, error) {
+				return state.Dict{{Key: state.Tuple{1, secret}, Value: state.Dict{{Key: secret, Value: 1}}}, {Key: 1, Value: 2}}, nil
+			}),
+			MustTool("explodes", "", func(context.Context, nothing) (int, error) { return 0, nil }, WithApproval(func(context.Context, ToolCall) error { panic(said) })),
 			MustTool("gives", "", func(context.Context, nothing) (map[string]any, error) {
 				return map[string]any{secret: 1, "list": []any{secret, "<" + secret + ">"}, "raw": []byte(secret)}, nil
 			}),
@@ -365,31 +380,49 @@ func TestSecretInTheKernel(t *testing.T) {
 		r.log.logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		mustExec(t, r, fmt.Sprintf(`
 secret = bytes.fromhex(%q).decode()
+bridge = __import__('sys').modules['_e2bctl_tools']._bridge
 def has(text):
-    forms = [secret, repr(secret)[1:-1]]
+    forms = [secret, repr(secret)[1:-1], '%d']
     return any(form[i:i + 8] in text for form in forms for i in range(len(form) - 7))
 def door(call):
     try:
         return repr(call()) + str(call())
     except Exception as e:
         return str(e) + repr(vars(e)) + repr(e)
-`, hex.EncodeToString([]byte(secret))))
+def told(name, arguments):
+    try:
+        bridge.call(name, arguments)
+    except Exception as e:
+        return str(e)
+`, hex.EncodeToString([]byte(secret)), number))
 		if step := mustExec(t, r, "print(has('x' + secret[:8]))"); step.Stdout != "True\n" {
 			t.Errorf("got %q, want the kernel to recognise its secret", step.Stdout)
 		}
-		for _, tool := range []string{"gives", "fails", "typed", "declines", "panics", "wrong"} {
-			if step := mustExec(t, r, "print(has(door("+tool+")))"); step.Stdout != "False\n" {
-				t.Errorf("%s: got %q, want the kernel to have nothing of the secret", tool, step.Stdout)
+		for _, tool := range []string{
+			"door(gives)", "door(keyed)", "door(counts)", "door(fails)", "door(typed)", "door(declines)", "door(explodes)", "door(panics)", "door(wrong)",
+			// What the functions in Python would not send. The names come from the kernel, and must not come back.
+			"told(secret, {})", "told('wrong', {secret: 1})", "told('gives', [secret])", "told('final_answer', {secret: 1})",
+			"told('wrong', {'text': type(secret, (), {})()})", "told('x' * 55 + secret, {})",
+		} {
+			if step := mustExec(t, r, "text = "+tool+"\nprint(has(text), text is None)"); step.Stdout != "False False\n" {
+				t.Errorf("%s: got %q, want the kernel to have been told something, and nothing of the secret", tool, step.Stdout)
 			}
 		}
 		value := mustExec(t, r, "{secret: [secret], 1: secret.encode()}").Value
+		counted := mustExec(t, r, fmt.Sprintf("[%d]", number)).Value
 		mustExec(t, r, "final_answer({secret: 'x' + secret})")
 		final, _ := r.final()
 		if err := r.Close(); err != nil {
 			t.Fatal(err)
 		}
 		parts := piecesOf(secret)
-		for to, text := range map[string]string{"the step's value": string(value.Bytes()), "the final answer": string(final.Bytes()), "the audit": audit.String(), "the log": log.String()} {
+		for to, text := range map[string]string{
+			"the step's value": string(value.Bytes()), "a number": string(counted.Bytes()), "the final answer": string(final.Bytes()),
+			"the audit": audit.String(), "the log": log.String(), "the trace": traced.String(),
+		} {
+			if strings.Contains(strings.ReplaceAll(text, fmt.Sprintf("'%d'", number), ""), strconv.Itoa(number)) {
+				t.Errorf("%s has the number: %.300q", to, text)
+			}
 			if piece := parts.in(text); piece != "" {
 				t.Errorf("%s has %q of the secret: %.300q", to, piece, text)
 			}
@@ -397,30 +430,60 @@ def door(call):
 	})
 }
 
-// TestSecretInRecords checks what is not said in the kernel: keys of what is displayed, and
-// the value and the stack of a panic.
+// TestSecretInRecords checks what is not said in the kernel: the value and the stack of a
+// panic, what a step ended with, keys and numbers of what is displayed, what the guard says,
+// and answers that have a secret only when Python shows them.
 func TestSecretInRecords(t *testing.T) {
 	t.Parallel()
 	secret := longSecret(64)
 	parts := piecesOf(secret)
-	var r records
-	run := r.run(t, mustRedactor(t, secret)).bridge.run
-	run.log.panicked(t.Context(), 1, "tool", secret, []byte("goroutine 1:\n"+secret))
-	content, err := json.Marshal(map[string]any{"data": map[string]any{"application/json": map[string]any{secret: map[string]any{secret: 1}}}})
+	redact, err := newRedactor([]string{secret, "4711471147", "4711, 4712"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var shown []string
-	message, flush := run.redact.output(func(m *jupyter.Message) error {
-		shown = append(shown, string(m.Content))
+	said := map[string]string{}
+	for what, record := range map[string]func(*runLog){
+		"panic": func(l *runLog) { l.panicked(t.Context(), 1, "tool", secret, nil) },
+		"stack": func(l *runLog) { l.panicked(t.Context(), 1, "tool", nil, []byte("goroutine 1:\n"+secret)) },
+		"step": func(l *runLog) {
+			l.step(t.Context(), "x", &Step{Execution: sandbox.Execution{Error: &sandbox.ExecutionError{Name: "E", Value: "4711471147"}}}, nil, nil)
+		},
+		"error": func(l *runLog) { l.step(t.Context(), "x", &Step{}, nil, errors.New(secret)) },
+	} {
+		var r records
+		record(r.run(t, redact).bridge.run.log)
+		said[what+", in the audit"], said[what+", in the log"] = r.audit.String(), r.log.String()
+	}
+	content, err := json.Marshal(map[string]any{"data": map[string]any{"application/json": map[string]any{secret: []any{map[string]any{secret: 4711471147}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	message, flush := redact.output(func(m *jupyter.Message) error {
+		said["what is displayed"] += string(m.Content)
 		return nil
 	})
 	if err := errors.Join(message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: content}), flush()); err != nil {
 		t.Fatal(err)
 	}
-	for to, text := range map[string]string{"the audit": r.audit.String(), "the log": r.log.String(), "what is displayed": strings.Join(shown, "")} {
-		if piece := parts.in(text); piece != "" || !strings.Contains(text, redacted) {
+	report := guardReport{Imports: []string{secret}, Violations: []Violation{{Rule: Rule(secret), Name: secret, Message: secret, Suggestion: secret}}}
+	report.bound(redact)
+	v := report.Violations[0]
+	said["imports"], said["rule"], said["name"], said["message"], said["suggestion"] = report.Imports[0], string(v.Rule), v.Name, v.Message, v.Suggestion
+	answer := Step{Final: true, Value: mustValue(t, state.Tuple{4711, 4712}), redact: redact}
+	said["the answer"] = answer.Observation()
+	var r records
+	said["a malformed request"] = ask(t, r.run(t, redact), `1.{"waiting":[47114711470000000000000000]}`)
+	var natural any // what is packed is not a value any longer when a part is hidden
+	if err := redact.value(mustValue(t, []byte(secret))).Decode(&natural); err != nil {
+		t.Error(err)
+	}
+	said["packed data"] = fmt.Sprint(natural)
+	for to, text := range said {
+		if piece := parts.in(text); piece != "" || strings.Contains(text, "4711") || !strings.Contains(text, redacted) {
 			t.Errorf("%s has %q of the secret: %q, want %q in its place", to, piece, text, redacted)
 		}
+	}
+	if text := said["what is displayed"]; strings.Count(text, redacted) != 3 {
+		t.Errorf("got %s, want two keys and a number hidden", text)
 	}
 }

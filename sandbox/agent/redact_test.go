@@ -113,6 +113,33 @@ func TestRedactedInPython(t *testing.T) {
 	})
 }
 
+// TestRedactorBounds checks the values that are refused, and those beside them.
+func TestRedactorBounds(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("0123456789abcdef", maxSecrets/16)
+	for name, test := range map[string]struct {
+		secrets []string
+		want    string // the error
+	}{
+		"none":           {nil, ""},
+		"an empty one":   {[]string{""}, "the value 0 of Params.Redact is shorter than 4 bytes: it would be found everywhere"},
+		"a short one":    {[]string{"abcd", "abc"}, "the value 1 of Params.Redact is shorter than 4 bytes: it would be found everywhere"},
+		"a shortest one": {[]string{"abcd"}, ""},
+		"much":           {[]string{long[:len(long)/2], long[len(long)/2:]}, ""},
+		"too much":       {[]string{long[:len(long)/2], long[len(long)/2:] + "x"}, "the values of Params.Redact have more than 65536 bytes"},
+	} {
+		r, err := newRedactor(test.secrets)
+		if got := fmt.Sprint(err); got != test.want && (err != nil || test.want != "") {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
+		for _, secret := range test.secrets {
+			if got := r.text("<" + secret + ">"); err == nil && got != "<"+redacted+">" {
+				t.Errorf("%s: got %.100q, want it redacted", name, got)
+			}
+		}
+	}
+}
+
 func BenchmarkRedaction(b *testing.B) {
 	r, err := newRedactor([]string{"sk-0123456789abcdefghijklmnop", "another secret"})
 	if err != nil {
