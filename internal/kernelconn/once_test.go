@@ -55,20 +55,24 @@ func TestLateInterruptDoesNotHitTheNextCell(t *testing.T) {
 	if _, err := run(ctx, ks, "hang", printing(cancel)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	var once sync.Once
-	answer := func() { once.Do(func() { close(release) }) }
-	_, err := run(t.Context(), ks, "next", Handler{Queued: func(int) error {
+	waiting := make(chan struct{})
+	var answering sync.WaitGroup
+	answering.Go(func() {
+		defer close(release)
+		<-waiting
 		for range 20 { // the time in which code that does not wait would be sent
 			response, err := s.Do(t.Context(), 0, http.MethodGet, "/contexts", nil, true)
 			if err != nil {
-				return err
+				t.Error(err)
+				return
 			}
 			response.Body.Close()
 		}
-		answer()
-		return nil
-	}})
-	answer()
+	})
+	waits := sync.OnceFunc(func() { close(waiting) })
+	_, err := run(t.Context(), ks, "next", Handler{Queued: func(int) error { waits(); return nil }})
+	waits()
+	answering.Wait()
 	if err != nil {
 		t.Error(err)
 	}
