@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // printed is the event of a text that code prints.
@@ -107,22 +108,32 @@ func TestOutputThatIsReadAtTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := gatedWriter{httptest.NewRecorder(), make(chan struct{})}
-	over := make(chan struct{})
-	const lines = 200
-	go func() {
-		defer close(over)
+	stream := func(code string) <-chan struct{} {
+		over := make(chan struct{})
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/execute", nil)
-		p.stream(w, r, k, "for i in range(200): print(i, 'x' * 10000, flush=True)\n'the result'", nil)
-	}()
+		go func() {
+			defer close(over)
+			p.stream(w, r, k, code, nil)
+		}()
+		return over
+	}
+	const lines = 200
+	over := stream("for i in range(200): print(i, 'x' * 10000, flush=True)\n'the result'")
 	for text := ""; text != "200"; text = merged(p.run(t, map[string]any{"code": "globals().get('i', -1) + 1"}), "result") {
 	}
 	close(w.gate)
-	<-over
+	patience.Receive(t, "what waited", over)
 	body := w.Body.String()
 	if n := strings.Count(body, strings.Repeat("x", 10000)); n != lines {
 		t.Errorf("%d of %d lines came", n, lines)
 	}
 	if !strings.Contains(body, "the result") || !strings.HasSuffix(body, "{\"type\": \"end_of_execution\"}\n") {
 		t.Errorf("the answer ends with %.200q, want the result and the end", body[max(0, len(body)-200):])
+	}
+	// One who reads all the time gets more than there is space for at once.
+	w.Body.Reset()
+	patience.Receive(t, "much output", stream("for i in range(800): print(i, 'x' * 10000, flush=True)"))
+	if n := strings.Count(w.Body.String(), strings.Repeat("x", 10000)); n != 4*lines {
+		t.Errorf("%d of %d lines came", n, 4*lines)
 	}
 }
