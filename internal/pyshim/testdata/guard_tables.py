@@ -174,6 +174,7 @@ for code, allow, want in (
     ("import alpha\nlist(map(getattr, [alpha, alpha.held], ['value', '_module']))", ["alpha"], "module beta"),
     ("import alpha\nalpha.inner", ["alpha"], "module alpha.inner"),
     ("from alpha import hung", ["alpha"], "module beta"),
+    ("try:\n    from alpha import hung\nexcept ImportError as error:\n    assert error.name == 'beta'", ["alpha"], ""),
     ("from alpha import value, _hung as h", ["alpha"], "module beta"),
     ("from alpha import inner", ["alpha"], "module alpha.inner"),
     ("from alpha import *\nassert value == 7\nhung", ["alpha"], "NameError"),
