@@ -199,7 +199,7 @@ func reloaded(t *testing.T, name string, value state.Value) {
 // or with what it was decoded into.
 func TestValueIsACopy(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{100, 1 << 17} {
+	for _, size := range []int{100, 1<<16 - 8, 1 << 16, 1<<16 + 8, 1 << 17} {
 		data := bytes.Repeat([]byte{7}, size)
 		numbers := make([]float64, size/8)
 		objects := []any{data}

@@ -9,6 +9,7 @@ state = sys.modules["_e2bctl_state"]
 space = {}
 sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(user_ns=space, user_ns_hidden={}))
 LARGE = state.KEPT
+COUNT = 14000  # numbers with a document that is larger
 
 
 def value(reply):
@@ -30,7 +31,7 @@ class Point:
 
 
 def numbers():
-    return list(range(LARGE))
+    return list(range(COUNT))
 
 
 def change(at, new):
@@ -62,7 +63,7 @@ def entry(old, new):
 mapping = lambda: {"a": 1, "b": [1, 2], 3: (4, b"5"), "n": numbers()}
 CASES = [
     # A number, its type, the length, the order, a type that is equal.
-    (numbers, [change(0, 5), change(-1, 5), change(LARGE // 2, 5), change(1, True), change(1, 1.0), change(1, "1"), change(1, None), lambda x: x.append(1), lambda x: x.pop(), list.reverse, rebuilt(tuple)]),
+    (numbers, [change(0, 5), change(-1, 5), change(COUNT // 2, 5), change(1, True), change(1, 1.0), change(1, "1"), change(1, None), lambda x: x.append(1), lambda x: x.pop(), list.reverse, rebuilt(tuple)]),
     (lambda: numbers() + [0.0, [], "", b"", bytearray(b"a"), "a"], [change(-6, -0.0), change(-6, 0), change(-5, ()), change(-5, {}), change(-4, b""), change(-3, bytearray()), within(change(0, 7), -2), change(-2, b"a"), change(-1, "b")]),
     (mapping, [
         change("a", 2), change("a", True), change("c", 1), lambda x: x.pop("a"), within(change(1, 3), "b"), within(list.clear, "b"), change(3, (4, b"6")), change(3, [4, b"5"]),

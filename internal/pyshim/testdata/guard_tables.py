@@ -159,7 +159,10 @@ def add():
 alpha.hung = alpha._hung = alpha.alias = alpha.wrong = alpha.held._module = inner.hung = beta
 alpha.inner = inner
 beta.value = inner.value = 7
-sys.modules.update({"alpha": alpha, "alpha.inner": inner, "beta": beta, "alpha.alias": beta, "alpha.wrong": inner})
+lazy, plain = types.ModuleType("lazy"), types.ModuleType("plain")
+lazy.__getattr__ = {"value": 7, "hung": beta}.__getitem__
+plain.value, plain.hung = 7, beta
+sys.modules.update({"alpha": alpha, "alpha.inner": inner, "beta": beta, "lazy": lazy, "plain": plain, "alpha.alias": beta, "alpha.wrong": inner})
 for code, allow, want in (
     ("import alpha\nassert alpha.value == 7", ["alpha"], ""),
     ("import alpha\nalpha.hung", ["alpha"], "module beta"),
@@ -169,6 +172,7 @@ for code, allow, want in (
     ("import alpha\nalpha.held._module", ["alpha"], "module beta"),
     ("import alpha\nalpha.held._module.value = 1", ["alpha"], "module beta"),
     ("import alpha\nalpha.held._module += 1", ["alpha"], "module beta"),
+    ("import alpha\nalpha.held._module += 1", ["alpha", "beta"], "module beta"),  # the operand would get the module itself
     ("import alpha\ngetattr(alpha, 'hung')", ["alpha"], "module beta"),
     ("import alpha\ngetattr(alpha, 'hung', None)", ["alpha"], "module beta"),
     ("import alpha\nlist(map(getattr, [alpha, alpha.held], ['value', '_module']))", ["alpha"], "module beta"),
@@ -186,6 +190,9 @@ for code, allow, want in (
     ("import alpha\nalpha.inner.hung", ["alpha.*"], "module beta"),
     ("import alpha\nassert alpha.alias.value == 7", ["alpha.*"], ""),  # Python knows it by that name, too
     ("import alpha\nalpha.wrong", ["alpha.*"], "module beta"),  # by that name it knows another one
+    ("import lazy\nassert lazy.value == 7\nlazy.hung", ["lazy"], "module beta"),
+    ("import plain\nassert plain.value == 7\nplain.hung", ["plain"], "module beta"),
+    ("import plain\nassert plain.hung.value == 7", ["plain", "beta"], ""),
     ("import alpha.inner\nassert alpha.inner.value == 7", ["alpha.inner"], ""),
     ("import alpha.inner\nalpha.value", ["alpha.inner"], "module alpha"),
     ("import alpha.inner\nalpha.hung", ["alpha.inner"], "module alpha"),
