@@ -160,7 +160,7 @@ func (e *encoder) embedded(v Value) error {
 		e.text("null")
 		return nil
 	}
-	if !e.room(v.Size()) {
+	if !e.room(len(v.body()) + v.blobs.size()) {
 		return errLarge()
 	}
 	e.deepest = max(e.deepest, e.depth+v.depth)

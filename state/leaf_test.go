@@ -199,7 +199,7 @@ func reloaded(t *testing.T, name string, value state.Value) {
 // or with what it was decoded into.
 func TestValueIsACopy(t *testing.T) {
 	t.Parallel()
-	for _, size := range []int{100, 1 << 17} {
+	for _, size := range []int{100, 1<<16 - 8, 1 << 16, 1<<16 + 8, 1 << 17} {
 		data := bytes.Repeat([]byte{7}, size)
 		numbers := make([]float64, size/8)
 		objects := []any{data}
@@ -308,9 +308,21 @@ func TestSharedValuesAreNoCycles(t *testing.T) {
 	number := new(7)
 	end := &knot{}
 	numbers := []int{1, 2}
+	inItself := []any{1, nil}
+	inItself[1] = inItself[:1] // at its address, but shorter
+	type field struct{ Number int }
+	type owner struct {
+		Field field
+		Same  *field
+	}
+	first := &owner{}
+	first.Same = &first.Field // at its address, but of another type
+	inArray := &[1]any{}
+	inArray[0] = &numbers
 	for _, shared := range []any{
 		[]any{1}, []any{}, state.Tuple{1}, map[string]any{"a": 1}, map[string]any{}, state.Dict{{"a", 1}}, number, &number, end, &knot{end}, &knot{},
 		state.Set{1}, numbers, numbers[:1], []float64{1}, mustValue(t, []any{1}), struct{}{}, &struct{}{},
+		inItself, state.Tuple{inItself}, first, *first, []*owner{first}, inArray, inArray[:],
 	} {
 		for _, depth := range []int{0, 62, 63, 64, 65, 150} { // references are remembered from 64 on
 			var nested any = []any{shared, shared, map[string]any{"a": shared, "b": []any{shared}}, state.Tuple{shared}, state.Dict{{"a", shared}}, numbers, numbers[:1]}
