@@ -562,3 +562,56 @@ func TestSilentConnectionsEnd(t *testing.T) {
 		})
 	}
 }
+
+// The end of a door ends its connections at once, and those that come later.
+func TestCloseEndsConnections(t *testing.T) {
+	t.Parallel()
+	authority, err := NewAuthority("i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{Authority: authority})
+		d.Set(rules(t, bearer), nil)
+		start := time.Now()
+		before, inside := net.Pipe()
+		d.Serve(inside)
+		synctest.Wait()
+		d.Close()
+		after, late := net.Pipe()
+		d.Serve(late)
+		for name, conn := range map[string]net.Conn{"before": before, "after": after} {
+			if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(start) != 0 {
+				t.Errorf("a connection of %s the end: got %v after %v, want it to end at once", name, err, time.Since(start))
+			}
+			_ = conn.Close()
+		}
+	})
+}
+
+// Rules that are replaced leave no connection to a host behind.
+func TestReplacedRulesKeepNoConnections(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) {})
+	ended := make(chan struct{})
+	h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+		conn, err := h.reach(ctx, host, port)
+		return &noticed{conn, sync.OnceFunc(func() { close(ended) })}, err
+	})
+	if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
+		t.Fatalf("got %d %s", status, text)
+	}
+	h.Set(rules(t, bearer), h.reach)
+	<-ended
+}
+
+// noticed is a connection whose end is noticed.
+type noticed struct {
+	net.Conn
+	ends func()
+}
+
+func (c *noticed) Close() error {
+	c.ends()
+	return c.Conn.Close()
+}
