@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
@@ -385,6 +387,35 @@ func TestChangedSecret(t *testing.T) {
 	}
 }
 
+// A client cannot send a header that a rule sets after the body: it is left out, and others are
+// sent.
+func TestTrailersOfRules(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprintf(w, "%q %q %q", r.Header["X-Key"], r.Trailer["X-Key"], r.Trailer["X-Sent"])
+	})
+	h.Set(rules(t, map[string]map[string]string{"api.test": {"X-Key": "from the rule"}}), h.reach)
+	for _, protocol := range []string{"h1", "h2"} {
+		for _, name := range []string{"X-Key", "x-key"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.test/", io.MultiReader(strings.NewReader("body")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Trailer = http.Header{name: {"from inside"}, "X-Sent": {"a trailer"}}
+			res, err := h.client(protocol).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(res.Body)
+			if want := `["from the rule"] [] ["a trailer"]`; string(text) != want || err != nil {
+				t.Errorf("%s, %s: got %s and error %v, want %s", protocol, name, text, err, want)
+			}
+			res.Body.Close()
+		}
+	}
+}
+
 func TestTrailers(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
@@ -498,4 +529,89 @@ func TestStreams(t *testing.T) {
 	cancel()
 	<-asked
 	<-gone // the host learns that nobody waits
+}
+
+// A connection on which nothing comes, not even byte by byte, ends.
+func TestSilentConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	authority, err := NewAuthority("i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, greeting := range []string{"", "\x16\x03\x01\x02\x00\x01"} {
+		synctest.Test(t, func(t *testing.T) {
+			d := New(Options{Authority: authority})
+			d.Set(rules(t, bearer), nil)
+			near, far := net.Pipe()
+			d.Serve(far)
+			var dripping sync.WaitGroup
+			dripping.Go(func() {
+				for i := range greeting {
+					_, _ = io.WriteString(near, greeting[i:i+1])
+					<-time.After(10 * time.Second)
+				}
+			})
+			start := time.Now()
+			_, _ = io.Copy(io.Discard, near)
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("%q: the connection ended after %v, want 30s at most", greeting, took)
+			}
+			_ = near.Close()
+			dripping.Wait()
+			d.Close()
+		})
+	}
+}
+
+// The end of a door ends its connections at once, and those that come later.
+func TestCloseEndsConnections(t *testing.T) {
+	t.Parallel()
+	authority, err := NewAuthority("i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := New(Options{Authority: authority})
+		d.Set(rules(t, bearer), nil)
+		start := time.Now()
+		before, inside := net.Pipe()
+		d.Serve(inside)
+		synctest.Wait()
+		d.Close()
+		after, late := net.Pipe()
+		d.Serve(late)
+		for name, conn := range map[string]net.Conn{"before": before, "after": after} {
+			if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(start) != 0 {
+				t.Errorf("a connection of %s the end: got %v after %v, want it to end at once", name, err, time.Since(start))
+			}
+			_ = conn.Close()
+		}
+	})
+}
+
+// Rules that are replaced leave no connection to a host behind.
+func TestReplacedRulesKeepNoConnections(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) {})
+	ended := make(chan struct{})
+	h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+		conn, err := h.reach(ctx, host, port)
+		return &noticed{conn, sync.OnceFunc(func() { close(ended) })}, err
+	})
+	if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
+		t.Fatalf("got %d %s", status, text)
+	}
+	h.Set(rules(t, bearer), h.reach)
+	<-ended
+}
+
+// noticed is a connection whose end is noticed.
+type noticed struct {
+	net.Conn
+	ends func()
+}
+
+func (c *noticed) Close() error {
+	c.ends()
+	return c.Conn.Close()
 }

@@ -19,7 +19,30 @@ func open(t *testing.T, dir string) (*layers.Set, *store.Store) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	return layers.Open(layers.Options{Store: st}), st
+	s := layers.Open(layers.Options{Store: st})
+	t.Cleanup(func() { balanced(t, s, st, dir) })
+	return s, st
+}
+
+// balanced checks that the set, its store and the store's directories have the same layers.
+func balanced(t *testing.T, s *layers.Set, st *store.Store, dir string) {
+	t.Helper()
+	for _, wrong := range s.Unbalanced() {
+		t.Error(wrong)
+	}
+	all, err := st.Records(store.Layers)
+	if err != nil {
+		return // the store was closed first
+	}
+	want := 0
+	for _, r := range all {
+		if r.Dir != "" {
+			want++
+		}
+	}
+	if got := left(t, st, dir); got != want {
+		t.Errorf("got %d directories in the store, want %d", got, want)
+	}
 }
 
 func add(t *testing.T, s *layers.Set) string {

@@ -14,7 +14,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
-	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
 func autoPause(q *lifecycle.Request) { q.AutoPause = true }
@@ -361,18 +360,13 @@ func TestFrozenMemory(t *testing.T) {
 // without the memory is refused.
 func TestPauseWithoutSavedFiles(t *testing.T) {
 	t.Parallel()
-	durable, err := store.Open(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer durable.Close()
-	s := newStage(t, func(o *lifecycle.Options) { o.Store = durable })
+	s := serve(t, t.TempDir())
 	s.fakes.Lacks = map[engine.Feature]string{engine.SavedFiles: "it is untidy"}
 	id := s.create(t)
 	if err := s.Pause(t.Context(), id, lifecycle.PauseOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true})
+	_, err := s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true})
 	if _, ok := errors.AsType[*lifecycle.RefusedError](err); !ok {
 		t.Errorf("got error %v, want a *RefusedError", err)
 	}

@@ -37,7 +37,7 @@ func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &lifecycletest.Fakes{}
 		r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
-		defer r.Close()
+		defer end(t, r)
 		long, short := create(t, r, 7200*time.Second), create(t, r, 30*time.Second)
 		check := func(after time.Duration, sb lifecycle.Sandbox, want bool) {
 			t.Helper()
@@ -82,7 +82,7 @@ func TestEnds(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &lifecycletest.Fakes{}
 				r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1})
-				defer r.Close()
+				defer end(t, r)
 				sb := create(t, r, time.Hour)
 				if _, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour}); !isLimit(err) {
 					t.Errorf("a second sandbox where one may be: %v, want a LimitError", err)
@@ -113,7 +113,7 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
 	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
-	defer r.Close()
+	defer end(t, r)
 	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Network: &lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	f := &lifecycletest.Fakes{}
 	const kept = 1000
 	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 2 * kept})
-	defer r.Close()
+	defer end(t, r)
 	once := func(i int) string {
 		sb, err := r.CreateOnce(t.Context(), fmt.Sprint("key-", i), lifecycle.Request{Template: base, Lifetime: time.Hour})
 		if err != nil {
@@ -170,7 +170,7 @@ func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
 	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1})
-	defer r.Close()
+	defer end(t, r)
 	cause := errors.New("no namespaces left")
 	f.Fail(cause)
 	request := lifecycle.Request{Template: base, Lifetime: time.Hour}

@@ -19,7 +19,7 @@ func TestPageCostsAPage(t *testing.T) {
 	const size, running, paused = 10, 200, 300
 	f := &lifecycletest.Fakes{}
 	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: running + 1})
-	defer r.Close()
+	defer end(t, r)
 	var all []string // newest first
 	for i := range running + paused {
 		sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Metadata: map[string]string{"n": strconv.Itoa(i)}})

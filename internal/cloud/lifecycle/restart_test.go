@@ -59,6 +59,7 @@ func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server
 	t.Cleanup(func() { _ = st.Close() }) // after the registry
 	durable := func(o *lifecycle.Options) { o.Store, o.Logger = st, slog.New(slog.NewTextHandler(&v.log, nil)) }
 	v.stage = newStage(t, append([]func(*lifecycle.Options){durable}, change...)...)
+	v.stage.dir = dir
 	return v
 }
 

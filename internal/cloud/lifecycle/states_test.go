@@ -19,7 +19,9 @@ import (
 type stage struct {
 	*lifecycle.Registry
 	fakes  lifecycletest.Fakes
-	layers *layers.Set
+	layers *holding
+	t      *testing.T
+	dir    string // of its store
 
 	mu    sync.Mutex
 	held  map[lifecycletest.Operation]chan struct{}
@@ -28,7 +30,7 @@ type stage struct {
 
 func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	t.Helper()
-	s := &stage{held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}}
+	s := &stage{t: t, dir: t.TempDir(), held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}}
 	s.fakes.Hook = func(ctx context.Context, _ string, op lifecycletest.Operation) error {
 		s.mu.Lock()
 		held := s.held[op]
@@ -44,14 +46,14 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 		defer s.mu.Unlock()
 		return s.fails[op]
 	}
-	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(t.TempDir())}
+	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(s.dir)}
 	for _, c := range change {
 		c(&o)
 	}
 	if o.Layers == nil {
 		o.Layers = layers.Open(layers.Options{Store: o.Store})
 	}
-	s.layers = o.Layers
+	s.layers = &holding{Set: o.Layers, held: map[string]int{}}
 	s.Registry = lifecycle.New(o)
 	s.layers.Sweep()
 	t.Cleanup(func() { _ = s.Close() })

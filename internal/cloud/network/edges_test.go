@@ -1,6 +1,7 @@
 package network
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/dns/dnsmessage"
 )
 
 // Every network that is treated in its own way is so from its first address to its last,
@@ -183,4 +187,94 @@ func TestUnusedConnectionsEnd(t *testing.T) {
 			}
 		}
 	}
+}
+
+// What a program allows by its answer is the name: addresses of it that a rule of the sandbox
+// denies stay out of answers, and are counted.
+func TestAnswersKeepTheRules(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		for name, tt := range map[string]struct {
+			policy Policy
+			deny   string
+			want   []string
+			rule   string // that is counted; "": none
+		}{
+			"public.test":  {Policy{}, "10.0.0.0/8", []string{"203.0.113.5"}, ""},
+			"inner.test":   {Policy{}, "10.0.0.0/8", []string{"RCodeNameError"}, ruleDenied},
+			"both.test":    {Policy{DenyPrivate: true}, "", []string{"203.0.113.5"}, ""},
+			"rebound.test": {Policy{}, "", []string{"RCodeNameError"}, ruleLoopback},
+			"own.test":     {Policy{}, "", []string{"RCodeNameError"}, ruleOwn},
+			"other.test":   {Policy{}, "198.51.100.0/24", []string{"RCodeNameError"}, ruleDenied},
+		} {
+			e, _ := askingEgress(t, tt.policy, "", tt.deny)
+			go (&program{}).serve(ctx, e.Asks, name)
+			if diff := cmp.Diff(tt.want, ask(t, e, name, dnsmessage.TypeA)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", name, diff)
+			}
+			want := uint64(0)
+			if tt.rule != "" {
+				want = 1
+			}
+			if got := e.Denials.Count(); uint64(got) != want {
+				t.Errorf("%s: got %d denials, want %d", name, got, want)
+			}
+		}
+	})
+}
+
+// A first message may have 72 KiB and no more.
+func TestFirstMessageIsBounded(t *testing.T) {
+	t.Parallel()
+	for size, fits := range map[int]bool{72<<10 - 1: true, 72 << 10: true, 72<<10 + 1: false} {
+		const start, rest = "GET / HTTP/1.1\r\nHost: public.test\r\nLong: ", "\r\n\r\n"
+		near, far := net.Pipe()
+		message := start + strings.Repeat("x", size-len(start)-len(rest)) + rest
+		go func() { _, _ = io.WriteString(far, message) }() // until near is closed
+		heard, err := listen(t.Context(), near, portHTTP)
+		if (err == nil) != fits {
+			t.Errorf("%d bytes: got error %v, want them to fit: %t", size, err, fits)
+		}
+		if fits && string(heard.bytes) != message {
+			t.Errorf("%d bytes: got other bytes than were sent", size)
+		}
+		_ = near.Close()
+	}
+}
+
+// Whoever listens for a first message stops when the connection is not wanted any longer,
+// and what comes after the message has no deadline.
+func TestFirstMessageLeavesTheConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		ctx, end := context.WithCancel(t.Context())
+		go end()
+		start := time.Now()
+		if _, err := listen(ctx, near, portHTTP); err == nil || time.Since(start) != 0 {
+			t.Errorf("got error %v after %v, want one at once", err, time.Since(start))
+		}
+		_ = near.Close()
+		_ = far.Close()
+
+		near, far = net.Pipe()
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			_, _ = io.WriteString(far, "GET / HTTP/1.1\r\nHost: public.test\r\n\r\n")
+			<-time.After(time.Hour)
+			_, _ = io.WriteString(far, "late")
+		})
+		if _, err := listen(t.Context(), near, portHTTP); err != nil {
+			t.Error(err)
+		}
+		late := make([]byte, 4)
+		if _, err := io.ReadFull(near, late); err != nil || string(late) != "late" {
+			t.Errorf("got %q and error %v an hour later, want what came", late, err)
+		}
+		_ = near.Close()
+		_ = far.Close()
+		writing.Wait()
+	})
 }

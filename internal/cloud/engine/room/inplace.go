@@ -5,11 +5,12 @@ package room
 import (
 	"crypto/rand"
 	"errors"
-	"io/fs"
+	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
@@ -17,11 +18,11 @@ import (
 // planRoots returns the directory that contains the sandboxes' directories. The
 // ids that a root server gives to sandboxes cannot reach anything below its home,
 // where the instance directory is.
-func planRoots(instance string) string {
+func planRoots(dir string) string {
 	if os.Geteuid() != 0 {
-		return filepath.Join(instance, "sandboxes")
+		return instance.SandboxesIn(dir)
 	}
-	return filepath.Join(os.TempDir(), "e2bctl-"+rand.Text())
+	return instance.SandboxesBeside(dir, os.TempDir())
 }
 
 // makeRoots makes that directory. Others may go through it but not list it.
@@ -29,8 +30,12 @@ func (r *Room) makeRoots() error {
 	if r.level == engine.Full {
 		return nil
 	}
-	if err := os.Mkdir(r.roots, 0o711); err != nil && !errors.Is(err, fs.ErrExist) { // may exist from the level tried before
-		return err
+	if err := os.Mkdir(r.roots, 0o711); err != nil {
+		info, errOfInfo := os.Lstat(r.roots)
+		// It may exist from the level that was tried before.
+		if errOfInfo != nil || !info.IsDir() || !instance.OwnedByUs(info) {
+			return fmt.Errorf("make the directory of sandboxes: %w", err)
+		}
 	}
 	return os.Chmod(r.roots, 0o711)
 }

@@ -3,7 +3,9 @@
 package room
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -243,5 +245,35 @@ func TestInPlace(t *testing.T) {
 				t.Errorf("the other sandbox: %+v", got)
 			}
 		})
+	}
+}
+
+// TestMakeRoots: the directory of sandboxes is a new one or one of this user, and no other's
+// that is in its place.
+func TestMakeRoots(t *testing.T) {
+	t.Parallel()
+	r := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "sandboxes")}
+	for range 2 { // for two levels
+		if err := r.makeRoots(); err != nil {
+			t.Error(err)
+		}
+	}
+	if info, err := os.Lstat(r.roots); err != nil || info.Mode() != fs.ModeDir|0o711 {
+		t.Errorf("got %v and error %v, want a directory with mode 0711", info, err)
+	}
+	takes := map[string]func() error{
+		"a link": func() error { return os.Symlink(t.TempDir(), r.roots) },
+		"a file": func() error { return os.WriteFile(r.roots, nil, 0o600) },
+	}
+	if os.Geteuid() == 0 {
+		takes["another user's"] = func() error { return errors.Join(os.Mkdir(r.roots, 0o700), os.Chown(r.roots, 1, 1)) }
+	}
+	for name, take := range takes {
+		if err := errors.Join(os.Remove(r.roots), take()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.makeRoots(); !errors.Is(err, fs.ErrExist) {
+			t.Errorf("%s: got error %v, want one that it exists", name, err)
+		}
 	}
 }

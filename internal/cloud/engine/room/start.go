@@ -5,7 +5,6 @@ package room
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -188,7 +187,7 @@ func (r *Room) startKeeper(ctx context.Context) error {
 	if err := instance.ReapStale(ctx, r.options.Dir); err != nil {
 		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
 	}
-	r.groups = cgroup.Create("e2bctl-"+rand.Text(), r.options.Processes, counter.CloudPart)
+	r.groups = cgroup.Create(instance.Group(r.options.Dir), r.options.Processes, counter.CloudPart)
 	r.roots = planRoots(r.options.Dir)
 	spec := instance.Spec{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories()}
 	var err error

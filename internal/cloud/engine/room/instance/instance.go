@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -117,6 +118,9 @@ func reap(ctx context.Context, lock string) error {
 	var spec Spec
 	if err := json.Unmarshal(data, &spec); err != nil || spec.Dir != filepath.Dir(lock) {
 		return nil // not a lock of ours
+	}
+	if err := spec.check(); err != nil {
+		return fmt.Errorf("clean up after the instance of %s, whose server has ended: %w: remove that directory by hand", lock, err)
 	}
 	return spec.Clean(ctx)
 }

@@ -1,0 +1,33 @@
+package layers
+
+import (
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// Unbalanced returns what a set and its store disagree about: layers that one of them does not
+// have, and counts of holders that cannot be.
+func (s *Set) Unbalanced() (wrong []string) {
+	all, err := s.options.Store.Records(store.Layers)
+	if err != nil {
+		return nil // the store was closed first
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored := map[string]string{}
+	for _, r := range all {
+		stored[r.ID] = r.Dir
+	}
+	for id, l := range s.layers {
+		dir, ok := stored[id]
+		if l.holders < 0 || !ok || dir != l.dir {
+			wrong = append(wrong, fmt.Sprintf("layer %s has %d holders and directory %q, and the store has it: %t, with %q", id, l.holders, l.dir, ok, dir))
+		}
+		delete(stored, id)
+	}
+	for id := range stored {
+		wrong = append(wrong, fmt.Sprintf("the store has layer %s, which nobody can hold", id))
+	}
+	return wrong
+}

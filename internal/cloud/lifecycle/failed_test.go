@@ -1,0 +1,179 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// What fails keeps no place, no memory and no files, also where there is room for one only:
+// the same works as soon as the fault is gone.
+func TestFailedKeepsNothing(t *testing.T) {
+	t.Parallel()
+	files, full := lifecycle.PauseOptions{DropMemory: true}, lifecycle.PauseOptions{}
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		before *lifecycle.PauseOptions // it was paused and resumed
+		from   *lifecycle.PauseOptions // it is paused
+		op     lifecycletest.Operation
+		fails  func(t *testing.T, v *server, id string) error
+	}{
+		"a pause":                             {nil, nil, lifecycletest.Pause, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, full) }},
+		"a pause to files":                    {nil, nil, lifecycletest.Pause, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, files) }},
+		"a pause that cannot save":            {nil, nil, lifecycletest.Save, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, full) }},
+		"a pause to files that cannot save":   {nil, nil, lifecycletest.Save, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, files) }},
+		"a second pause":                      {&full, nil, lifecycletest.Pause, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, full) }},
+		"a second pause that cannot save":     {&full, nil, lifecycletest.Save, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, full) }},
+		"a second pause to files that cannot": {&files, nil, lifecycletest.Save, func(t *testing.T, v *server, id string) error { return v.Pause(t.Context(), id, files) }},
+		"a resume":                            {nil, &full, lifecycletest.Resume, func(t *testing.T, v *server, id string) error { _, err := v.Resume(t.Context(), id, day); return err }},
+		"a resume after another":              {&full, &full, lifecycletest.Resume, func(t *testing.T, v *server, id string) error { _, err := v.Resume(t.Context(), id, day); return err }},
+		"a resume from files":                 {nil, &files, "", func(t *testing.T, v *server, id string) error { _, err := v.Resume(t.Context(), id, day); return err }},
+		"a connect": {nil, &files, "", func(t *testing.T, v *server, id string) error {
+			_, _, err := v.Connect(t.Context(), id, day)
+			return err
+		}},
+		"a request": {nil, &full, lifecycletest.Resume, func(t *testing.T, v *server, id string) error { return v.Wake(t.Context(), id) }},
+		"a boot of what keeps its processes": {nil, &full, "", func(t *testing.T, v *server, id string) error {
+			_, err := v.Resume(t.Context(), id, reboot)
+			return err
+		}},
+		"a snapshot": {nil, nil, lifecycletest.Checkpoint, func(t *testing.T, v *server, id string) error { _, err := v.Snapshot(t.Context(), id, nil); return err }},
+		"a fork": {nil, nil, lifecycletest.Save, func(t *testing.T, v *server, id string) error {
+			_, err := v.Fork(t.Context(), id, 2, time.Hour, nil)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := serve(t, t.TempDir(), func(o *lifecycle.Options) { o.MaxSandboxes, o.MaxFrozen, o.MaxKept = 1, 1, 1 })
+			id := v.create(t)
+			if tt.before != nil {
+				v.pause(t, id, *tt.before)
+				resume(t, v, id)
+			}
+			if tt.from != nil {
+				v.pause(t, id, *tt.from)
+			}
+			was := v.get(t, id)
+			v.fakes.Fake(id).Use(100)
+			v.fail(tt.op, broken)
+			if tt.op == "" {
+				v.fakes.Fail(broken)
+			}
+			if err := tt.fails(t, v, id); !errors.Is(err, broken) {
+				t.Errorf("got error %v, want %v", err, broken)
+			}
+			if got := v.get(t, id); got.State != was.State {
+				t.Errorf("it is %v, want it %v", got.State, was.State)
+			}
+			for _, wrong := range v.Unbalanced() {
+				t.Error(wrong)
+			}
+			v.fail(tt.op, nil)
+			v.fakes.Fail(nil)
+			if was.State == lifecycle.Paused {
+				resume(t, v, id)
+			}
+			v.pause(t, id, full)
+			for _, wrong := range v.Unbalanced() {
+				t.Error(wrong)
+			}
+			v.end(t)
+		})
+	}
+}
+
+// Layers that cannot be merged leave nothing of the snapshot, nor of its memory.
+func TestMergeFails(t *testing.T) {
+	t.Parallel()
+	v := remember(t, t.TempDir(), shared)
+	id := v.create(t)
+	var chain []string
+	for {
+		made, err := v.Snapshot(t.Context(), id, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.layers.Release(chain...)
+		chain = made.Layers
+		kill(t, v, id)
+		sb, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: chain})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if id = sb.ID; len(sb.Layers) == 12 {
+			break
+		}
+	}
+	dirs, err := v.layers.Hold(chain[0])
+	if err == nil {
+		err = os.Remove(filepath.Join(dirs[0], "files"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.layers.Release(chain[0])
+	_, err = v.Snapshot(t.Context(), id, nil)
+	if _, ok := errors.AsType[*lifecycle.SaveError](err); !ok || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got error %v, want a *SaveError about the file that is not there", err)
+	}
+	v.layers.Release(chain...)
+	wantLayers(t, v, 12)
+	kill(t, v, id)
+	wantLayers(t, v, 0)
+	v.end(t)
+}
+
+// An update of what a sandbox may reach replaces all that is about that, and nothing else,
+// whether the sandbox was made with anything of a network or not.
+func TestSetEgressKeepsTheRest(t *testing.T) {
+	t.Parallel()
+	old := &lifecycle.Network{
+		AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, NameServers: []string{"203.0.113.1"},
+		Headers: map[string]map[string]string{"a.test": {"A": "b"}}, Ask: true, AllowPublicTraffic: new(false), MaskHost: "mask.test", HTTPSPorts: []int{443},
+	}
+	asked := lifecycle.Network{
+		AllowOut: []string{"b.test"}, DenyOut: []string{"0.0.0.0/0", "10.0.0.0/8"}, NameServers: []string{"203.0.113.2"},
+		Headers: map[string]map[string]string{"b.test": {"C": "d"}}, Ask: true, AllowPublicTraffic: new(true), MaskHost: "other.test", HTTPSPorts: []int{8443},
+	}
+	nothing := lifecycle.Network{AllowPublicTraffic: new(true), MaskHost: "other.test", HTTPSPorts: []int{8443}}
+	for _, made := range []*lifecycle.Network{old, nil, {}} {
+		for _, asked := range []lifecycle.Network{asked, nothing} {
+			s := newStage(t)
+			id := s.create(t, func(q *lifecycle.Request) { q.Network, q.Headers = made, true })
+			was := s.get(t, id)
+			want := was
+			kept := lifecycle.Network{}
+			if made != nil {
+				kept = *made
+			}
+			want.Network = &lifecycle.Network{
+				AllowOut: asked.AllowOut, DenyOut: asked.DenyOut, NameServers: asked.NameServers, Headers: asked.Headers, Ask: asked.Ask,
+				AllowPublicTraffic: kept.AllowPublicTraffic, MaskHost: kept.MaskHost, HTTPSPorts: kept.HTTPSPorts,
+			}
+			rules, err := asked.Rules(nil)
+			if err == nil {
+				err = s.SetEgress(id, asked, rules)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := cmp.FilterValues(func(_, _ *network.Rules) bool { return true }, cmp.Ignore())
+			if diff := cmp.Diff(want, s.get(t, id), all); diff != "" {
+				t.Errorf("the record (-want +got):\n%s", diff)
+			}
+			if got := s.fakes.Fake(id).Rules(); got != rules {
+				t.Errorf("the sandbox has the rules %v, want those that were asked for", got)
+			}
+			_ = s.Close()
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package lifecycle
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// Unbalanced returns which counters of a registry are not the sums of its records, at any
+// moment at which no sandbox is being launched.
+func (r *Registry) Unbalanced() (wrong []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	wants := func(what string, got, want any) {
+		if !reflect.DeepEqual(got, want) {
+			wrong = append(wrong, fmt.Sprintf("got %v %s, want %v", got, what, want))
+		}
+	}
+	var places, running, kept int
+	var frozen ledger
+	moving := false
+	for id, rec := range r.records {
+		if rec.placed {
+			places++
+		}
+		if rec.frozen != nil {
+			frozen.sandboxes++
+			frozen.memory += *rec.frozen
+		}
+		if rec.kept != nil {
+			kept++
+		}
+		if rec.State == Running {
+			running++
+		}
+		moving = moving || rec.transition != nil || rec.State == Killing
+		if rec.transition == nil && (rec.State == Running || rec.State == Paused) {
+			wants("as whether "+id+" has a place", rec.placed, rec.State == Running)
+			wants("as whether "+id+" keeps its processes", rec.frozen != nil, rec.State == Paused && rec.instance != nil)
+		}
+	}
+	wants("places", r.places, places)
+	wants("running", len(r.running), running)
+	wants("frozen", r.frozen, frozen)
+	if !moving {
+		wants("kept", r.kept, kept)
+		wants("in the lists", len(r.up)+len(r.down), len(r.records))
+	}
+	if r.closed {
+		wants("places after the end", places, 0)
+		wants("frozen after the end", frozen, ledger{})
+	}
+	return wrong
+}
+
+// Leftover returns what a closed registry has left in the directory of its store: layers that
+// somebody holds whom neither a record names nor held, and directories that no record has.
+func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
+	r.store.Wait()
+	sandboxes, err := r.store.Records(store.Sandboxes)
+	all, errOfLayers := r.store.Records(store.Layers)
+	if err != nil || errOfLayers != nil {
+		return nil // the store was closed first, as if the server had been killed
+	}
+	named, directories := map[string]int{}, 0
+	for id, n := range held {
+		named[id] += n
+	}
+	for _, entry := range sandboxes {
+		var s saved
+		if json.Unmarshal(entry.Value, &s) == nil {
+			for _, id := range s.Request.Layers {
+				named[id]++
+			}
+		}
+	}
+	for _, entry := range append(sandboxes, all...) {
+		if entry.Dir != "" {
+			directories++
+		}
+	}
+	for parent, want := range map[string]int{"files": directories, "new": 0, "trash": 0} {
+		if entries, err := os.ReadDir(filepath.Join(dir, parent)); len(entries) != want {
+			wrong = append(wrong, fmt.Sprintf("got %d directories in %s (%v), want %d", len(entries), parent, err, want))
+		}
+	}
+	holders, known := holdersOf(r.layers)
+	for _, entry := range all {
+		if known && holders[entry.ID] != named[entry.ID] {
+			wrong = append(wrong, fmt.Sprintf("got %d holders of layer %s, want %d", holders[entry.ID], entry.ID, named[entry.ID]))
+		}
+	}
+	return wrong
+}
+
+// holdersOf reads how many hold each layer. known is false if there are records of holders
+// that cannot be read.
+func holdersOf(set *layers.Set) (holders map[string]int, known bool) {
+	set.Needs("") // whatever was done to it before this has been done
+	holders = map[string]int{}
+	of := reflect.ValueOf(set).Elem()
+	for each := of.FieldByName("layers").MapRange(); each.Next(); {
+		holders[each.Key().String()] = int(each.Value().Elem().FieldByName("holders").Int())
+	}
+	return holders, !of.FieldByName("unknown").Bool()
+}
