@@ -25,7 +25,8 @@ type Owner struct{ UID, GID uint32 }
 // Placement says what to do with the files of an archive.
 type Placement struct {
 	// Source is the path in the archive to copy, or a pattern, of which all that is in the
-	// directory above it is copied. "": what is at the top of the archive, each by itself.
+	// directory above it is copied. "": what is at the top of the archive, each by itself, and
+	// the archive may have nothing in it.
 	Source string
 	// Target is the absolute path that a file gets; one that ends in "/", or is a directory,
 	// is where it goes into. What is in a directory goes into Target.
@@ -73,6 +74,7 @@ func Place(archive io.Reader, p Placement) error {
 		w.any = true
 	}
 	switch {
+	case p.Source == "": // all that there is was copied
 	case !w.any:
 		return unpackable(errors.New("there is nothing in it"))
 	case !w.found:
@@ -254,8 +256,8 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	written := &tracked{to: file}
-	if _, err := io.Copy(written, content); err != nil {
+	written := &sparse{to: file}
+	if err := written.fill(content); err != nil {
 		if errors.Is(written.err, unix.ENOSPC) || errors.Is(written.err, unix.EDQUOT) {
 			return refuse("the archive cannot be unpacked: the disk of the sandbox is full; its limit is --disk of e2bctl local up, or DiskBytes of local.Resources")
 		}
@@ -287,18 +289,6 @@ const (
 	capabilityName   = "security.capability"
 	capabilityRecord = "SCHILY.xattr." + capabilityName
 )
-
-// tracked notes whether it was the writing that failed.
-type tracked struct {
-	to  io.Writer
-	err error
-}
-
-func (t *tracked) Write(p []byte) (int, error) {
-	n, err := t.to.Write(p)
-	t.err = err
-	return n, err
-}
 
 // dir makes a directory. One that is there stays as it is.
 func (w *placing) dir(to string, h *tar.Header) error {
