@@ -101,7 +101,6 @@ type conversion struct {
 	given    map[string]string // build arguments
 	taken    map[string]bool   // those that an ARG has taken
 	global   variables         // of ARG before the first FROM
-	declared []step            // of these
 	warnings []string
 	stages   []*dockerStage // so far
 	images   []*dockerStage // of COPY --from, which have no steps

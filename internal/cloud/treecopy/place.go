@@ -290,26 +290,30 @@ const (
 	capabilityRecord = "SCHILY.xattr." + capabilityName
 )
 
-// dir makes a directory. One that is there stays as it is.
+// dir makes a directory, or gives one that is there the owner and the mode of the archive, as
+// Docker does. The target itself, and what is behind a link, stay as they are.
 func (w *placing) dir(to string, h *tar.Header) error {
 	info, err := os.Stat(to)
-	if err == nil {
-		if !info.IsDir() {
-			return errors.New("there is something in the place of a directory")
-		}
+	switch {
+	case err == nil && !info.IsDir():
+		return errors.New("there is something in the place of a directory")
+	case err == nil && (to == path.Clean(w.Target) || isLink(to)):
 		return nil
-	}
-	if err := w.within(path.Dir(to)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return err
+	case err != nil:
+		if err := errors.Join(w.within(path.Dir(to)), os.Mkdir(to, 0o700)); err != nil {
+			return err
+		}
 	}
 	if err := w.own(to, h); err != nil {
 		return err
 	}
 	w.dirs = append(w.dirs, dirTime{to, h.ModTime})
 	return unix.Chmod(to, uint32(h.Mode)&0o7777)
+}
+
+func isLink(name string) bool {
+	info, err := os.Lstat(name)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 func (w *placing) own(to string, h *tar.Header) error {

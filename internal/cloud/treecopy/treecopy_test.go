@@ -131,7 +131,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// What is there is replaced, but directories are merged, and stay as they are.
+// What is there is replaced, but directories are merged, and get the mode of the archive, except
+// for the target.
 func TestPlaceOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -144,7 +145,7 @@ func TestPlaceOver(t *testing.T) {
 	if err := Place(packed(t, "y/", "", "y/over", "new", "y/link", "file", "y/sub/", "", "y/sub/in", "in", "y/alias/", "", "y/alias/too", "too"), Placement{Source: "y", Target: dir}); err != nil {
 		t.Fatal(err)
 	}
-	want := "alias Lrwxrwxrwx sub\nkept -rw-r----- kept\nlink -rw-r----- file\nover -rw-r----- new\nsub drwx--x--x \nsub/in -rw-r----- in\nsub/too -rw-r----- too\n"
+	want := "alias Lrwxrwxrwx sub\nkept -rw-r----- kept\nlink -rw-r----- file\nover -rw-r----- new\nsub drwxr-x--- \nsub/in -rw-r----- in\nsub/too -rw-r----- too\n"
 	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
