@@ -1,6 +1,7 @@
 package builds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,8 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	}
 	source, destination, owner, mode := args[0], r.expand(args[1]), args[2], args[3]
 	name, _ := r.user()
-	parents := owner
-	switch {
-	case owner == "" && s.FromStage == "":
-		owner, parents = name, name
-	case owner == "": // files of a stage have owners already
-		parents = "root"
+	if owner == "" && s.FromStage == "" { // there files have owners already
+		owner = name
 	}
 	if onlyID().MatchString(owner) { // its group has the same, as in Docker
 		owner += ":" + owner
@@ -77,7 +74,7 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	if strings.HasSuffix(destination, "/") {
 		to = strings.TrimSuffix(to, "/") + "/"
 	}
-	return envdclient.Placement{Source: source, Target: to, Owner: owner, Mode: mode, User: parents}, nil
+	return envdclient.Placement{Source: source, Target: to, Owner: owner, Mode: mode, User: cmp.Or(owner, "root")}, nil
 }
 
 // copyStage copies what a stage left, out of a sandbox that stands on it.

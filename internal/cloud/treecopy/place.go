@@ -33,7 +33,7 @@ type Placement struct {
 	Target string
 	// Owner is whom copies belong to; nil: the ids of the archive.
 	Owner *Owner
-	// Mode is that of copied files; nil: those of the archive.
+	// Mode is that of copied files and directories; nil: those of the archive.
 	Mode *uint32
 	// Parents is whom missing directories above belong to.
 	Parents Owner
@@ -269,11 +269,7 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 	if err := w.own(to, h); err != nil {
 		return err
 	}
-	mode := uint32(h.Mode)
-	if w.Mode != nil {
-		mode = *w.Mode
-	}
-	if err := unix.Fchmod(int(file.Fd()), mode&0o7777); err != nil {
+	if err := unix.Fchmod(int(file.Fd()), w.mode(h)); err != nil {
 		return err
 	}
 	if capability, ok := h.PAXRecords[capabilityRecord]; ok {
@@ -308,7 +304,16 @@ func (w *placing) dir(to string, h *tar.Header) error {
 		return err
 	}
 	w.dirs = append(w.dirs, dirTime{to, h.ModTime})
-	return unix.Chmod(to, uint32(h.Mode)&0o7777)
+	return unix.Chmod(to, w.mode(h))
+}
+
+// mode returns the mode that a copy gets.
+func (w *placing) mode(h *tar.Header) uint32 {
+	mode := uint32(h.Mode)
+	if w.Mode != nil {
+		mode = *w.Mode
+	}
+	return mode & 0o7777
 }
 
 func isLink(name string) bool {

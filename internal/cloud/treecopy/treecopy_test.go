@@ -106,6 +106,7 @@ func TestPlace(t *testing.T) {
 		"a file":                   {"one", "new", nil, "new -rw-r----- 1\n"},
 		"into a new directory":     {"one", "a/b/", nil, "a DIR \na/b DIR \na/b/one -rw-r----- 1\n"},
 		"with a mode":              {"one", "new", &mode, "new urwxr-xr-x 1\n"},
+		"a mode for directories":   {".", "to", &mode, "to DIR \nto/dir durwxr-xr-x \nto/dir/deep DIR \nto/dir/deep/three urwxr-xr-x 3\nto/dir/hard urwxr-xr-x 2\nto/dir/link Lrwxrwxrwx two\nto/dir/two urwxr-xr-x 2\nto/dir-other urwxr-xr-x x\nto/one urwxr-xr-x 1\n"},
 		"what is in a directory":   {"dir", "to", nil, "to DIR \n" + under("to")},
 		"with slashes":             {"./dir//", "to/", nil, "to DIR \n" + under("to")},
 		"a pattern":                {"dir/*.x", "to", nil, "to DIR \n" + under("to")},
