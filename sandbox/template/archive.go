@@ -136,6 +136,9 @@ func (s *source) copyFile(w io.Writer, f file) error {
 	return nil
 }
 
+// inode tells a file apart that may have several names.
+type inode struct{ device, number uint64 }
+
 // spooled is an archive in a temporary file, so that its length is known before it is sent.
 type spooled struct {
 	*os.File
@@ -183,18 +186,19 @@ func (s *source) packInto(ctx context.Context, w io.Writer, files []file, compre
 
 func (s *source) tar(ctx context.Context, w io.Writer, files []file) error {
 	archive := tar.NewWriter(w)
+	links := map[inode]string{} // names in the archive of files that have several
 	for _, f := range files {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := s.tarFile(archive, f); err != nil {
+		if err := s.tarFile(archive, f, links); err != nil {
 			return fmt.Errorf("pack %s: %w", f.name, err)
 		}
 	}
 	return archive.Close()
 }
 
-func (s *source) tarFile(archive *tar.Writer, f file) error {
+func (s *source) tarFile(archive *tar.Writer, f file, links map[inode]string) error {
 	var target string
 	var err error
 	if f.info.Mode()&fs.ModeSymlink != 0 {
@@ -211,6 +215,13 @@ func (s *source) tarFile(archive *tar.Writer, f file) error {
 		header.Name += "/"
 	}
 	header.Uid, header.Gid, header.Uname, header.Gname = 0, 0, "", "" // those of this machine mean nothing there
+	if of, several := inodeOf(f.info); several {
+		if first, packed := links[of]; packed {
+			header.Typeflag, header.Linkname, header.Size = tar.TypeLink, first, 0
+			return archive.WriteHeader(header)
+		}
+		links[of] = header.Name
+	}
 	if err := archive.WriteHeader(header); err != nil || !f.info.Mode().IsRegular() {
 		return err
 	}

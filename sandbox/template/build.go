@@ -199,11 +199,7 @@ func (p *prepared) notices() []string {
 	if p.source == nil {
 		return nil
 	}
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(p.source.skipped)) {
-		all = append(all, name+" is not copied: it is a socket or a pipe")
-	}
-	return all
+	return slices.Sorted(maps.Keys(p.source.notes))
 }
 
 func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, err error) {

@@ -42,3 +42,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+// A COPY of nothing but patterns without a match copies nothing, which is told with its line.
+func TestCheckCopiesNothing(t *testing.T) {
+	t.Parallel()
+	d := FromDockerfile(strings.NewReader("FROM x\nCOPY b* /b/\nCOPY a c* /c/"), nil)
+	notices, err := Check(t.Context(), d, &BuildParams{Dir: tree(t, map[string]string{"a": "a"})})
+	if diff := cmp.Diff([]string{"the Dockerfile, line 2: nothing is copied: nothing matches b*"}, notices); diff != "" || err != nil {
+		t.Errorf("error %v, notices (-want +got):\n%s", err, diff)
+	}
+}

@@ -35,6 +35,7 @@ type step struct {
 	api.BuildStep
 	copy   *CopyParams // set for COPY of files of this machine
 	unpack bool        // what it copies, if that is an archive
+	owned  bool        // has an owner that the Dockerfile names
 
 	copyLine *copyLine // of a Dockerfile; nil: the step is no source of one
 }

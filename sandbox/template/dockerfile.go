@@ -36,8 +36,8 @@ type DockerfileParams struct {
 // ADD unpacks an archive of files, with the tar of the image.
 //
 // Sources of COPY and ADD are those of Docker: each match of a pattern is copied by its last
-// name, with what is in directories put together. A pattern without a match is skipped where
-// another source of the same COPY is there. A symlink that is named as a source is followed
+// name, with what is in directories put together. A pattern without a match copies nothing. A
+// symlink that is named as a source is followed
 // within the directory to copy from. Symlinks inside of directories are copied as such.
 //
 // Of several stages only those are built that the last one, or the one that
@@ -101,7 +101,6 @@ type conversion struct {
 	given    map[string]string // build arguments
 	taken    map[string]bool   // those that an ARG has taken
 	global   variables         // of ARG before the first FROM
-	declared []step            // of these
 	warnings []string
 	stages   []*dockerStage // so far
 	images   []*dockerStage // of COPY --from, which have no steps

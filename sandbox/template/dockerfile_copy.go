@@ -117,9 +117,13 @@ func (c *conversion) copyOne(word string, to placed) error {
 	if trimmed := strings.TrimLeft(from, "/"); trimmed != from {
 		from = "./" + trimmed
 	}
-	d := c.made.Copy(from, to.target, &CopyParams{User: to.owner, Mode: to.fileMode()})
+	owner := to.owner
+	if owner == "" && c.hasUser {
+		owner = "root" // whoever the current user is
+	}
+	d := c.made.Copy(from, to.target, &CopyParams{User: owner, Mode: to.fileMode()})
 	if d.err == nil && to.unpack {
-		d.steps[len(d.steps)-1].unpack = true
+		d.steps[len(d.steps)-1].unpack, d.steps[len(d.steps)-1].owned = true, to.owner != ""
 	}
 	c.made = d
 	return d.err

@@ -16,8 +16,8 @@ type copyLine struct{ line int }
 // isPattern reports whether services take a source for a pattern.
 func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
 
-// copied returns a step as it is sent, and the files that it copies. It returns no files if
-// the step's source is a pattern without a match, and another source of the same COPY is there.
+// copied returns a step as it is sent, and the files that it copies. As in Docker, a pattern
+// of a Dockerfile without a match has none.
 func (s *source) copied(of step, all []step) (step, []file, error) {
 	if of.copyLine == nil {
 		files, err := s.find(of.Args[0])
@@ -29,7 +29,10 @@ func (s *source) copied(of step, all []step) (step, []file, error) {
 		of.Args = slices.Clone(of.Args)
 		of.Args[0] = found
 		return of, files, nil
-	case errors.Is(err, fs.ErrNotExist) && isPattern(of.Args[0]) && s.hasOther(of, all):
+	case errors.Is(err, fs.ErrNotExist) && isPattern(of.Args[0]):
+		if !s.hasOther(of, all) {
+			s.note("the Dockerfile, line %d: nothing is copied: nothing matches %s", of.copyLine.line, of.Args[0])
+		}
 		return of, nil, nil
 	}
 	return of, nil, fmt.Errorf("the Dockerfile, line %d: %w", of.copyLine.line, err)

@@ -36,8 +36,8 @@ func copies(t *testing.T, dir, text string) (string, error) {
 	return strings.Join(all, "\n"), nil
 }
 
-// A pattern without a match is skipped where another source of the same COPY is there.
-// Everything else that is not there is an error with the line of the COPY.
+// A pattern without a match copies nothing. A name that is not there is an error with the line
+// of the COPY.
 func TestCopyWithoutMatch(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"package.json": "p", ".dockerignore": "*.log", "x.log": "l"})
@@ -46,12 +46,13 @@ func TestCopyWithoutMatch(t *testing.T) {
 		"COPY pnpm* package.json yarn* ./": "package.json ./ [package.json]",
 		"COPY *.log package.json ./":       "package.json ./ [package.json]",
 		"COPY <<A yarn* /x/\ntext\nA":      "",
+		"COPY yarn* pnpm* ./":              "",
 	} {
 		if got, err := copies(t, dir, text); got != want || err != nil {
 			t.Errorf("%s: got %q and error %v, want %q", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"COPY package.json yarn.lock ./", "COPY yarn* ./", "COPY yarn* pnpm* ./", "COPY package.json /a\nCOPY yarn* /b"} {
+	for _, text := range []string{"COPY package.json yarn.lock ./", "COPY yarn* yarn.lock ./", "COPY package.json /a\nCOPY yarn.lock /b"} {
 		line := fmt.Sprintf("the Dockerfile, line %d: copy ", 2+strings.Count(text, "\n"))
 		if got, err := copies(t, dir, text); err == nil || !strings.HasPrefix(err.Error(), line) {
 			t.Errorf("%s: got %q and error %v, want one that begins with %q", text, got, err, line)

@@ -46,7 +46,6 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 			return Definition{}, fmt.Errorf("line %d: %w", n.StartLine, err)
 		}
 	}
-	c.declared = c.made.steps
 	var wrong []error
 	for _, n := range nodes[first:] {
 		do := c.instruction
@@ -122,9 +121,7 @@ func (c *conversion) beginning(from string) *dockerStage {
 		next.inherited = next.command != nil
 		return &next
 	}
-	next := &dockerStage{made: FromImage(from, nil).User("root").Workdir("/"), values: maps.Clone(c.global), envs: map[string]bool{}}
-	next.made.steps = append(next.made.steps, c.declared...) // those before FROM are for the steps, too
-	return next
+	return &dockerStage{made: FromImage(from, nil).User("root").Workdir("/"), values: variables{}, envs: map[string]bool{}}
 }
 
 // unhide sets the variables that an ARG has replaced to the values of their ENV again.

@@ -29,7 +29,7 @@ type source struct {
 	root    *os.Root
 	fsys    fs.FS // of root
 	ignored *patternmatcher.PatternMatcher
-	skipped map[string]bool // sockets and pipes, which cannot be copied
+	notes   map[string]bool // what is not copied, and why
 }
 
 // openSource opens a directory. The patterns come after those of its ignore file, or of the
@@ -39,7 +39,7 @@ func openSource(dir, ignored string, patterns []string) (*source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the directory to copy from: %w", err)
 	}
-	s := &source{root: root, fsys: root.FS(), skipped: map[string]bool{}}
+	s := &source{root: root, fsys: root.FS(), notes: map[string]bool{}}
 	if s.ignored, err = s.readIgnored(ignored, patterns); err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
@@ -47,6 +47,9 @@ func openSource(dir, ignored string, patterns []string) (*source, error) {
 }
 
 func (s *source) close() { _ = s.root.Close() }
+
+// note says what is not copied, and why.
+func (s *source) note(format string, args ...any) { s.notes[fmt.Sprintf(format, args...)] = true }
 
 func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.PatternMatcher, error) {
 	more := io.Reader(strings.NewReader(strings.Join(patterns, "\n")))
@@ -202,7 +205,7 @@ func (w *walk) add(name string) error {
 // skipped as Docker skips them.
 func (w *walk) take(name string, info fs.FileInfo) error {
 	if info.Mode()&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
-		w.skipped[name] = true
+		w.note("%s is not copied: it is a socket or a pipe", name)
 		return nil
 	}
 	if kind := info.Mode().Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {

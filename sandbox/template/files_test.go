@@ -174,8 +174,8 @@ func TestCopyOnlyFiles(t *testing.T) {
 		t.Errorf("a socket by its name: got %v, want fs.ErrNotExist", err)
 	}
 	ignoring := open(t, dir, "socket", ".git")
-	if files, err := ignoring.find("."); err != nil || len(files) != 2 || len(ignoring.skipped) != 0 {
-		t.Errorf("sockets that are ignored: got %v, %v and %v skipped", namesOf(files), err, ignoring.skipped)
+	if files, err := ignoring.find("."); err != nil || len(files) != 2 || len(ignoring.notes) != 0 {
+		t.Errorf("sockets that are ignored: got %v, %v and the notes %v", namesOf(files), err, ignoring.notes)
 	}
 }
 
@@ -363,5 +363,23 @@ func TestDockerignore(t *testing.T) {
 	}
 	if _, err := openSource(dir, "", []string{"["}); err == nil || !strings.Contains(err.Error(), "what not to copy") {
 		t.Errorf("a bad pattern: got %v, want an error", err)
+	}
+}
+
+// Names of one file stay names of one file, as in Docker.
+func TestPackHardLinks(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, map[string]string{"dir/one": "text", "other": "text"})
+	if err := os.Link(filepath.Join(dir, "dir/one"), filepath.Join(dir, "dir/two")); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, dir)
+	files, err := s.find(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"./": "drwxr-xr-x", "dir/": "drwxr-xr-x", "dir/one": "-rw-r--r-- text", "dir/two": "-rw-r--r-- dir/one", "other": "-rw-r--r-- text"}
+	if diff := cmp.Diff(want, unpack(t, s, files, false)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -3,7 +3,6 @@ package template
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
 	"compress/bzip2"
 	"compress/gzip"
 	"errors"
@@ -23,14 +22,14 @@ const unpackDir = "/tmp/.e2bctl-add"
 // unpacked returns the steps of ADD: those that copy an archive and unpack it, as any
 // service can, or the step itself if it adds something else.
 func (s *source) unpacked(add step, files []file) ([]step, error) {
-	var archive string
+	var archive, flags string
 	for _, f := range files {
-		is, err := s.isArchive(f)
+		is, by, err := s.isArchive(f)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", f.name, err)
 		}
 		if is {
-			archive = f.packed()
+			archive, flags = f.packed(), by
 		}
 	}
 	// What is in a directory is never unpacked.
@@ -40,7 +39,7 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 	if len(files) > 1 {
 		return nil, fmt.Errorf("ADD %s: it matches several files, and %s is an archive: name each", add.Args[0], archive)
 	}
-	if add.Args[2] != "" || add.Args[3] != "" {
+	if add.owned || add.Args[3] != "" {
 		return nil, fmt.Errorf("ADD %s: --chown and --chmod of an archive are not supported: change what was unpacked with RUN", add.Args[0])
 	}
 	target := add.Args[1]
@@ -48,7 +47,7 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 	first.Args = []string{add.Args[0], unpackDir + "/", "root", ""}
 	to := quoteExpanding(target)
 	second := step{BuildStep: api.BuildStep{Type: "RUN", Force: add.Force, Args: []string{
-		fmt.Sprintf("mkdir -p -- %s && tar -xf %s -C %s && rm -r %s", to, shell.Quote(unpackDir+"/"+path.Base(archive)), to, unpackDir), "root",
+		fmt.Sprintf("mkdir -p -- %s && tar %s %s -C %s && rm -r %s", to, flags, shell.Quote(unpackDir+"/"+path.Base(archive)), to, unpackDir), "root",
 	}}}
 	return []step{first, second}, nil
 }
@@ -62,50 +61,47 @@ func quoteExpanding(word string) string {
 	return `"` + strings.NewReplacer(`"`, `\"`, "`", "\\`", `$(`, `\$(`).Replace(word) + `"`
 }
 
-// Beginnings of files whose archives only their names tell, since nothing here unpacks them.
-var otherArchives = []struct {
-	begins   []byte
-	suffixes []string
+// compressed are the formats of archives: what they begin with, and the flags of tar, since not
+// every tar finds out itself. Where there are suffixes these tell an archive, since nothing here
+// can look into it.
+var compressed = []struct {
+	begins, flags string
+	open          func(io.Reader) (io.Reader, error)
+	suffixes      []string
 }{
-	{[]byte("\xfd7zXZ\x00"), []string{".tar.xz", ".txz"}},
-	{[]byte("\x28\xb5\x2f\xfd"), []string{".tar.zst", ".tzst"}},
+	{begins: "\x1f\x8b", flags: "-xzf", open: func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
+	{begins: "BZh", flags: "-xjf", open: func(r io.Reader) (io.Reader, error) { return bzip2.NewReader(r), nil }},
+	{begins: "\xfd7zXZ\x00", flags: "-xJf", suffixes: []string{".tar.xz", ".txz"}},
+	{begins: "\x28\xb5\x2f\xfd", flags: "--zstd -xf", suffixes: []string{".tar.zst", ".tzst"}},
 }
 
 // isArchive reports whether a file is an archive that ADD unpacks: one of tar, also
-// compressed. As in Docker, what it is called does not matter.
-func (s *source) isArchive(f file) (bool, error) {
+// compressed, with the flags of tar for it. As in Docker, what it is called does not matter.
+func (s *source) isArchive(f file) (is bool, flags string, err error) {
 	if !f.info.Mode().IsRegular() {
-		return false, nil
+		return false, "", nil
 	}
 	opened, err := s.root.Open(f.name)
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	defer opened.Close()
 	content := bufio.NewReader(opened)
 	head, err := content.Peek(6)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return false, err
+		return false, "", err
 	}
-	for _, other := range otherArchives {
-		if bytes.HasPrefix(head, other.begins) {
-			return slices.ContainsFunc(other.suffixes, func(suffix string) bool { return strings.HasSuffix(f.name, suffix) }), nil
+	for _, format := range compressed {
+		switch {
+		case !strings.HasPrefix(string(head), format.begins):
+			continue
+		case format.open == nil:
+			return slices.ContainsFunc(format.suffixes, func(suffix string) bool { return strings.HasSuffix(f.name, suffix) }), format.flags, nil
 		}
+		plain, err := format.open(content)
+		return err == nil && beginsTar(plain), format.flags, nil
 	}
-	return beginsTar(plain(content, head)), nil
-}
-
-// plain returns what is in a compressed file.
-func plain(content io.Reader, head []byte) io.Reader {
-	switch {
-	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
-		if zipped, err := gzip.NewReader(content); err == nil {
-			return zipped
-		}
-	case bytes.HasPrefix(head, []byte("BZh")):
-		return bzip2.NewReader(content)
-	}
-	return content
+	return beginsTar(content), "-xf", nil
 }
 
 func beginsTar(r io.Reader) bool {

@@ -46,8 +46,8 @@ func TestAdd(t *testing.T) {
 	for add, want := range map[string]string{
 		"text /t": "COPY text|/t||", "empty /t": "COPY empty|/t||", "x.tar /t": "COPY x.tar|/t||", "a.xz /t": "COPY a.xz|/t||", "bz /t": "COPY bz|/t||", "dir /t": "COPY dir|/t||",
 		"plain /t":                copied("plain") + "RUN mkdir -p -- /t && tar -xf /tmp/.e2bctl-add/plain -C /t && rm -r /tmp/.e2bctl-add|root",
-		"a.tar.xz t/":             copied("a.tar.xz") + "RUN mkdir -p -- t/ && tar -xf /tmp/.e2bctl-add/a.tar.xz -C t/ && rm -r /tmp/.e2bctl-add|root",
-		`it's.tgz $HOME/$(a)`:     copied("it's.tgz") + `RUN mkdir -p -- "$HOME/\$(a)" && tar -xf '/tmp/.e2bctl-add/it'\''s.tgz' -C "$HOME/\$(a)" && rm -r /tmp/.e2bctl-add|root`,
+		"a.tar.xz t/":             copied("a.tar.xz") + "RUN mkdir -p -- t/ && tar -xJf /tmp/.e2bctl-add/a.tar.xz -C t/ && rm -r /tmp/.e2bctl-add|root",
+		`it's.tgz $HOME/$(a)`:     copied("it's.tgz") + `RUN mkdir -p -- "$HOME/\$(a)" && tar -xzf '/tmp/.e2bctl-add/it'\''s.tgz' -C "$HOME/\$(a)" && rm -r /tmp/.e2bctl-add|root`,
 		"--unpack=false plain /t": "COPY plain|/t||",
 	} {
 		words := strings.Fields(add)

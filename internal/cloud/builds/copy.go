@@ -1,6 +1,7 @@
 package builds
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	if owner == "" && s.FromStage == "" { // there files have owners already
 		owner = name
 	}
-	if owner != "" && !strings.Contains(owner, ":") {
+	if onlyID().MatchString(owner) { // its group has the same, as in Docker
 		owner += ":" + owner
 	}
 	switch {
@@ -73,7 +74,7 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	if strings.HasSuffix(destination, "/") {
 		to = strings.TrimSuffix(to, "/") + "/"
 	}
-	return envdclient.Placement{Source: source, Target: to, Owner: owner, Mode: mode, User: name}, nil
+	return envdclient.Placement{Source: source, Target: to, Owner: owner, Mode: mode, User: cmp.Or(owner, "root")}, nil
 }
 
 // copyStage copies what a stage left, out of a sandbox that stands on it.

@@ -122,7 +122,7 @@ func TestStages(t *testing.T) {
 			t.Errorf("the log has no %q:\n%s", want, log)
 		}
 	}
-	want := []string{"print made", "place |/b|me:me||user of go /a", "place |/bin/||0755|user of go /out/app", "print ready"}
+	want := []string{"print made", "place |/b|me||me of go /a", "place |/bin/||0755|root of go /out/app", "print ready"}
 	if diff := cmp.Diff(want, w.ran); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -52,6 +52,7 @@ var (
 	// userIDs is what a user of an image may also be: ids, and an account with a group.
 	userIDs   = lazyregexp.New(`^([0-9]+(:[0-9a-z_-]+)?|[a-z_][a-z0-9_-]*:[0-9a-z_-]+)$`)
 	ownerName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
+	onlyID    = lazyregexp.New(`^[0-9]+$`)
 	octalMode = lazyregexp.New(`^[0-7]{1,5}$`)
 	// variableName is one that processes can have.
 	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)

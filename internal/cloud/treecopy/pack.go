@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Find returns the files that an absolute path or pattern names, at least one. As in Docker,
-// symlinks among them are what they lead to.
+// Find returns the files that an absolute path or pattern names. As in Docker, a pattern may
+// have no match, and symlinks among them are what they lead to.
 func Find(source string) ([]string, error) {
 	clean := path.Clean("/" + source)
 	found := []string{clean}
@@ -33,9 +33,6 @@ func Find(source string) ([]string, error) {
 		if _, err := os.Stat(name); err != nil {
 			return nil, refuse("'%s' is not there: %v", source, errors.Unwrap(err))
 		}
-	}
-	if len(found) == 0 {
-		return nil, refuse("nothing matches '%s'", source)
 	}
 	return found, nil
 }

@@ -25,14 +25,15 @@ type Owner struct{ UID, GID uint32 }
 // Placement says what to do with the files of an archive.
 type Placement struct {
 	// Source is the path in the archive to copy, or a pattern, of which all that is in the
-	// directory above it is copied. "": what is at the top of the archive, each by itself.
+	// directory above it is copied. "": what is at the top of the archive, each by itself, and
+	// the archive may have nothing in it.
 	Source string
 	// Target is the absolute path that a file gets; one that ends in "/", or is a directory,
 	// is where it goes into. What is in a directory goes into Target.
 	Target string
 	// Owner is whom copies belong to; nil: the ids of the archive.
 	Owner *Owner
-	// Mode is that of copied files; nil: those of the archive.
+	// Mode is that of copied files and directories; nil: those of the archive.
 	Mode *uint32
 	// Parents is whom missing directories above belong to.
 	Parents Owner
@@ -73,6 +74,7 @@ func Place(archive io.Reader, p Placement) error {
 		w.any = true
 	}
 	switch {
+	case p.Source == "": // all that there is was copied
 	case !w.any:
 		return unpackable(errors.New("there is nothing in it"))
 	case !w.found:
@@ -254,8 +256,8 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	written := &tracked{to: file}
-	if _, err := io.Copy(written, content); err != nil {
+	written := &sparse{to: file}
+	if err := written.fill(content); err != nil {
 		if errors.Is(written.err, unix.ENOSPC) || errors.Is(written.err, unix.EDQUOT) {
 			return refuse("the archive cannot be unpacked: the disk of the sandbox is full; its limit is --disk of e2bctl local up, or DiskBytes of local.Resources")
 		}
@@ -267,11 +269,7 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 	if err := w.own(to, h); err != nil {
 		return err
 	}
-	mode := uint32(h.Mode)
-	if w.Mode != nil {
-		mode = *w.Mode
-	}
-	if err := unix.Fchmod(int(file.Fd()), mode&0o7777); err != nil {
+	if err := unix.Fchmod(int(file.Fd()), w.mode(h)); err != nil {
 		return err
 	}
 	if capability, ok := h.PAXRecords[capabilityRecord]; ok {
@@ -288,38 +286,39 @@ const (
 	capabilityRecord = "SCHILY.xattr." + capabilityName
 )
 
-// tracked notes whether it was the writing that failed.
-type tracked struct {
-	to  io.Writer
-	err error
-}
-
-func (t *tracked) Write(p []byte) (int, error) {
-	n, err := t.to.Write(p)
-	t.err = err
-	return n, err
-}
-
-// dir makes a directory. One that is there stays as it is.
+// dir makes a directory, or gives one that is there the owner and the mode of the archive, as
+// Docker does. The target itself, and what is behind a link, stay as they are.
 func (w *placing) dir(to string, h *tar.Header) error {
 	info, err := os.Stat(to)
-	if err == nil {
-		if !info.IsDir() {
-			return errors.New("there is something in the place of a directory")
-		}
+	switch {
+	case err == nil && !info.IsDir():
+		return errors.New("there is something in the place of a directory")
+	case err == nil && (to == path.Clean(w.Target) || isLink(to)):
 		return nil
-	}
-	if err := w.within(path.Dir(to)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(to, 0o700); err != nil {
-		return err
+	case err != nil:
+		if err := errors.Join(w.within(path.Dir(to)), os.Mkdir(to, 0o700)); err != nil {
+			return err
+		}
 	}
 	if err := w.own(to, h); err != nil {
 		return err
 	}
 	w.dirs = append(w.dirs, dirTime{to, h.ModTime})
-	return unix.Chmod(to, uint32(h.Mode)&0o7777)
+	return unix.Chmod(to, w.mode(h))
+}
+
+// mode returns the mode that a copy gets.
+func (w *placing) mode(h *tar.Header) uint32 {
+	mode := uint32(h.Mode)
+	if w.Mode != nil {
+		mode = *w.Mode
+	}
+	return mode & 0o7777
+}
+
+func isLink(name string) bool {
+	info, err := os.Lstat(name)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 func (w *placing) own(to string, h *tar.Header) error {

@@ -106,6 +106,7 @@ func TestPlace(t *testing.T) {
 		"a file":                   {"one", "new", nil, "new -rw-r----- 1\n"},
 		"into a new directory":     {"one", "a/b/", nil, "a DIR \na/b DIR \na/b/one -rw-r----- 1\n"},
 		"with a mode":              {"one", "new", &mode, "new urwxr-xr-x 1\n"},
+		"a mode for directories":   {".", "to", &mode, "to DIR \nto/dir durwxr-xr-x \nto/dir/deep DIR \nto/dir/deep/three urwxr-xr-x 3\nto/dir/hard urwxr-xr-x 2\nto/dir/link Lrwxrwxrwx two\nto/dir/two urwxr-xr-x 2\nto/dir-other urwxr-xr-x x\nto/one urwxr-xr-x 1\n"},
 		"what is in a directory":   {"dir", "to", nil, "to DIR \n" + under("to")},
 		"with slashes":             {"./dir//", "to/", nil, "to DIR \n" + under("to")},
 		"a pattern":                {"dir/*.x", "to", nil, "to DIR \n" + under("to")},
@@ -131,7 +132,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// What is there is replaced, but directories are merged, and stay as they are.
+// What is there is replaced, but directories are merged, and get the mode of the archive, except
+// for the target.
 func TestPlaceOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -144,7 +146,7 @@ func TestPlaceOver(t *testing.T) {
 	if err := Place(packed(t, "y/", "", "y/over", "new", "y/link", "file", "y/sub/", "", "y/sub/in", "in", "y/alias/", "", "y/alias/too", "too"), Placement{Source: "y", Target: dir}); err != nil {
 		t.Fatal(err)
 	}
-	want := "alias Lrwxrwxrwx sub\nkept -rw-r----- kept\nlink -rw-r----- file\nover -rw-r----- new\nsub drwx--x--x \nsub/in -rw-r----- in\nsub/too -rw-r----- too\n"
+	want := "alias Lrwxrwxrwx sub\nkept -rw-r----- kept\nlink -rw-r----- file\nover -rw-r----- new\nsub drwxr-x--- \nsub/in -rw-r----- in\nsub/too -rw-r----- too\n"
 	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -256,6 +258,7 @@ func TestPack(t *testing.T) {
 		"from/[al]": "a -rw-r----- a\nl -rw-r----- a\n",
 		"from/out":  "o urwx--x--x o\n",
 		"fr*/d":     "e -rw-r----- \n",
+		"none*":     "",
 	} {
 		to := t.TempDir()
 		if err := move(dir+"/"+source, to+"/"); err != nil {
@@ -277,10 +280,58 @@ func TestPack(t *testing.T) {
 		}
 	}
 	for source, want := range map[string]string{
-		"none": "is not there: no such file", "none*": "nothing matches", "from/[": "is no pattern", "from/a/b": "is not there: not a directory",
+		"none": "is not there: no such file", "from/[": "is no pattern", "from/a/b": "is not there: not a directory",
 	} {
 		if err := move(dir+"/"+source, dir+"/to/"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", source, err, want)
+		}
+	}
+}
+
+// TestSparse checks that the holes of a file take no space where it is copied, and that its
+// content is what it was.
+func TestSparse(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		size  int64
+		text  map[int64]string
+		space int64 // that it takes at most
+	}{
+		"all of it":    {8 << 20, nil, 0},
+		"at the end":   {8 << 20, map[int64]string{0: "text"}, 128 << 10},
+		"at the start": {8 << 20, map[int64]string{8<<20 - 4: "text"}, 128 << 10},
+		"between":      {8 << 20, map[int64]string{0: "some", 5 << 20: "text"}, 256 << 10},
+		"one zero":     {1, nil, 4096},
+	} {
+		from := filepath.Join(dir, name)
+		file, err := os.Create(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at, text := range tt.text {
+			if _, err := file.WriteAt([]byte(text), at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(file.Truncate(tt.size), file.Close()); err != nil {
+			t.Fatal(err)
+		}
+		var archive bytes.Buffer
+		to := filepath.Join(dir, "to", name)
+		if err := errors.Join(Pack(&archive, []string{from}), Place(&archive, Placement{Target: to, Parents: me})); err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s: got %d bytes and error %v, want those of the file", name, len(got), err)
+		}
+		var stat unix.Stat_t
+		if err := unix.Stat(to, &stat); err != nil || stat.Blocks*512 > tt.space {
+			t.Errorf("%s: it takes %d bytes (error %v), want at most %d", name, stat.Blocks*512, err, tt.space)
 		}
 	}
 }

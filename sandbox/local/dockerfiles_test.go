@@ -1,0 +1,210 @@
+//go:build linux
+
+package local_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+	"github.com/e2bctl/e2bctl/sandbox/template"
+)
+
+// look lists all that there is beside the base, and what the last RUN had.
+const look = `#!/bin/sh
+cat /tmp/.state
+for top in /*; do
+  case $top in
+  /bin | /dev | /etc | /home | /lib* | /proc | /root | /run | /sys | /usr | /var) continue ;;
+  esac
+  find "$top"
+done | sort | while IFS= read -r name; do
+  if [ -L "$name" ]; then
+    echo "$(stat -c '%A %u %g %n' "$name") -> $(readlink "$name")"
+  elif [ -f "$name" ]; then
+    time=$(stat -c %Y "$name")
+    [ "$time" -lt 1600000000 ] || time=now
+    echo "$(stat -c '%A %u %g %h %s %n' "$name") $time $(md5sum <"$name")"
+  else
+    stat -c '%A %u %g %n' "$name"
+  fi
+done | sed '\#/tmp/.state #d; \# /look #d; \# /tmp$#d'
+`
+
+// lookFirst writes what a command has, without what sandboxes have of their own and Docker has.
+const lookFirst = `RUN { id -u; id -g; pwd; env | grep -v '^\(HOSTNAME\|LOGNAME\|OLDPWD\|PWD\|SHLVL\|USER\|_\|E2B_.*\)=\|^LANG=C.UTF-8$' | sort; } >/tmp/.state`
+
+// dockerfiles are Dockerfiles for which the test asks whether Docker does what we do.
+type dockerfiles struct {
+	names        []string
+	ours, before map[string]string // texts; before: those that are others for an older Docker
+}
+
+func readDockerfiles(t *testing.T) *dockerfiles {
+	t.Helper()
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "dockerfiles.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := &dockerfiles{ours: map[string]string{}, before: map[string]string{}}
+	for _, file := range archive.Files {
+		if name, ok := strings.CutSuffix(file.Name, " as before"); ok {
+			all.before[name] = string(file.Data)
+			continue
+		}
+		all.names = append(all.names, file.Name)
+		all.ours[file.Name] = string(file.Data)
+	}
+	return all
+}
+
+// together returns some of them as stages of one Dockerfile, whose last stage has what each looks
+// like in a file of its name.
+func together(names []string, texts map[string]string) string {
+	var b, last strings.Builder
+	b.WriteString("ARG BASE\nARG GLOBAL=of-the-file\nFROM $BASE AS base\nCOPY base /\n")
+	last.WriteString("FROM scratch\n")
+	for _, name := range names {
+		text := texts[name]
+		if !strings.HasPrefix(text, "FROM ") {
+			text = "FROM base AS CASE\n" + text
+		}
+		text = strings.ReplaceAll(text, " AS CASE", " AS "+name)
+		for _, of := range []string{"made", "Made", "MADE", "first", "files"} { // stages have names of their own
+			text = strings.NewReplacer("AS "+of+"\n", "AS "+of+"-"+name+"\n", "FROM "+of+" ", "FROM "+of+"-"+name+" ", "--from="+of+" ", "--from="+of+"-"+name+" ").Replace(text)
+		}
+		then := "; "
+		if strings.Contains(text, "USER ") {
+			then = "\nUSER root\nRUN "
+		}
+		fmt.Fprintf(&b, "%s%s%s/bin/look >/look\n", text, lookFirst, then)
+		fmt.Fprintf(&last, "COPY --from=%s /look /%s\n", name, name)
+	}
+	return b.String() + last.String()
+}
+
+// dockerContext makes the directory that the Dockerfiles copy from.
+func dockerContext(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	made := time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, text := range map[string]string{
+		".dockerignore": "# what is not copied\n*.log\n!kept.log\nignored\n!ignored/but/this\n**/*.tmp\nnames/out?\n", "one.log": "l", "kept.log": "k", "ignored/x": "x", "ignored/but/this": "this", "ignored/but/not": "not",
+		"a.txt": "a\n", "b.txt": "b\n", "run.sh": "#!/bin/sh\n", "dir/one": "1", "dir/two": "22", "dir/sub/deep": "deep", "dir/sub/x.tmp": "t", "dir/.hidden": "h",
+		"p1/src/a.py": "1", "p2/src/b.py": "2", "p2/src/a.py": "later", "conf/x/in": "in", "conf/y/in": "over", "conf/y/more": "m", "conf/z": "z",
+		"with space/x y": "space", "names/ü": "u", "names/-dash": "d", "names/a b": "ab", "names/quote'": "q", "names/out1": "o", "names/$x": "x",
+		"modes/setuid": "s", "modes/secret": "s", "modes/all": "a", "modes/closed/in": "i", "hard/one": "h", "not.tar.gz": "no archive",
+		"base/etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\napp:x:1001:50:app:/home/app:/bin/sh\n",
+		"base/etc/group":  "root:x:0:\nstaff:x:50:\ncrew:x:60:\nnogroup:x:65534:\n", "base/bin/look": look, "base/home/app/.keep": "",
+		"arch.tar": packedFiles(t, false), "arch.tgz": packedFiles(t, true), "archives/in.tar": packedFiles(t, false),
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644), os.Chtimes(path, made, made)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(
+		os.Symlink("a.txt", dir+"/link"), os.Symlink("dir", dir+"/linkdir"), os.Symlink("one", dir+"/dir/link"), os.Symlink("../none", dir+"/dir/dangling"),
+		os.Link(dir+"/hard/one", dir+"/hard/two"), os.Mkdir(dir+"/empty", 0o755), os.Chmod(dir+"/run.sh", 0o755), os.Chmod(dir+"/base/bin/look", 0o755),
+		os.Chmod(dir+"/modes/setuid", 0o755|os.ModeSetuid), os.Chmod(dir+"/modes/secret", 0o600), os.Chmod(dir+"/modes/all", 0o777), os.Chmod(dir+"/modes/closed", 0o700|os.ModeSticky),
+		os.Chown(dir+"/b.txt", 7, 8), // whose ids mean nothing elsewhere
+	); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// packedFiles returns an archive.
+func packedFiles(t *testing.T, zipped bool) string {
+	t.Helper()
+	var b, z bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, h := range []*tar.Header{
+		{Name: "in/", Typeflag: tar.TypeDir, Mode: 0o750, Uid: 5, Gid: 6}, {Name: "in/file", Typeflag: tar.TypeReg, Mode: 0o640, Uid: 5, Gid: 6},
+		{Name: "in/link", Typeflag: tar.TypeSymlink, Linkname: "file", Mode: 0o777}, {Name: "in/hard", Typeflag: tar.TypeLink, Linkname: "in/file", Mode: 0o640, Uid: 5, Gid: 6}, {Name: "top", Typeflag: tar.TypeReg, Mode: 0o4755},
+	} {
+		h.ModTime = time.Date(2019, 1, 2, 3, 4, 5, 0, time.UTC)
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !zipped {
+		return b.String()
+	}
+	to := gzip.NewWriter(&z)
+	if _, err := to.Write(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return z.String()
+}
+
+// TestDockerDockerfiles builds Dockerfiles of all kinds here and with Docker, from one base and
+// one directory, and compares what is in them then: names, modes, owners by number, links,
+// contents and times of what was copied, and the user, the directory and the variables of
+// commands. They are stages of few Dockerfiles, since so many builds take long.
+func TestDockerDockerfiles(t *testing.T) {
+	t.Parallel()
+	daemon := dockertest.Shared(t)
+	all, context, images, theirs := readDockerfiles(t), dockerContext(t), t.TempDir(), t.TempDir()
+	reference, _ := savedImage(t, images, dockertest.Bare)
+
+	before := maps.Clone(all.ours)
+	maps.Copy(before, all.before)
+	cloud := sandboxtest.New(t, local.WithImageDir(images))
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for names := range slices.Chunk(all.names, 16) { // Docker builds all stages at once
+		t.Run(names[0], func(t *testing.T) {
+			daemon.Build(t, context, together(names, before), theirs, map[string]string{"BASE": dockertest.Bare, "GIVEN": "given"})
+			log := new(strings.Builder)
+			d := template.FromDockerfile(strings.NewReader(together(names, all.ours)), &template.DockerfileParams{Args: map[string]string{"BASE": reference, "GIVEN": "given"}})
+			built, err := template.Build(t.Context(), client.API(), names[0], d, &template.BuildParams{Dir: context, Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+			if err != nil {
+				t.Fatalf("%v\n%s", err, log)
+			}
+			sb := cloud.Create(t, sandbox.WithTemplate(built.Name))
+			for _, name := range names {
+				want, err := os.ReadFile(filepath.Join(theirs, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := sb.Files.Read(t.Context(), "/"+name, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(listed(want), listed(got)); diff != "" {
+					t.Errorf("%s:\n%s\n(-Docker +here):\n%s", name, all.ours[name], diff)
+				}
+			}
+		})
+	}
+}
+
+// listed returns the lines of a list, which are short enough for a diff to show them whole.
+func listed(text []byte) []string { return strings.Split(string(text), "\n") }

@@ -1,0 +1,54 @@
+package template
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// TestProjects checks Dockerfiles in the manner of public projects: they are read whole, all that
+// they copy is found, and what is left out or refused is told with its line.
+func TestProjects(t *testing.T) {
+	t.Parallel()
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "projects.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := txtar.Write(archive, dir); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*", "Dockerfile"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("got %d projects and error %v, want twenty", len(files), err)
+	}
+	told := map[string][]string{
+		"golang":   {"Dockerfile: line 6: --mount=type=cache of RUN is not supported, and left out"},
+		"ml":       {"Dockerfile: line 6: --mount=type=cache of RUN is not supported, and left out"},
+		"monorepo": {"Dockerfile: line 8: --mount=type=cache of RUN is not supported, and left out"},
+	}
+	refused := map[string][]string{"flask-worker": {"line 9: STOPSIGNAL is not supported", "line 10: HEALTHCHECK is not supported"}}
+	for _, file := range files {
+		name := filepath.Base(filepath.Dir(file))
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Check(t.Context(), FromDockerfile(strings.NewReader(string(text)), nil), &BuildParams{Dir: filepath.Dir(file)})
+		for _, want := range refused[name] {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: got error %v, want %q", name, err, want)
+			}
+		}
+		if err != nil && refused[name] == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(told[name], got); diff != "" {
+			t.Errorf("%s: notices (-want +got):\n%s", name, diff)
+		}
+	}
+}
