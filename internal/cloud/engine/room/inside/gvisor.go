@@ -241,7 +241,7 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	flags := []string{
 		"--root=" + runnerState + "/state", "--ignore-cgroups", "--network=" + network, "--platform=systrap",
 		"--overlay2=none", "--file-access=shared", "--host-settings=ignore", "--gvisor-marker-file",
-		"--restore-spec-validation=ignore",
+		"--restore-spec-validation=ignore", "--oci-seccomp",
 		"--panic-log=" + panicLog,
 	}
 	if spec.Ranged {
@@ -323,6 +323,6 @@ func bundleOf(spec *wire.EnvdSpec) any {
 			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw", "overlayfs_stale_read"),
 			mount(guest.MountedProgram, "bind", runnerProgram, "bind", "ro"),
 		},
-		"linux": object{"namespaces": namespaces},
+		"linux": object{"namespaces": namespaces, "seccomp": protectFirst()},
 	}
 }
