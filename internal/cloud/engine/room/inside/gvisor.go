@@ -43,7 +43,7 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	g.Egress = spec.Egress
 	ready := make(chan struct{}) // before, the server expects nothing else
 	hello := tunnel.Hello{ID: spec.Hostname, Config: config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
-	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Tell: func(line []byte) {
+	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Kills: g.OOMKills, Tell: func(line []byte) {
 		<-ready
 		_ = g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line}) // the server may be gone
 	}}
