@@ -56,8 +56,14 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	}
 	defer t.Close()
 	g.dial = func(ctx context.Context, port uint16) (net.Conn, error) { return t.Dial(ctx, int(port)) }
-	g.memory = &checkpointer{tunnel: t, runsc: process}
+	memory := &checkpointer{tunnel: t, runsc: process}
+	g.memory = memory
 	go func() { cancel(g.receive(ctx)) }()
+	go func() {
+		if err := watchEnvd(ctx, g.dial, memory.stops); err != nil {
+			cancel(err)
+		}
+	}()
 	err = g.control.Send(wire.Message{Kind: wire.KindReady})
 	close(ready)
 	if err != nil {
@@ -106,24 +112,39 @@ type runscProcess struct {
 	ended  chan struct{} // closed when it has ended, and stderr is complete
 }
 
-// head passes on what is written, and keeps the beginning of it.
+// head passes on what is written, and keeps the beginning of it: what came more than
+// staleTime before the rest has nothing to do with that.
 type head struct {
 	mu   sync.Mutex
 	kept strings.Builder
+	last time.Time // when something was written
 }
 
-const maxHead = 1 << 10
+const (
+	maxHead   = 1 << 10
+	staleTime = 5 * time.Second
+)
 
 func (h *head) Write(p []byte) (int, error) {
 	h.mu.Lock()
+	h.forget()
+	h.last = time.Now()
 	h.kept.Write(p[:min(len(p), maxHead-h.kept.Len())])
 	h.mu.Unlock()
 	return os.Stderr.Write(p)
 }
 
+// forget drops what is stale. The caller holds mu.
+func (h *head) forget() {
+	if time.Since(h.last) > staleTime {
+		h.kept.Reset()
+	}
+}
+
 func (h *head) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.forget()
 	return strings.Join(strings.Fields(h.kept.String()), " ")
 }
 
