@@ -251,7 +251,11 @@ func (w *promised) daemonKilled(t *testing.T) string {
 		d.Docker(t, "kill", d.Docker(t, "ps", "--quiet", "--filter", "label=e2bctl.sandbox="+sb.ID()))
 	case w.inPlace():
 		kill(t, output(t, sb, "user", "echo $PPID"))
-	default:
+	case w.cloud.Report().Engine == local.EngineRoom:
+		mark := "mark-" + sb.ID()
+		output(t, sb, "user", "(exec -a "+mark+" sleep 1000) >/dev/null 2>&1 & until grep -q "+mark+" /proc/$!/cmdline; do sleep 0.01; done")
+		kill(t, strconv.Itoa(daemonOf(t, mark)))
+	default: // processes of the sandbox are none of this machine, or have no names
 		kill(t, firstOf(t, sb.ID()))
 	}
 	_, err = sb.RunCode(t.Context(), "1", nil)
