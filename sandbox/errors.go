@@ -79,11 +79,11 @@ func (e *InterruptedError) Error() string {
 	if e.Ran == 0 {
 		return fmt.Sprintf("%v before the code began: other code of the context may be running, which Contexts.Restart ends", e.Cause)
 	}
-	what := "is being interrupted"
+	ran := e.Ran.Round(time.Millisecond)
 	if e.Ended {
-		what = "was interrupted"
+		return fmt.Sprintf("%v: the code was interrupted after it had been under way for %v", e.Cause, ran)
 	}
-	return fmt.Sprintf("%v: the code %s after it had been under way for %v", e.Cause, what, e.Ran.Round(time.Millisecond))
+	return fmt.Sprintf("%v: the code is being interrupted after it had been under way for %v: unless it stops soon its kernel is replaced, and all variables are lost", e.Cause, ran)
 }
 
 // Unwrap returns the cause.

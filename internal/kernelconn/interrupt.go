@@ -4,6 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
 // cut interrupts an execution because bounded, the context that limits it, has
@@ -45,10 +48,7 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 			}
 			if k.note(e, m) != nil {
 				k.primed.Store(false)
-				if fateOf(m).deadly() {
-					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
-					k.hangUp()
-				}
+				k.noteDeath(m)
 				return err
 			}
 			if m.Parent.MsgID == e.id && !asks(m) && k.tell(caller, m, h, nil) != nil {
@@ -90,4 +90,19 @@ func (k *Kernel) settled() bool {
 	default:
 		return false
 	}
+}
+
+// noteDeath records the loss of the variables if a message, which came while code was being
+// interrupted, says that the kernel died.
+func (k *Kernel) noteDeath(m *jupyter.Message) {
+	fate := fateOf(m)
+	if !fate.deadly() {
+		return
+	}
+	why := "its kernel died while its code was interrupted"
+	if fate.reason != "" {
+		why += ": " + clip.Text(fate.reason, 256)
+	}
+	k.kernels.lose(k.id, why)
+	k.hangUp()
 }

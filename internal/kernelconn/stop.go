@@ -59,10 +59,7 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			k.turnDown(m)
 			if err := k.note(e, m); err != nil {
 				k.primed.Store(false)
-				if fateOf(m).deadly() {
-					k.kernels.lose(k.id, "its kernel died while its code was interrupted")
-					k.hangUp()
-				}
+				k.noteDeath(m)
 				return true
 			}
 		case <-tick.C:

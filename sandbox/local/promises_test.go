@@ -75,22 +75,8 @@ func TestPromises(t *testing.T) {
 	for _, engine := range engineCases() {
 		t.Run(engine.name, func(t *testing.T) {
 			t.Parallel()
-			state := filepath.Join(t.TempDir(), "state")
-			shown := filepath.Join(t.TempDir(), "shown")
-			if err := errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)); err != nil {
-				t.Fatal(err)
-			}
-			options := engine.options(t)
-			large := sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
-			limits := local.Resources{Processes: 64, DiskBytes: 16 << 20, CPUs: 0.3}
-			report := large.Report()
-			if report.Promises[slices.IndexFunc(report.Promises, func(p local.Promise) bool { return p.Feature == "memory limit" })].Missing == "" {
-				limits.MemoryBytes = 256 << 20
-				if report.Engine == local.EngineWasm {
-					limits.MemoryBytes = 512 << 20 // Deno takes most of the rest
-				}
-			}
-			w := &promised{large, sandboxtest.New(t, append(slices.Clone(options), local.WithResources(limits))...), state, shown}
+			w := tryOut(t, engine)
+			report := w.cloud.Report()
 			var features []string
 			for _, p := range report.Promises {
 				features = append(features, p.Feature)
@@ -104,6 +90,28 @@ func TestPromises(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tryOut starts the clouds in which an engine is tried.
+func tryOut(t *testing.T, engine engineCase, more ...local.Option) *promised {
+	t.Helper()
+	state := filepath.Join(t.TempDir(), "state")
+	shown := filepath.Join(t.TempDir(), "shown")
+	if err := errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	options := append(engine.options(t), more...)
+	w := &promised{state: state, shown: shown}
+	w.cloud = sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
+	limits := local.Resources{Processes: 64, DiskBytes: 16 << 20, CPUs: 0.3}
+	if w.missing("memory limit") == "" {
+		limits.MemoryBytes = 256 << 20
+		if w.cloud.Report().Engine == local.EngineWasm {
+			limits.MemoryBytes = 512 << 20 // Deno takes most of the rest
+		}
+	}
+	w.small = sandboxtest.New(t, append(slices.Clone(options), local.WithResources(limits))...)
+	return w
 }
 
 // promised is an engine whose promises are tried.

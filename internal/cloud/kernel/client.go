@@ -72,7 +72,8 @@ type Request struct {
 	number      uint64
 	armed       bool // an interrupt takes effect
 	interrupted bool
-	signals     uint64 // interrupts that the process was sent
+	signals     uint64    // interrupts that the process was sent
+	signalled   time.Time // when it was sent the first of them
 
 	position int // in the queue, as last reported to the client; guarded by Kernel.emitting
 }

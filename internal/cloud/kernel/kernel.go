@@ -232,9 +232,17 @@ func (k *Kernel) interrupt() {
 	r := k.current
 	r.interrupted = true
 	if r.armed && k.proc != nil {
-		r.signals++
-		k.proc.interrupt(r.signals)
+		k.signal(r, k.proc)
 	}
+}
+
+// signal interrupts the process that serves r. The caller holds mu.
+func (k *Kernel) signal(r *Request, p *process) {
+	if k.spec.Wasm != nil && p.endsHeedless(r) {
+		return
+	}
+	r.signals++
+	p.interrupt(r.signals)
 }
 
 // Restart ends the process and returns when a new one is ready. The request that
@@ -440,6 +448,9 @@ func (k *Kernel) ended(p *process) {
 	}
 	k.state, k.activity = jupyter.StateRestarting, time.Now()
 	over, replaced := k.closed, p.replaced
+	if p.heedless {
+		p.ending = "its code did not heed an interrupt, and in WebAssembly nothing else stops code"
+	}
 	k.mu.Unlock()
 	if replaced {
 		return
@@ -522,8 +533,7 @@ func (k *Kernel) arm(p *process) {
 	}
 	r.armed = true
 	if r.interrupted {
-		r.signals++
-		p.interrupt(r.signals)
+		k.signal(r, p)
 	}
 }
 

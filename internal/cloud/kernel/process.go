@@ -65,8 +65,10 @@ type process struct {
 	// messages. Guarded by kernel.emitting.
 	tail []byte
 	// ending is why it ends, as its driver says just before. Guarded by kernel.emitting.
-	ending  string
-	running bool // the driver has said ready; guarded by kernel.emitting
+	ending string
+	// heedless: it was ended because its code did not heed an interrupt. Guarded by kernel.mu.
+	heedless bool
+	running  bool // the driver has said ready; guarded by kernel.emitting
 }
 
 // pipe is descriptor 1 or 2 of the process, as text.

@@ -97,6 +97,23 @@ func (p *process) handleEnding(m *link.Message) error {
 	return nil
 }
 
+// heedTime is how long a Python in WebAssembly has to heed an interrupt before another one ends it.
+const heedTime = time.Second
+
+// endsHeedless is called before the code of r is interrupted. It ends the process if an earlier
+// interrupt had no effect: code that caught it will catch others, and a loop in JavaScript does
+// not see them. The caller holds kernel.mu.
+func (p *process) endsHeedless(r *Request) bool {
+	if r.signalled.IsZero() {
+		r.signalled = time.Now()
+	}
+	p.heedless = time.Since(r.signalled) >= heedTime
+	if p.heedless {
+		p.kill()
+	}
+	return p.heedless
+}
+
 // newNumber returns the number of a request, which nobody can guess: code may write to the
 // connection, and what it wrote before a request came must not pass for the answer. It is
 // exact in every language's JSON.

@@ -35,6 +35,15 @@
 // starting envd, and envd, which goes on, joins the tunnel of its new server and takes the id, the
 // token and the environment of the new sandbox.
 //
+// When memory runs out, this machine's kernel ends some process of gVisor, and processes inside see
+// no more than a SIGKILL. Envd asks the second stage through the tunnel whether that was it.
+//
+// # Process 1
+//
+// Unlike Linux, gVisor delivers any signal to process 1, which is envd. A filter of system calls
+// that all processes inside have refuses to send it one. The second stage also asks envd for a
+// sign of life from time to time, and ends the sandbox if there is none for over a minute.
+//
 // # The network
 //
 // Ports are reached through the tunnel. gVisor has a network stack of its own, which reads and

@@ -96,16 +96,9 @@ func (e *RefusedError) Denied() bool { return e.denied }
 // Dial asks the server to connect to host, a name or an address. If it refuses, the error is
 // a [*RefusedError].
 func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, error) {
-	conn, err := open(g.session)
-	if err != nil {
+	conn, a, err := g.ask(ctx, request{Host: host, Port: port})
+	if conn == nil {
 		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	defer stop()
-	err = send(conn, request{Host: host, Port: port})
-	var a answer
-	if err == nil {
-		err = receive(conn, maxMessage, &a)
 	}
 	if errors.Is(err, io.EOF) {
 		a.Error, err = "too many connections are being made, or the rules have just changed", nil
@@ -118,4 +111,32 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 		return nil, wire.CauseOf(ctx, err)
 	}
 	return conn, nil
+}
+
+// Kills asks the server how many processes of the sandbox lack of memory has ended so far.
+func (g *Guest) Kills(ctx context.Context) (int, error) {
+	conn, a, err := g.ask(ctx, request{Kills: true})
+	if conn == nil {
+		return 0, err
+	}
+	if err := errors.Join(err, conn.Close()); err != nil {
+		return 0, wire.CauseOf(ctx, err)
+	}
+	return a.Kills, nil
+}
+
+// ask opens a connection with a request, and waits for the answer. The caller closes the
+// connection, which is nil if there is none.
+func (g *Guest) ask(ctx context.Context, r request) (*Conn, answer, error) {
+	conn, err := open(g.session)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	var a answer
+	if err = send(conn, r); err == nil {
+		err = receive(conn, maxMessage, &a)
+	}
+	return conn, a, err
 }

@@ -56,9 +56,12 @@ type order struct {
 type request struct {
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
+	// Kills asks for the number of processes that lack of memory has ended, and for no connection.
+	Kills bool `json:"kills,omitempty"`
 }
 
 type answer struct {
+	Kills  int    `json:"kills,omitempty"`
 	Error  string `json:"error,omitempty"` // "": connected
 	Denied bool   `json:"denied,omitempty"`
 }

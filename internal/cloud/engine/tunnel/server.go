@@ -25,6 +25,8 @@ type Options struct {
 	Restored bool
 	Egress   engine.Egress // nil: nothing outside can be reached
 	Tell     func(line []byte)
+	// Kills returns how many processes of the sandbox lack of memory has ended so far; nil: none.
+	Kills func() int
 
 	stuck time.Duration // 0: stuckTimeout
 }
@@ -35,6 +37,7 @@ type Server struct {
 	lane    *lane
 	control *Conn
 	tell    func(line []byte)
+	kills   func() int
 	slots   wire.PortSlots // for each connection into the sandbox
 	asked   chan struct{}  // one for each connection out of it that is not made yet
 	carried chan struct{}  // one for each connection out of it
@@ -65,7 +68,7 @@ const readyTimeout = 60 * time.Second
 // sandbox can be used.
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
 	s := &Server{
-		lane: newFramed(conn).lane(), tell: o.Tell, conns: map[*dialled]struct{}{},
+		lane: newFramed(conn).lane(), tell: o.Tell, kills: o.Kills, conns: map[*dialled]struct{}{},
 		slots: wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
@@ -385,6 +388,14 @@ func (s *Server) carry(inside *Conn) {
 	_ = inside.SetDeadline(time.Now().Add(requestTimeout)) // fails only when closed, and then the read fails too
 	var r request
 	if receive(inside, maxMessage, &r) != nil {
+		return
+	}
+	if r.Kills {
+		n := 0
+		if s.kills != nil {
+			n = s.kills()
+		}
+		_ = send(inside, answer{Kills: n}) // if that does not arrive only the daemon is harmed
 		return
 	}
 	refuse := func(err error) {

@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +60,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	g := newGuest(control, 2) // the bridge has the other one
 	g.Root, g.Temp, g.inside, g.Egress = "/", "/tmp", true, server.Hello.Egress
 	if room := server.Hello.Room; room != nil {
+		g.kills = func() int { return b.kills(ctx) }
 		err = g.liveInRoom(room, server.Hello.Config)
 	} else {
 		keepThreads(spareThreads)
@@ -137,6 +139,23 @@ type bridge struct {
 	link   *tunnel.Link
 	server atomic.Pointer[tunnel.Guest]
 	envd   *wire.Conn
+	killed atomic.Int64 // processes, when the server last said
+}
+
+// killsTimeout bounds how long the start or the end of a process waits for [bridge.kills].
+const killsTimeout = 5 * time.Second
+
+// kills asks the server, which sees the control group of the sandbox, how many processes lack of
+// memory has ended. It returns the last known number if the server does not answer.
+func (b *bridge) kills(ctx context.Context) int {
+	ctx, cancel := context.WithTimeout(ctx, killsTimeout)
+	defer cancel()
+	n, err := b.server.Load().Kills(ctx)
+	if err != nil {
+		return int(b.killed.Load())
+	}
+	b.killed.Store(int64(n))
+	return n
 }
 
 // arrivals hands the connections of the server to envd until there is no server.

@@ -47,9 +47,12 @@ type Guest struct {
 	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
-	inside              bool // the loopback is the sandbox's own
-	restricted          bool // in place, without access to /dev/pts
-	slots               slots
+	// kills asks the server for what oomKills says where the group is not seen from inside; nil:
+	// nobody counts.
+	kills      func() int
+	inside     bool // the loopback is the sandbox's own
+	restricted bool // in place, without access to /dev/pts
+	slots      slots
 	// dial connects to a port that envd itself does not listen on.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
 	memory *checkpointer // nil: nobody can save it
@@ -94,7 +97,12 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	}
 	g := newGuest(c, 1)
 	if spec.GVisor {
-		wire.CloseAll(files[1:]) // what is in gVisor sees no groups
+		if len(files) > 1 {
+			g.oomKills = files[1]
+		}
+		if len(files) > 2 {
+			files[2].Close() // nobody inside asks for it
+		}
 		return runGVisor(ctx, g, &spec, config, gvisor)
 	}
 	g.Config, g.Users, g.Root, g.Temp, g.Run = config, users(spec), "/", "/tmp", runDirectory
@@ -166,7 +174,10 @@ func users(spec wire.EnvdSpec) []guest.User {
 // OOMKills returns how many processes of the sandbox have been killed so far
 // because it reached its memory limit; 0 if no control group counts them.
 func (g *Guest) OOMKills() int {
-	if g.oomKills == nil {
+	switch {
+	case g.kills != nil:
+		return g.kills()
+	case g.oomKills == nil:
 		return 0
 	}
 	return cgroup.CountOOMKills(g.oomKills)

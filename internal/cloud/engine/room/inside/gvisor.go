@@ -43,7 +43,7 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	g.Egress = spec.Egress
 	ready := make(chan struct{}) // before, the server expects nothing else
 	hello := tunnel.Hello{ID: spec.Hostname, Config: config, Room: &tunnel.Room{Hostname: spec.Hostname, Ranged: spec.Ranged}}
-	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Tell: func(line []byte) {
+	options := tunnel.Options{Hello: hello, Restored: spec.Restored, Kills: g.OOMKills, Tell: func(line []byte) {
 		<-ready
 		_ = g.control.Send(wire.Message{Kind: wire.KindLog, Spec: line}) // the server may be gone
 	}}
@@ -56,8 +56,14 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 	}
 	defer t.Close()
 	g.dial = func(ctx context.Context, port uint16) (net.Conn, error) { return t.Dial(ctx, int(port)) }
-	g.memory = &checkpointer{tunnel: t, runsc: process}
+	memory := &checkpointer{tunnel: t, runsc: process}
+	g.memory = memory
 	go func() { cancel(g.receive(ctx)) }()
+	go func() {
+		if err := watchEnvd(ctx, g.dial, memory.stops); err != nil {
+			cancel(err)
+		}
+	}()
 	err = g.control.Send(wire.Message{Kind: wire.KindReady})
 	close(ready)
 	if err != nil {
@@ -106,24 +112,39 @@ type runscProcess struct {
 	ended  chan struct{} // closed when it has ended, and stderr is complete
 }
 
-// head passes on what is written, and keeps the beginning of it.
+// head passes on what is written, and keeps the beginning of it: what came more than
+// staleTime before the rest has nothing to do with that.
 type head struct {
 	mu   sync.Mutex
 	kept strings.Builder
+	last time.Time // when something was written
 }
 
-const maxHead = 1 << 10
+const (
+	maxHead   = 1 << 10
+	staleTime = 5 * time.Second
+)
 
 func (h *head) Write(p []byte) (int, error) {
 	h.mu.Lock()
+	h.forget()
+	h.last = time.Now()
 	h.kept.Write(p[:min(len(p), maxHead-h.kept.Len())])
 	h.mu.Unlock()
 	return os.Stderr.Write(p)
 }
 
+// forget drops what is stale. The caller holds mu.
+func (h *head) forget() {
+	if time.Since(h.last) > staleTime {
+		h.kept.Reset()
+	}
+}
+
 func (h *head) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.forget()
 	return strings.Join(strings.Fields(h.kept.String()), " ")
 }
 
@@ -241,7 +262,7 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	flags := []string{
 		"--root=" + runnerState + "/state", "--ignore-cgroups", "--network=" + network, "--platform=systrap",
 		"--overlay2=none", "--file-access=shared", "--host-settings=ignore", "--gvisor-marker-file",
-		"--restore-spec-validation=ignore",
+		"--restore-spec-validation=ignore", "--oci-seccomp",
 		"--panic-log=" + panicLog,
 	}
 	if spec.Ranged {
@@ -323,6 +344,6 @@ func bundleOf(spec *wire.EnvdSpec) any {
 			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw", "overlayfs_stale_read"),
 			mount(guest.MountedProgram, "bind", runnerProgram, "bind", "ro"),
 		},
-		"linux": object{"namespaces": namespaces},
+		"linux": object{"namespaces": namespaces, "seccomp": protectFirst()},
 	}
 }

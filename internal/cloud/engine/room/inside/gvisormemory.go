@@ -20,6 +20,7 @@ type checkpointer struct {
 
 	mu     sync.Mutex
 	still  bool // the processes are stopped
+	begun  int  // how often stop and goOn were called
 	parked bool // and nothing was on the way between the two ends of the tunnel
 }
 
@@ -34,6 +35,7 @@ var errParkTimeout = fmt.Errorf("envd did not stand still within %v", parkTimeou
 func (c *checkpointer) stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.begun++
 	if c.still {
 		return nil
 	}
@@ -77,6 +79,7 @@ func (c *checkpointer) save(ctx context.Context, dir *os.File) error {
 func (c *checkpointer) goOn(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.begun++
 	if !c.still {
 		return nil
 	}
@@ -85,4 +88,12 @@ func (c *checkpointer) goOn(ctx context.Context) error {
 	}
 	c.still = false
 	return c.unpark()
+}
+
+// stops returns whether the processes are stopped, and a number that changes whenever they are
+// stopped or go on.
+func (c *checkpointer) stops() (still bool, change int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.still, c.begun
 }

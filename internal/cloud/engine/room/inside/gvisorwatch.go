@@ -1,0 +1,57 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// How often envd is asked for a sign of life, how long it may take to give one, and how many in a
+// row may be missing. An overloaded machine delays one, but not all of them.
+const (
+	lifePause  = 20 * time.Second
+	answerTime = 8 * time.Second // less than wire.DialTimeout
+	maxMisses  = 3
+	silentTime = maxMisses * (lifePause + answerTime)
+)
+
+// errSilent ends a sandbox whose envd is stopped or hangs: each of its calls would hang, and extend
+// its lifetime all the same.
+var errSilent = fmt.Errorf("envd did not answer for %v", silentTime)
+
+// watchEnvd dials envd again and again, and returns [errSilent] when it does not answer, or nil
+// when ctx ends. The function stops is [checkpointer.stops]: stopped processes do not answer.
+func watchEnvd(ctx context.Context, dial func(ctx context.Context, port uint16) (net.Conn, error), stops func() (bool, int)) error {
+	pause := time.NewTicker(lifePause)
+	defer pause.Stop()
+	for misses := 0; misses < maxMisses; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		still, change := stops()
+		if still {
+			misses = 0
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, answerTime)
+		conn, err := dial(asking, protocol.PortEnvd)
+		late := asking.Err() != nil
+		cancel()
+		if err == nil {
+			_ = conn.Close()
+		}
+		if _, now := stops(); err == nil || !late || now != change {
+			misses = 0 // a refusal is an answer, too
+			continue
+		}
+		misses++
+	}
+	return errSilent
+}
