@@ -3,6 +3,7 @@
 package room
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
 // KeeperOptions configure [StartKeeper]. Each is as in [Options].
@@ -53,6 +55,14 @@ type Keeper struct {
 // StartKeeper starts a keeper, and removes what earlier servers left beside o.Dir. ctx bounds
 // only the start. If it fails nothing is left running.
 func StartKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
+	k, err := startKeeper(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("room: start: %w", cmp.Or(shortage.Of(err), err))
+	}
+	return k, nil
+}
+
+func startKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -28,7 +28,7 @@ import (
 )
 
 // ErrRoomEnded: the room, and so every sandbox, has ended.
-var ErrRoomEnded = errors.New("the room ended")
+var ErrRoomEnded = fmt.Errorf("the room %w", engine.ErrEnded)
 
 // Options configure [Start].
 type Options struct {
@@ -192,7 +192,7 @@ func (r *Room) serve() {
 // causeOfEnd says how the room ended, which was stopped because of err.
 func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
 	switch {
-	case !errors.Is(err, io.EOF):
+	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
 		return fmt.Errorf("%w: %w", ErrRoomEnded, err)
 	case status.Signaled():
 		return fmt.Errorf("%w: its process was ended by signal %d (%v)", ErrRoomEnded, int(status.Signal()), status.Signal())
@@ -200,7 +200,7 @@ func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
 	return fmt.Errorf("%w: its process exited with status %d", ErrRoomEnded, status.ExitStatus())
 }
 
-// Err returns why the room ended, when Done is closed.
+// Err returns why the room ended, once it has.
 func (r *Room) Err() error {
 	if why := r.ended.Load(); why != nil {
 		return *why

@@ -72,7 +72,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 func (r *Room) startBest(ctx context.Context) (err error) {
 	o := r.options
 	if err := r.haveKeeper(ctx); err != nil {
-		return fmt.Errorf("room: start: %w", cmp.Or(shortage.Of(err), err))
+		return err
 	}
 	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
 		return fmt.Errorf("room: start: %w", err)
