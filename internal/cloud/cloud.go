@@ -6,10 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,7 +83,6 @@ type Cloud struct {
 	options   Options
 	python    *pyenv.Env
 	dialer    *network.Dialer
-	engine    engine.Engine // its own one, of engines
 	engines   *engines
 	store     *store.Store
 	volumes   *volumes.Registry
@@ -104,6 +103,11 @@ type Cloud struct {
 	faults    faults
 	handlers  handlers
 	serving   sync.WaitGroup
+	keeper    io.Closer       // removes the directory of the instance; nil: nothing else does
+	life      context.Context // ends when the cloud is closed
+	endLife   context.CancelFunc
+	renewing  sync.WaitGroup
+	broken    broken
 	close     func() error
 }
 
@@ -150,7 +154,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	if err != nil {
 		return nil, err
 	}
-	undo = append(undo, func() error { return os.RemoveAll(dir) })
+	undo = append(undo, func() error { return c.removeInstance(dir) })
 	if c.store, err = openStore(ctx, o.State, dir); err != nil {
 		return nil, err
 	}
@@ -167,11 +171,12 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	}
 	undo = append(undo, listener.Close)
 	c.engines = newEngines(o.Engine, openers, c, dir)
-	if c.engine, err = c.engines.open(ctx, o.Engine); err != nil {
+	own, err := c.engines.open(ctx, o.Engine)
+	if err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	undo = append(undo, c.engines.close)
-	if hidden := c.engine.Report().Hidden; len(hidden) > 0 {
+	if hidden := own.Report().Hidden; len(hidden) > 0 {
 		remedy := remedyOf(hidden)
 		if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
 			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
@@ -180,7 +185,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 			c.python.Note += "; " + remedy
 		}
 	}
-	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: c.engine.Report().IDs == 1, Size: o.VolumeSize})
+	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: own.Report().IDs == 1, Size: o.VolumeSize})
 	undo = append(undo, c.volumes.Close)
 	if err := c.volumes.CheckSize(ctx); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -227,6 +232,9 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	c.server.Protocols.SetHTTP2(true)
 	c.server.Protocols.SetUnencryptedHTTP2(true)
 	c.serving.Go(func() { _ = c.server.Serve(listener) }) // only Close ends it
+	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	c.broken.done = make(chan struct{})
+	c.renewing.Go(c.renewEngine)
 	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
 	return c, nil
 }
@@ -241,6 +249,7 @@ func remedyOf(hidden []string) string {
 func (c *Cloud) Close() error { return c.close() }
 
 func (c *Cloud) shutDown(dir string) error {
+	c.endLife()
 	err := c.server.Close()
 	c.serving.Wait()
 	c.builds.Close()
@@ -251,7 +260,9 @@ func (c *Cloud) shutDown(dir string) error {
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,
 	// whatever modes it has, before the engine removes the directory of the instance.
 	c.keeping.close()
-	return errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close(), os.RemoveAll(dir))
+	err = errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close())
+	c.renewing.Wait()
+	return errors.Join(err, c.removeInstance(dir))
 }
 
 // URL returns the address at which both the API and the sandboxes are served. https
@@ -271,12 +282,12 @@ func (c *Cloud) Trust() tlsdoor.Trust { return c.trust }
 func (c *Cloud) Key() string { return c.options.Key }
 
 // Isolation returns the isolation level that sandboxes run at.
-func (c *Cloud) Isolation() engine.Isolation { return c.engine.Report().Isolation }
+func (c *Cloud) Isolation() engine.Isolation { return c.own().Report().Isolation }
 
 // Report returns what this machine provides for isolation, and for pauses how long they
 // last.
 func (c *Cloud) Report() engine.Report {
-	report := c.engine.Report()
+	report := c.own().Report()
 	switch {
 	case c.store.Durable() && report.Promises[engine.SavedMemory] == "":
 		report.Pause += "; memory and written files are copied to the state directory"
@@ -308,11 +319,6 @@ func (c *Cloud) UnmetFaults() []Fault { return c.faults.unmet() }
 
 // Advance moves the clock of the sandboxes' lifetimes forward, for tests.
 func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
-
-// Done returns a channel that is closed when the cloud can no longer have
-// sandboxes, which happens when something outside it kills their supervisor.
-// The cloud still has to be closed.
-func (c *Cloud) Done() <-chan struct{} { return c.engine.Done() }
 
 // handlers counts the HTTP handlers that are running, so that Close can wait
 // for them: closing the HTTP server only cuts their connections.

@@ -63,6 +63,7 @@ func (r *fakeRoom) UnpackTar(context.Context, []string, io.Reader, string) error
 	return engine.ErrNoImages
 }
 func (r *fakeRoom) Done() <-chan struct{} { return r.ended }
+func (r *fakeRoom) Err() error            { return engine.ErrEnded }
 func (r *fakeRoom) Close() error          { r.closed = true; return nil }
 
 func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {

@@ -45,6 +45,8 @@ type lazyEngine struct {
 
 	mu     sync.Mutex // held while it is opened, too
 	engine engine.Engine
+	deaths engine.Deaths
+	failed error // it died too often
 	closed bool
 }
 
@@ -88,11 +90,14 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 		default:
 			return l.engine, nil
 		}
-		if name == e.own { // Cloud.Done tells whoever has the cloud
-			return l.engine, nil
+		if died := l.engine.Err(); l.deaths.TooMany(time.Now()) {
+			l.failed = fmt.Errorf("%v; that was the death number %d within %v", died, engine.MaxDeaths, engine.DeathsWithin)
 		}
 		_ = l.engine.Close() // it ended by itself, and its sandboxes with it
 		l.engine = nil
+	}
+	if l.failed != nil {
+		return nil, l.failed
 	}
 	opened, err := l.open(ctx)
 	if err != nil {
@@ -131,7 +136,7 @@ func (e *engines) close() error {
 // architecture returns which processors the images are for that sandboxes of the cloud's own
 // engine are made from. A daemon of containers may run on another machine.
 func (c *Cloud) architecture() string {
-	if keeper, keeps := c.engine.(imageKeeper); keeps {
+	if keeper, keeps := c.own().(imageKeeper); keeps {
 		return keeper.Architecture()
 	}
 	return runtime.GOARCH

@@ -29,3 +29,12 @@ func newInstanceDir(parent string) (string, error) {
 	}
 	return dir, nil
 }
+
+// removeInstance removes the directory of the cloud when nothing uses it any more. What its
+// keeper cannot remove stays for the next cloud, with the file that names it.
+func (c *Cloud) removeInstance(dir string) error {
+	if c.keeper != nil {
+		return c.keeper.Close()
+	}
+	return os.RemoveAll(dir)
+}

@@ -47,8 +47,17 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 }
 
 // open starts a sandbox and makes its ports reachable. all are mounts that it has besides
-// what was asked for.
+// what was asked for. If the engine dies meanwhile it waits for the next one.
 func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Mount) (*reachable, error) {
+	for {
+		r, err := c.openOnce(ctx, spec, all)
+		if !errors.Is(err, engine.ErrEnded) || c.life.Err() != nil {
+			return r, err
+		}
+	}
+}
+
+func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.Mount) (*reachable, error) {
 	by, err := c.engines.get(ctx, spec.Template.Engine)
 	if err != nil {
 		return nil, err
@@ -92,6 +101,9 @@ func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Moun
 		Authority: authority,
 	})
 	if err != nil {
+		if errors.Is(err, engine.ErrEnded) {
+			<-by.Done()
+		}
 		release()
 		if door != nil {
 			door.Close()

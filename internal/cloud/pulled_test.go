@@ -119,8 +119,8 @@ func TestPulledImage(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	set := layers.Open(layers.Options{Store: s, Sharing: func() layers.Sharing { return c.engine }})
-	puller, err := image.Open(image.Options{Store: s, Layers: set, Unpack: c.engine.UnpackTar})
+	set := layers.Open(layers.Options{Store: s, Sharing: func() layers.Sharing { return sharing{c.Cloud} }})
+	puller, err := image.Open(image.Options{Store: s, Layers: set, Unpack: c.own().UnpackTar})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,11 +128,30 @@ func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o r
 			return nil, err
 		}
 	}
+	if name == first {
+		if o.Keeper, err = c.keepInstance(ctx, o); err != nil {
+			return nil, err
+		}
+	}
 	r, err := room.Start(ctx, o)
 	if err != nil && o.Dir != dir {
 		err = errors.Join(err, os.RemoveAll(o.Dir)) // there may be no keeper
 	}
 	return r, err
+}
+
+// keepInstance returns the keeper of the cloud's directory, which the rooms that follow each
+// other have in common.
+func (c *Cloud) keepInstance(ctx context.Context, o room.Options) (*room.Keeper, error) {
+	if c.keeper != nil {
+		return c.keeper.(*room.Keeper), nil
+	}
+	k, err := room.StartKeeper(ctx, room.KeeperOptions{Dir: o.Dir, Binary: o.Binary, Processes: o.Processes, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	c.keeper = k
+	return k, nil
 }
 
 func (c *Cloud) roomOptions() room.Options {

@@ -33,6 +33,7 @@ type service interface {
 	UnmetFaults() []cloud.Fault
 	Advance(time.Duration)
 	Done() <-chan struct{}
+	Err() error
 	Close() error
 	report() Report
 	engineReport(e Engine) (Report, error)
@@ -185,9 +186,15 @@ func (c *Cloud) EngineReport(e Engine) (Report, error) { return c.service.engine
 // is then over are gone when it returns.
 func (c *Cloud) Advance(d time.Duration) { c.service.Advance(d) }
 
-// Done returns a channel that is closed when something outside ended the sandboxes and
-// the cloud can start no more of them. The cloud still has to be closed.
+// Done returns a channel that is closed when the cloud can start no more sandboxes: the
+// process that supervises them was killed three times within a minute, or could not be
+// started again. A single death ends only the sandboxes that run, and creates wait for the
+// next process. The cloud still has to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
+
+// Err returns why the cloud can start no more sandboxes: nil until the channel of Done is
+// closed.
+func (c *Cloud) Err() error { return c.service.Err() }
 
 // Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is
 // left; an error says what could not be ended or removed, such as processes of

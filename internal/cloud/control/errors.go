@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -65,6 +66,9 @@ func answerFor(err error) *apiError {
 	}
 	if e, ok := errors.AsType[*lifecycle.NotFoundError](err); ok {
 		return notFound(e)
+	}
+	if e := unsaved(err); e != nil {
+		return e
 	}
 	if e, ok := errors.AsType[*lifecycle.StateError](err); ok {
 		return conflict(e)
@@ -164,6 +168,21 @@ func noRoom(err error) *apiError {
 	return nil
 }
 
+// unsaved returns the answer for a sandbox that could not be kept because a disk is full.
+func unsaved(err error) *apiError {
+	e, ok := errors.AsType[*lifecycle.SaveError](err)
+	if !ok || !shortage.IsDisk(e.Err) {
+		return nil
+	}
+	return &apiError{
+		Code: http.StatusInsufficientStorage, ErrorCode: saveFailed,
+		Message: "The disk of the state directory is full, so the sandbox could not be kept: " + reason(e.Err) +
+			"; the sandbox is as it was before: make room on that disk, or remove snapshots, templates and paused sandboxes that are no longer needed, and try again",
+	}
+}
+
+const saveFailed = "sandbox_save_failed"
+
 // failed returns the answer for what the machine could not do.
 func failed(err error) *apiError {
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -176,15 +195,14 @@ func failed(err error) *apiError {
 		return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + clip.Text(e.Reason, maxReason)}
 	}
 	if e, ok := errors.AsType[*lifecycle.SaveError](err); ok {
-		const code = "sandbox_save_failed"
 		if errors.Is(e, lifecycle.ErrMemory) {
 			return &apiError{
-				Code: http.StatusInternalServerError, ErrorCode: code,
+				Code: http.StatusInternalServerError, ErrorCode: saveFailed,
 				Message: "The sandbox could not be kept: " + reason(e.Err) + `; it is as it was before: mode="filesystem" (memory false) keeps only its files`,
 			}
 		}
 		return &apiError{
-			Code: http.StatusInternalServerError, ErrorCode: code,
+			Code: http.StatusInternalServerError, ErrorCode: saveFailed,
 			Message: "The files of the sandbox could not be kept: " + reason(e.Err) + "; the sandbox is as it was before: make room on the disk, or kill paused sandboxes that are no longer needed, and try again",
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -30,6 +31,17 @@ func TestAnswersKeepTheRemedy(t *testing.T) {
 	} {
 		if got := answerFor(err).Message; !strings.Contains(got, remedy) || len(got) > 2*maxReason {
 			t.Errorf("%s: got %q, want it with %q and at most %d bytes", name, got, remedy, 2*maxReason)
+		}
+	}
+}
+
+// A full disk is told as such, also where a process of the engine met it and said so in text.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, errors.New("room: save the files: write f: no space left on device")} {
+		got := answerFor(&lifecycle.SaveError{Err: fmt.Errorf("save the files: %w", cause)})
+		if got.Code != http.StatusInsufficientStorage || !strings.Contains(got.Message, "state directory is full") {
+			t.Errorf("%v: got %d %s, want 507 that names the state directory", cause, got.Code, got.Message)
 		}
 	}
 }

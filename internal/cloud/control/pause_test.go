@@ -113,7 +113,7 @@ func TestPauseFails(t *testing.T) {
 			}
 		}, "/v2/sandboxes/%/connect", ``, 409, "resume it with memory false", seenFull, nil, false},
 		{"disk full", func(_ *testing.T, s *service, _ string) { s.failing(lifecycletest.Save, broken) },
-			"/sandboxes/%/pause", `{"memory":false}`, 500, "The files of the sandbox could not be kept: no space left on device; the sandbox is as it was before", seenRunning, nil, true},
+			"/sandboxes/%/pause", `{"memory":false}`, 507, "The disk of the state directory is full, so the sandbox could not be kept: no space left on device; the sandbox is as it was before", seenRunning, nil, true},
 		{"not stopped", func(_ *testing.T, s *service, _ string) { s.failing(lifecycletest.Pause, broken) },
 			"/sandboxes/%/pause", ``, 500, "no space left on device", seenRunning, nil, true},
 		{"isolation that cannot stop processes", func(_ *testing.T, s *service, _ string) {

@@ -302,7 +302,7 @@ func TestSnapshotsRefused(t *testing.T) {
 		{func(_ *testing.T, s *service, _ string) {
 			s.failing(lifecycletest.Checkpoint, errors.New("no space left on device"))
 		},
-			"POST", "/sandboxes/%/fork", ``, 500, "The files of the sandbox could not be kept: no space left"},
+			"POST", "/sandboxes/%/fork", ``, 507, "The disk of the state directory is full, so the sandbox could not be kept: no space left"},
 		{func(_ *testing.T, s *service, _ string) {
 			s.failing(lifecycletest.Checkpoint, fmt.Errorf("freeze: %w", errors.ErrUnsupported))
 		}, "POST", "/sandboxes/%/snapshots", `{"name":"a"}`, 501, "not supported by the isolation"},

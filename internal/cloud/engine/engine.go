@@ -30,6 +30,9 @@ type Engine interface {
 	UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error
 	// Done returns a channel that is closed when the engine has ended.
 	Done() <-chan struct{}
+	// Err returns why the engine ended by itself, an error that matches [ErrEnded]; nil
+	// before its end.
+	Err() error
 	// Close ends all sandboxes and the engine.
 	Close() error
 }

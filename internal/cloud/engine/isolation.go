@@ -33,6 +33,8 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrFrozen: the sandbox is frozen, so nothing in it answers.
 	ErrFrozen = errors.New("sandbox is frozen")
+	// ErrEnded: the engine has ended, and every sandbox of it.
+	ErrEnded = errors.New("ended")
 	// ErrClosed: the sandbox was ended by Close.
 	ErrClosed = errors.New("closed")
 	// ErrOutOfMemory: envd was killed because the sandbox reached its memory limit.

@@ -24,6 +24,14 @@ func (e *Error) Unwrap() error { return e.err }
 // New returns an [*Error] that says what to do about err.
 func New(remedy string, err error) error { return &Error{remedy, err} }
 
+// IsDisk reports whether the cause of err is that a disk is full.
+func IsDisk(err error) bool {
+	text := strings.ToLower(err.Error())
+	return slices.ContainsFunc(diskWords, func(words string) bool { return strings.Contains(text, words) })
+}
+
+var diskWords = []string{"no space left on device", "disk quota exceeded", "database or disk is full"}
+
 // signs are the words of the system, and of the run times of Go and C for the same, in
 // lower case. The errors of other processes arrive as text.
 //
@@ -45,7 +53,7 @@ var signs = []struct {
 	// Of namespaces and mounts there may be no more than the machine allows, which refuses them.
 	{
 		"a disk is full; free some of it, or have TMPDIR, XDG_RUNTIME_DIR and XDG_CACHE_HOME name directories elsewhere",
-		[]string{"no space left on device", "disk quota exceeded", "database or disk is full"},
+		diskWords,
 		[]string{"unshare", "clone", "namespaces", "mount"},
 	},
 }

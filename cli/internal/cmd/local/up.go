@@ -279,7 +279,7 @@ func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 		case <-ctx.Done():
 			return nil
 		case <-cloud.Done():
-			return errors.New("the local cloud ended by itself; run it with -v to see why")
+			return fmt.Errorf("the local cloud can have no more sandboxes: %w; e2bctl local up starts another one, which has its templates, volumes and paused sandboxes", cloud.Err())
 		case <-tick:
 		}
 		for _, err := range client.List(ctx, inUse) {

@@ -167,6 +167,9 @@ func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 // Done returns a channel that is closed by Close: a daemon that has ended may come back.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
+// Err returns nil: only Close ends it.
+func (e *Engine) Err() error { return nil }
+
 // Close ends all sandboxes and the engine, and removes their containers.
 func (e *Engine) Close() error { return e.close() }
 

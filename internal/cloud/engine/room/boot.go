@@ -371,7 +371,9 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 	if errors.Is(err, wire.ErrPeerEnded) {
 		select {
 		case <-s.exited:
-			err = s.causeOfDeath()
+			if err = s.Err(); !errors.Is(err, ErrRoomEnded) {
+				err = s.causeOfDeath()
+			}
 		case <-ctx.Done():
 		}
 	}

@@ -56,7 +56,7 @@ func TestEscapeImage(t *testing.T) {
 // escape makes code in a sandbox try to escape, as both of its users.
 func escape(t *testing.T, s *Sandbox) {
 	t.Helper()
-	escapes := escapetest.List(t, s.room.keeper.Cmd.Process.Pid)
+	escapes := escapetest.List(t, s.room.keeper.running().Cmd.Process.Pid)
 	if s.room.level == engine.Restricted {
 		escapes = append(escapes, escapetest.InPlace(t)...)
 	}

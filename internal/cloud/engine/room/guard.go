@@ -33,13 +33,13 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Pr
 	return guard, conn, nil
 }
 
-// verdict returns the guard's final report: nil if no process is left, else the
-// reason why there may be some.
-func verdict(guard *wire.Conn) error {
+// verdict returns the guard's final report: how the room ended, and nil if no process is
+// left, else the reason why there may be some.
+func verdict(guard *wire.Conn) (syscall.WaitStatus, error) {
 	defer guard.Close()
-	_, _, err := guard.Expect(wire.KindReady, 0)
+	m, _, err := guard.Expect(wire.KindReady, 0)
 	if errors.Is(err, wire.ErrPeerEnded) {
-		return errors.New("the process that was to end them was ended itself")
+		return 0, errors.New("the process that was to end them was ended itself")
 	}
-	return err
+	return syscall.WaitStatus(m.Status), err
 }

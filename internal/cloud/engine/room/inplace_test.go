@@ -35,7 +35,7 @@ func TestRestricted(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	victim := r.keeper.Cmd.Process.Pid
+	victim := r.keeper.running().Cmd.Process.Pid
 	tests := []struct{ name, command string }{
 		{"host file", "cat " + secret},
 		{"host directory", "touch " + filepath.Dir(secret) + "/new && echo ESCAPED"},

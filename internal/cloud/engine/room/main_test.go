@@ -335,7 +335,7 @@ func serveUntilKilled(dir string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	l := left{Dir: dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
+	l := left{Dir: dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
 	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
 		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {

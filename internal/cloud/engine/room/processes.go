@@ -27,30 +27,30 @@ const (
 	minProcesses = 24
 )
 
-// planProcesses decides how many processes and threads all sandboxes together may have,
-// and makes the threads of the server, before the first sandbox starts.
-func (r *Room) planProcesses() error {
-	if r.options.Processes == 0 {
+// planProcesses returns how many processes and threads all sandboxes together may have if
+// wanted are asked for, and makes the threads of the server, before the first sandbox starts.
+func planProcesses(wanted int64) (int64, error) {
+	if wanted == 0 {
 		most, err := machineProcesses()
 		if err != nil {
-			return err
+			return 0, err
 		}
-		r.options.Processes = most / counter.CloudPart
+		wanted = most / counter.CloudPart
 	}
 	limits, err := cgroup.ProcessLimits()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	own := ownProcesses()
 	for _, limit := range limits {
 		left, err := shareProcesses(limit, own)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		r.options.Processes = min(r.options.Processes, left)
+		wanted = min(wanted, left)
 	}
 	spawn.ReserveThreads(runtime.GOMAXPROCS(0) + serverThreads)
-	return nil
+	return wanted, nil
 }
 
 // ownProcesses returns how many processes and threads the server needs in addition to those

@@ -84,7 +84,7 @@ func TestRefitEscape(t *testing.T) {
 	readyWarm(t, r)
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: layers})
 	for _, user := range []string{"root", "user"} {
-		for _, e := range escapetest.List(t, r.keeper.Cmd.Process.Pid) {
+		for _, e := range escapetest.List(t, r.keeper.running().Cmd.Process.Pid) {
 			got := call(t, s, "/run", testRequest{Command: "export TMPDIR=$(mktemp -d); (" + e.Command + "); echo tried", User: user})
 			if strings.Contains(got.Output, "ESCAPED") || !strings.HasSuffix(got.Output, "tried\n") {
 				t.Errorf("%s: %s\n%+v", user, e.Command, got)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"math"
@@ -16,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
@@ -27,10 +28,14 @@ import (
 )
 
 // ErrRoomEnded: the room, and so every sandbox, has ended.
-var ErrRoomEnded = errors.New("the room ended")
+var ErrRoomEnded = fmt.Errorf("the room %w", engine.ErrEnded)
 
 // Options configure [Start].
 type Options struct {
+	// Keeper has the instance directory, the control groups and the binary, which the room
+	// leaves to it; Dir, Binary and Processes are not used then. nil: one that ends with the
+	// room.
+	Keeper *Keeper
 	// Dir is the instance directory. It must exist and be private to this user; the
 	// keeper removes it when the server ends. Files named survey-* beside it are
 	// kept for the next start.
@@ -82,30 +87,30 @@ const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 // Room supervises sandboxes. It is safe for concurrent use. The caller must close
 // it.
 type Room struct {
-	options       Options
-	level         engine.Isolation
-	ids           roomIDs
-	report        engine.Report
-	trees         []string
-	system        int // how many of trees are the system's
-	links         map[string]string
-	processors    processors
-	roots         string // contains the directories of sandboxes without namespaces
-	binary        *os.File
-	linked        bool       // binary needs libraries to start
-	runsc         *os.File   // nil: no gVisor
-	copying       sync.Mutex // held while the binary is copied for gVisor
-	groups        *cgroup.Groups
-	lock          *os.File
-	keeper        *spawn.Process
-	keeperControl *wire.Conn
-	room          *spawn.Process // the guard, if sandboxes run in place
-	control       *wire.Conn
-	stop          func() error  // ends the room, and says why processes may be left
-	done          chan struct{} // closed when the room has ended and its sandboxes know
-	stderr        sync.WaitGroup
-	said          strings.Builder // the beginning of what came from stderr; complete when stderr is done
-	close         func() error
+	options    Options
+	level      engine.Isolation
+	ids        roomIDs
+	report     engine.Report
+	trees      []string
+	system     int // how many of trees are the system's
+	links      map[string]string
+	processors processors
+	roots      string     // contains the directories of sandboxes without namespaces
+	binary     *os.File   // of the keeper
+	linked     bool       // binary needs libraries to start
+	runsc      *os.File   // nil: no gVisor
+	copying    sync.Mutex // held while the binary is copied for gVisor
+	groups     *cgroup.Groups
+	keeper     *Keeper
+	ownKeeper  *Keeper        // ends with the room; nil: that of the options
+	room       *spawn.Process // the guard, if sandboxes run in place
+	control    *wire.Conn
+	stop       func() (syscall.WaitStatus, error) // ends the room, and says how it ended and why processes may be left
+	done       chan struct{}                      // closed when the room has ended and its sandboxes know
+	ended      atomic.Pointer[error]              // why it ended by itself
+	stderr     sync.WaitGroup
+	said       strings.Builder // the beginning of what came from stderr; complete when stderr is done
+	close      func() error
 
 	counted    counter.Maxima // what this user may have, to be divided
 	private    private        // what is not shown of the trees
@@ -158,15 +163,18 @@ func (r *Room) serve() {
 		if err != nil {
 			// The room is gone, or sends nonsense and ends with its socket.
 			ended := wire.Message{Kind: wire.KindExited}
-			if err := r.stop(); err != nil {
-				ended.Error = err.Error()
+			status, unended := r.stop()
+			if unended != nil {
+				ended.Error = unended.Error()
 			}
+			why := r.causeOfEnd(status, err)
+			r.ended.Store(&why)
 			r.mu.Lock()
 			r.closed = true
 			left := slices.Collect(maps.Values(r.sandboxes))
 			r.mu.Unlock()
 			for _, s := range left {
-				s.roomSaid(ended, nil, ErrRoomEnded)
+				s.roomSaid(ended, nil, why)
 			}
 			return
 		}
@@ -179,6 +187,25 @@ func (r *Room) serve() {
 		}
 		s.roomSaid(m, files, nil)
 	}
+}
+
+// causeOfEnd says how the room ended, which was stopped because of err.
+func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
+	switch {
+	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("%w: %w", ErrRoomEnded, err)
+	case status.Signaled():
+		return fmt.Errorf("%w: its process was ended by signal %d (%v)", ErrRoomEnded, int(status.Signal()), status.Signal())
+	}
+	return fmt.Errorf("%w: its process exited with status %d", ErrRoomEnded, status.ExitStatus())
+}
+
+// Err returns why the room ended, once it has.
+func (r *Room) Err() error {
+	if why := r.ended.Load(); why != nil {
+		return *why
+	}
+	return nil
 }
 
 // register reserves the number, the ids and the processors of a new sandbox.
@@ -245,7 +272,8 @@ func (r *Room) ranged() bool { return r.ids.ranged }
 func (r *Room) Done() <-chan struct{} { return r.done }
 
 // Close ends all sandboxes and the room. When it returns nil their processes are
-// dead, and the control groups and the instance directory are gone. An error that
+// dead, and the control groups and the instance directory are gone, unless [Options].Keeper
+// has them. An error that
 // Is [engine.ErrProcessesLeft] says that processes may still run, which only happens
 // without namespaces. Later calls return what the first returned.
 func (r *Room) Close() error { return r.close() }
@@ -265,23 +293,11 @@ func (r *Room) end() error {
 	closing.Wait()
 	left := r.endRoom()
 	r.mappings.close()
-	if r.binary != nil {
-		r.binary.Close()
-	}
 	if r.runsc != nil {
 		r.runsc.Close()
 	}
-	if r.lock != nil {
-		r.lock.Close()
-	}
-	if r.keeperControl != nil {
-		r.keeperControl.Close()
-	}
-	if r.keeper != nil {
-		<-r.keeper.Done
-	}
-	if _, err := os.Stat(r.options.Dir); r.keeper != nil && !errors.Is(err, fs.ErrNotExist) {
-		left = errors.Join(left, fmt.Errorf("%s was not removed", r.options.Dir))
+	if r.ownKeeper != nil {
+		left = errors.Join(left, r.ownKeeper.Close())
 	}
 	if left != nil {
 		return fmt.Errorf("room: close: %w", left)
@@ -291,12 +307,12 @@ func (r *Room) end() error {
 
 // stopRoom ends the room's process. The kernel ends everything in its namespaces.
 // Without namespaces the room does that when its socket closes, and after it the
-// guard, which says whether anything is left.
-func stopRoom(room *spawn.Process, conn, guard *wire.Conn) error {
+// guard, which says whether anything is left. status is how the process ended.
+func stopRoom(room *spawn.Process, conn, guard *wire.Conn) (status syscall.WaitStatus, err error) {
 	conn.Close()
 	if guard == nil {
 		room.Kill()
-		return nil
+		return room.Status(), nil
 	}
 	<-room.Done
 	return verdict(guard)
@@ -307,7 +323,7 @@ func (r *Room) endRoom() error {
 	if r.control == nil {
 		return nil
 	}
-	err := r.stop()
+	_, err := r.stop()
 	if r.done != nil {
 		<-r.done
 	}

@@ -462,7 +462,7 @@ func TestClose(t *testing.T) {
 	r := startRoom(t, Options{})
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	sh(t, s, "setsid sleep 1000 >/dev/null 2>&1 & setsid sh -c 'trap \"\" TERM INT; while :; do sleep 1000; done' >/dev/null 2>&1 &")
-	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.Cmd.Process.Pid, r.room.Cmd.Process.Pid, envdPID(r)}}
+	l := left{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.room.Cmd.Process.Pid, envdPID(r)}}
 	if l.Pids[2] == 0 {
 		t.Fatal("no envd to look for")
 	}
@@ -563,11 +563,12 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 		t.Fatalf("the server says %+v", l)
 	}
 	if both {
-		unix.Kill(l.Pids[0], unix.SIGKILL)
+		unix.Kill(l.Pids[0], unix.SIGSTOP) // if it was killed now, the server could start another
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
 	if both {
+		unix.Kill(l.Pids[0], unix.SIGKILL)
 		processes := left{Pids: l.Pids}
 		patience.Until(t, "the processes are gone", func() bool { return processes.remains() == "" })
 		if l.remains() == "" {

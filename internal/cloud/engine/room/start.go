@@ -10,17 +10,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -57,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	}
 	r.zygote.warmed, r.zygote.wanted = make(chan struct{}, 1), make(chan struct{}, 1)
 	r.close = sync.OnceValue(r.end)
-	if err := errors.Join(r.flows.fill(), r.planProcesses()); err != nil {
+	if err := r.flows.fill(); err != nil {
 		return nil, fmt.Errorf("room: start: %w", err)
 	}
 	if err := r.startBest(ctx); err != nil {
@@ -70,18 +67,15 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	return r, nil
 }
 
-// startBest starts the keeper and then the room, at the best available isolation
-// level.
+// startBest starts the room at the best available isolation level, and before it a keeper if
+// there is none.
 func (r *Room) startBest(ctx context.Context) (err error) {
 	o := r.options
-	if err := checkDir(o.Dir); err != nil {
-		return fmt.Errorf("room: start: instance directory %q: %w", o.Dir, err)
+	if err := r.haveKeeper(ctx); err != nil {
+		return err
 	}
 	if r.trees, r.system, r.links, err = planTrees(o.Trees); err != nil {
 		return fmt.Errorf("room: start: %w", err)
-	}
-	if r.binary, err = openBinary(o.Binary, o.Dir); err != nil {
-		return fmt.Errorf("room: start: open envd: %w", err)
 	}
 	r.linked = hostprogram.IsLinked(r.binary)
 	if o.Runsc != "" {
@@ -89,10 +83,22 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 			return fmt.Errorf("room: start: open gVisor's program: %w", err)
 		}
 	}
-	if err := r.startKeeper(ctx); err != nil {
-		return fmt.Errorf("room: start: start the keeper: %w", cmp.Or(shortage.Of(err), err))
-	}
 	return r.startLevels(ctx)
+}
+
+// haveKeeper starts a keeper unless the options have one, and takes what it has.
+func (r *Room) haveKeeper(ctx context.Context) (err error) {
+	o := &r.options
+	k := o.Keeper
+	if k == nil {
+		if k, err = StartKeeper(ctx, KeeperOptions{Dir: o.Dir, Binary: o.Binary, Processes: o.Processes, Logger: o.Logger}); err != nil {
+			return err
+		}
+		r.ownKeeper = k
+	}
+	r.keeper, r.binary, r.groups, r.roots = k, k.binary, k.groups, k.spec.Roots
+	o.Dir, o.Processes = k.options.Dir, k.options.Processes
+	return nil
 }
 
 // startLevels starts the room at the level that was asked for, or at the strongest one that
@@ -132,21 +138,6 @@ func (r *Room) startLevels(ctx context.Context) error {
 	return &refused
 }
 
-// checkDir refuses directories that the keeper must not remove.
-func checkDir(dir string) error {
-	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
-		return errors.New("not a clean absolute path")
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() || !instance.OwnedByUs(info) || info.Mode().Perm()&0o077 != 0 {
-		return errors.New("not a directory of this user's own with mode 0700")
-	}
-	return nil
-}
-
 func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err error) {
 	if level != engine.Full && level != engine.Restricted && level != engine.None {
 		return fmt.Errorf("there is no isolation %q", level)
@@ -180,39 +171,6 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 	if err := r.probe(ctx); err != nil {
 		return fmt.Errorf("try a sandbox: %w", err)
 	}
-	return nil
-}
-
-func (r *Room) startKeeper(ctx context.Context) error {
-	if err := instance.ReapStale(ctx, r.options.Dir); err != nil {
-		r.options.Logger.WarnContext(ctx, "an earlier instance could not be cleaned up", "error", err)
-	}
-	r.groups = cgroup.Create(instance.Group(r.options.Dir), r.options.Processes, counter.CloudPart)
-	r.roots = planRoots(r.options.Dir)
-	spec := instance.Spec{Dir: r.options.Dir, Roots: r.roots, Groups: r.groups.Directories()}
-	var err error
-	if r.lock, err = instance.Lock(spec); err != nil {
-		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
-	}
-	conn, fd3, err := wire.Pair(wire.MaxMessage)
-	if err != nil {
-		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
-	}
-	r.keeperControl = conn
-	keeper, err := spawn.Start(r.binary, fd3, nil, &syscall.SysProcAttr{Setsid: true}, spawn.Placement{})
-	fd3.Close() // now only the child has it open, so that its end is noticed
-	if err != nil {
-		return errors.Join(err, cgroup.Remove(ctx, spec.Groups))
-	}
-	err = conn.Handshake(ctx, wire.RoleKeeper, spec, r.lock)
-	if err == nil {
-		err = conn.AwaitReady(ctx, wire.HandshakeTimeout)
-	}
-	if err != nil {
-		keeper.Kill() // whatever this process is, it is not a keeper
-		return errors.Join(notOurs(err), cgroup.Remove(context.WithoutCancel(ctx), spec.Groups))
-	}
-	r.keeper = keeper
 	return nil
 }
 
@@ -250,7 +208,8 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.said.Reset()
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.control, r.done, r.closed = process, conn, nil, false
-	r.stop = sync.OnceValue(func() error { return stopRoom(process, conn, guard) })
+	r.stop = sync.OnceValues(func() (syscall.WaitStatus, error) { return stopRoom(process, conn, guard) })
+	r.ended.Store(nil) // of another level
 	spec, err := r.roomSpec()
 	if err != nil {
 		return err

@@ -99,6 +99,9 @@ func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 // Done returns a channel that is closed when the room has ended.
 func (e *Engine) Done() <-chan struct{} { return e.room.Done() }
 
+// Err returns why the engine ended by itself.
+func (e *Engine) Err() error { return e.room.Err() }
+
 // Close ends all sandboxes and the room.
 func (e *Engine) Close() error { return e.room.Close() }
 

@@ -15,7 +15,7 @@ import (
 
 // runGuard starts the room with its socket, files[0], on machines where no
 // namespace ends the room's processes together with the room. It waits for the room
-// to end, ends the processes that are left, and reports whether any remain. The
+// to end, ends the processes that are left, and reports how it ended and whether any remain. The
 // server does not talk to it, so that it ends after the room, whatever happens to
 // the server.
 func runGuard(c *wire.Conn, files []*os.File) error {
@@ -35,5 +35,5 @@ func runGuard(c *wire.Conn, files []*os.File) error {
 	if err := orphan.End(func() ([]int, error) { return orphan.ChildrenOf(os.Getpid()) }); err != nil {
 		return err
 	}
-	return c.Send(wire.Message{Kind: wire.KindReady})
+	return c.Send(wire.Message{Kind: wire.KindReady, Status: int(room.Status())})
 }

@@ -74,7 +74,7 @@ func unpack(dir, from *os.File, layout string) (trees []string, err error) {
 	if err := os.Mkdir(layer.Trees, 0o755); err != nil {
 		return nil, err
 	}
-	err = readSaved(from, ".", saved.Options{Layout: layout, Place: func(name string) (saved.Place, error) {
+	err = readSaved(from, ".", "the disk of the layer", saved.Options{Layout: layout, Place: func(name string) (saved.Place, error) {
 		at := filepath.Join(layer.Trees, strconv.Itoa(len(trees)))
 		if err := os.Mkdir(at, 0o700); err != nil {
 			return saved.Place{}, err

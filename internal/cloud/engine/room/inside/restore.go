@@ -25,7 +25,7 @@ import (
 func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	defer from.Close()
 	layered := len(spec.Layers) > 0
-	return readSaved(from, ".", saved.Options{Layout: spec.Saved, Place: func(name string) (saved.Place, error) {
+	return readSaved(from, ".", limitedDisk, saved.Options{Layout: spec.Saved, Place: func(name string) (saved.Place, error) {
 		i := slices.Index(spec.Trees, name)
 		switch {
 		case name == "" && layered:
@@ -82,9 +82,12 @@ func (b *built) noteLost(path string) {
 	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 }
 
+// limitedDisk is the disk of a sandbox that saved files are restored to.
+const limitedDisk = "the disk of the sandbox, whose limit must be what it was"
+
 // readSaved reads saved files, with a directory in work, which is on the same file
-// system, for links.
-func readSaved(from *os.File, work string, o saved.Options) error {
+// system, for links. disk names that file system, for the case that it is full.
+func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	links := filepath.Join(work, rand.Text())
 	if err := os.Mkdir(links, 0o700); err != nil {
 		return err
@@ -97,7 +100,7 @@ func readSaved(from *os.File, work string, o saved.Options) error {
 	o.Links = dir
 	if err := saved.Read(from, o); err != nil {
 		if errors.Is(err, unix.ENOSPC) {
-			return fmt.Errorf("they do not fit on the disk of the sandbox, whose limit must be what it was: %w", err)
+			return fmt.Errorf("they do not fit on %s: %w", disk, err)
 		}
 		return err
 	}
@@ -118,7 +121,7 @@ func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 		return err
 	}
 	owned := has&(1<<unix.CAP_CHOWN) == 0 // a root may lack it, too
-	return readSaved(files[0], spec.Root.Dir, saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
+	return readSaved(files[0], spec.Root.Dir, limitedDisk, saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
 		if name != "" {
 			return saved.Place{}, fmt.Errorf("%w: with trees", saved.ErrLayout)
 		}

@@ -133,7 +133,9 @@ func privateCopy(host *os.File) (*os.File, error) {
 		return nil, os.NewSyscallError("openat", err)
 	}
 	to := os.NewFile(uintptr(fd), "envd")
-	_, err = io.Copy(to, host)
+	if _, err = host.Seek(0, io.SeekStart); err == nil { // an earlier room has read it, and the offset is shared
+		_, err = io.Copy(to, host)
+	}
 	if err := errors.Join(err, to.Chmod(0o755), to.Close()); err != nil {
 		return nil, err
 	}

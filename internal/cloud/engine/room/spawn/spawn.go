@@ -24,6 +24,12 @@ func (p *Process) Kill() {
 	<-p.Done
 }
 
+// Status returns how the process ended, once Done is closed.
+func (p *Process) Status() syscall.WaitStatus {
+	status, _ := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return status
+}
+
 // Command returns the command that re-executes binary with fd3 as its control
 // socket.
 func Command(binary, fd3, stderr *os.File, attr *syscall.SysProcAttr) *exec.Cmd {

@@ -1,0 +1,140 @@
+//go:build linux
+
+package room
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/patience"
+)
+
+// saidWriter passes on each line that is logged.
+type saidWriter chan string
+
+func (w saidWriter) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }
+
+// killKeeper kills the process of a keeper and returns what the server says about it.
+func killKeeper(t *testing.T, k *Keeper, said saidWriter) string {
+	t.Helper()
+	if err := k.running().Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		select {
+		case line := <-said:
+			if strings.Contains(line, "the keeper died") {
+				return line
+			}
+		case <-patience.Context(t).Done():
+			t.Fatal("nothing is said of the keeper's death")
+		}
+	}
+}
+
+func newKeeper(t *testing.T) (*Keeper, saidWriter) {
+	t.Helper()
+	said := make(saidWriter, 10)
+	k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t), Logger: slog.New(slog.NewTextHandler(said, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, said
+}
+
+// TestKeeperKilled: another process takes the place of one that was killed, and cleans up when
+// the server ends.
+func TestKeeperKilled(t *testing.T) {
+	t.Parallel()
+	k, said := newKeeper(t)
+	if line := killKeeper(t, k, said); !strings.Contains(line, "took its place") || !strings.Contains(line, "killed") {
+		t.Errorf("it said %s", line)
+	}
+	k.mu.Lock()
+	k.closed = true
+	k.mu.Unlock()
+	k.control.Close() // as the kernel does when the server ends
+	<-k.watched
+	if what := (left{Dir: k.spec.Dir, Roots: k.spec.Roots, Groups: k.spec.Groups}).remains(); what != "" {
+		t.Errorf("%s is left", what)
+	}
+	if err := k.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKeepersKilled: where each process is killed the server cleans up itself.
+func TestKeepersKilled(t *testing.T) {
+	t.Parallel()
+	k, said := newKeeper(t)
+	r, err := Start(t.Context(), Options{Keeper: k, Isolation: engine.None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSandbox(t, r, engine.SandboxOptions{})
+	var line string
+	for range engine.MaxDeaths {
+		line = killKeeper(t, k, said)
+	}
+	if !strings.Contains(line, "there is no other") {
+		t.Errorf("at last it said %s", line)
+	}
+	if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+		t.Errorf("a sandbox without a keeper: %+v", got)
+	}
+	l := left{Dir: k.spec.Dir, Roots: k.spec.Roots, Groups: k.spec.Groups, Pids: []int{r.room.Cmd.Process.Pid, k.running().Cmd.Process.Pid}}
+	if err := errors.Join(r.Close(), k.Close()); err != nil {
+		t.Error(err)
+	}
+	if what := l.remains(); what != "" {
+		t.Errorf("%s is left", what)
+	}
+}
+
+// TestNextRoom: a room that follows one that ended has its keeper's directory and groups.
+func TestNextRoom(t *testing.T) {
+	t.Parallel()
+	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
+		t.Run(string(level), func(t *testing.T) {
+			t.Parallel()
+			newRoomOn(t, level) // skips where there is none
+			k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				r, err := Start(t.Context(), Options{Keeper: k, Isolation: level})
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := newSandbox(t, r, engine.SandboxOptions{})
+				if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
+					t.Errorf("%+v", got)
+				}
+				if err := unix.Kill(roomPID(t, r), unix.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				<-r.Done()
+				if err := s.Err(); !errors.Is(err, ErrRoomEnded) || !strings.Contains(err.Error(), "signal 9") {
+					t.Errorf("the sandbox ended by %v", err)
+				}
+				if err := r.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := k.Close(); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(k.spec.Dir); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the directory is left: %v", err)
+			}
+		})
+	}
+}

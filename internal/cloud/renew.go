@@ -1,0 +1,60 @@
+package cloud
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+)
+
+// broken says that a cloud can have no more sandboxes.
+type broken struct {
+	done chan struct{}
+	err  error // to be read once done is closed
+}
+
+// own returns the cloud's own engine, or the one that ended last while another one is opened.
+func (c *Cloud) own() engine.Engine {
+	latest, _ := c.engines.latest.Load(c.engines.own)
+	return latest.(engine.Engine)
+}
+
+// renewEngine opens the cloud's own engine again whenever it ends by itself, until that does
+// not work or happens too often.
+func (c *Cloud) renewEngine() {
+	for {
+		own := c.own()
+		select {
+		case <-own.Done():
+		case <-c.life.Done():
+			return
+		}
+		_, err := c.engines.open(c.life, c.engines.own)
+		switch {
+		case errors.Is(err, lifecycle.ErrClosed) || c.life.Err() != nil:
+			return
+		case err != nil:
+			c.options.Logger.ErrorContext(c.life, "the engine ended, and can have no more sandboxes", "reason", own.Err(), "error", err)
+			c.broken.err = fmt.Errorf("cloud: the engine %s: %w", c.engines.own, err)
+			close(c.broken.done)
+			return
+		}
+		c.options.Logger.WarnContext(c.life, "the engine ended with its running sandboxes, and there is another one", "reason", own.Err())
+	}
+}
+
+// Done returns a channel that is closed when the cloud can no longer have sandboxes, which
+// happens when something outside it kills their supervisor again and again. The cloud still
+// has to be closed.
+func (c *Cloud) Done() <-chan struct{} { return c.broken.done }
+
+// Err returns why the cloud can no longer have sandboxes: nil until Done is closed.
+func (c *Cloud) Err() error {
+	select {
+	case <-c.broken.done:
+		return c.broken.err
+	default:
+		return nil
+	}
+}
