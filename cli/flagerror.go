@@ -10,6 +10,19 @@ import (
 	"github.com/spf13/pflag"
 )
 
+const (
+	userOfCommand = "each command has its own user: e2bctl exec -u NAME, or e2bctl run -u NAME"
+	dirOfCommand  = "each command has its own directory: e2bctl exec -w DIR"
+	userOfKernel  = "a kernel runs as the user of the template; a command has its own user: e2bctl run -u NAME -- python3 FILE"
+)
+
+// insteadOfFlag says, by command and flag, what takes the place of a flag that the commands
+// beside it have.
+var insteadOfFlag = map[string]map[string]string{
+	"e2bctl create":   {"u": userOfCommand, "user": userOfCommand, "w": dirOfCommand, "workdir": dirOfCommand},
+	"e2bctl code run": {"u": userOfKernel, "user": userOfKernel},
+}
+
 // flagError says a mistake in a flag in the words of the command: the library
 // names Go's functions, and flags where a script's own were meant.
 func flagError(cmd *cobra.Command, err error) error {
@@ -20,7 +33,11 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, wanted(invalid))
 	}
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.Contains(cmd.Use, "<argument>") {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if ok && insteadOfFlag[cmd.CommandPath()][unknown.GetSpecifiedName()] != "" {
+		return fmt.Errorf("%w: %s", unknown, insteadOfFlag[cmd.CommandPath()][unknown.GetSpecifiedName()])
+	}
+	if ok && strings.Contains(cmd.Use, "<argument>") {
 		return fmt.Errorf("%w; what begins with a dash and is for the code comes after --", unknown)
 	}
 	return err
