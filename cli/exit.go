@@ -48,7 +48,8 @@ const exitCodesHelp = `  0     success; an empty list is success
         the command or the service refuses
   3     not found: sandbox, template, snapshot, file
   4     no key, or the key is refused
-  5     conflict or wrong state: the sandbox is gone or paused already, a local
+  5     conflict or wrong state: a name is taken, what is named is in use, the
+        sandbox is gone or paused already, a file is there already, a local
         cloud already runs
   6     rate limit or quota
   7     time limit of this command reached
@@ -135,6 +136,15 @@ func ofSandbox(e *api.Error) bool {
 		}
 	}
 	return false
+}
+
+// ofSandboxes reports whether an error is about which sandboxes there are, and not about
+// what is in one.
+func ofSandboxes(err error) bool {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return !ofSandbox(e)
+	}
+	return errors.Is(err, sandbox.ErrGone)
 }
 
 // isUnknownUser reports whether a sandbox refused the user that a command was to
@@ -237,8 +247,12 @@ func classify(err error) class {
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls{local} to list the volumes, and e2bctl volume ls{local} <volume>:/ what is in one."}
 	case errors.Is(err, fs.ErrNotExist) && whereFilesAre(err) != "":
 		return class{code: "not_found", exit: exitNotFound, hint: whereFilesAre(err)}
-	case errors.Is(err, api.ErrNotFound):
+	case errors.Is(err, api.ErrNotFound) && ofSandboxes(err):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
+	case errors.Is(err, api.ErrNotFound):
+		return class{code: "not_found", exit: exitNotFound}
+	case errors.Is(err, fs.ErrExist):
+		return class{code: "conflict", exit: exitConflict}
 	case errors.Is(err, fs.ErrNotExist):
 		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):
@@ -315,7 +329,10 @@ func ofCommand(cmd *cobra.Command, message string) string {
 	if strings.HasPrefix(message, said) {
 		return message
 	}
-	return path + ": " + strings.TrimPrefix(message, cmd.Name()+": ")
+	for _, word := range strings.Fields(path) { // snapshot: x is gone
+		message = strings.TrimPrefix(message, word+": ")
+	}
+	return path + ": " + message
 }
 
 // hintHere returns what to do about an error, with the local cloud in mind if one

@@ -34,6 +34,7 @@ func TestExitCode(t *testing.T) {
 		{answer(500), 1},
 		{answer(404), 3},
 		{fmt.Errorf("reading: %w", fs.ErrNotExist), 3},
+		{fmt.Errorf("writing: %w", fs.ErrExist), 5},
 		{answer(401), 4},
 		{answer(403), 10},
 		{answer(400), 2},

@@ -150,7 +150,7 @@ func doubled(text string, commandLine []string) bool {
 		return false
 	}
 	group, name := words[0], words[len(words)-1]
-	return strings.HasPrefix(rest, name+": ") || strings.HasPrefix(rest, name+" "+group+" ") || len(words) == 1 && strings.HasPrefix(rest, name+" ")
+	return strings.HasPrefix(rest, name+": ") || strings.HasPrefix(rest, group+": ") || strings.HasPrefix(rest, name+" "+group+" ") || len(words) == 1 && strings.HasPrefix(rest, name+" ")
 }
 
 // goName returns what only someone who writes Go understands in a text, or "".
