@@ -10,17 +10,19 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const (
-	userOfCommand = "each command has its own user: e2bctl exec -u NAME, or e2bctl run -u NAME"
-	dirOfCommand  = "each command has its own directory: e2bctl exec -w DIR"
-	userOfKernel  = "a kernel runs as the user of the template; a command has its own user: e2bctl run -u NAME -- python3 FILE"
-)
-
-// insteadOfFlag says, by command and flag, what takes the place of a flag that the commands
-// beside it have.
-var insteadOfFlag = map[string]map[string]string{
-	"e2bctl create":   {"u": userOfCommand, "user": userOfCommand, "w": dirOfCommand, "workdir": dirOfCommand},
-	"e2bctl code run": {"u": userOfKernel, "user": userOfKernel},
+// insteadOfFlag says what takes the place of a flag that the commands beside cmd have, and cmd
+// cannot; "" for all others.
+func insteadOfFlag(cmd *cobra.Command, name string) string {
+	isUser, isDir := name == "u" || name == "user", name == "w" || name == "workdir"
+	switch path := cmd.CommandPath(); {
+	case path == "e2bctl create" && isUser:
+		return "each command has its own user: e2bctl exec -u NAME, or e2bctl run -u NAME"
+	case path == "e2bctl create" && isDir:
+		return "each command has its own directory: e2bctl exec -w DIR"
+	case path == "e2bctl code run" && isUser:
+		return "a kernel runs as the user of the template; a command has its own user: e2bctl run -u NAME -- python3 FILE"
+	}
+	return ""
 }
 
 // flagError says a mistake in a flag in the words of the command: the library
@@ -34,10 +36,13 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, wanted(invalid))
 	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if ok && insteadOfFlag[cmd.CommandPath()][unknown.GetSpecifiedName()] != "" {
-		return fmt.Errorf("%w: %s", unknown, insteadOfFlag[cmd.CommandPath()][unknown.GetSpecifiedName()])
+	if !ok {
+		return err
 	}
-	if ok && strings.Contains(cmd.Use, "<argument>") {
+	if instead := insteadOfFlag(cmd, unknown.GetSpecifiedName()); instead != "" {
+		return fmt.Errorf("%w: %s", unknown, instead)
+	}
+	if strings.Contains(cmd.Use, "<argument>") {
 		return fmt.Errorf("%w; what begins with a dash and is for the code comes after --", unknown)
 	}
 	return err
