@@ -150,7 +150,11 @@ func doubled(text string, commandLine []string) bool {
 		return false
 	}
 	group, name := words[0], words[len(words)-1]
-	return strings.HasPrefix(rest, name+": ") || strings.HasPrefix(rest, group+": ") || strings.HasPrefix(rest, name+" "+group+" ") || len(words) == 1 && strings.HasPrefix(rest, name+" ")
+	again := []string{name + ": ", group + ": ", name + " " + group + " "}
+	if len(words) == 1 {
+		again = append(again, name+" ")
+	}
+	return slices.ContainsFunc(again, func(begin string) bool { return strings.HasPrefix(rest, begin) })
 }
 
 // goName returns what only someone who writes Go understands in a text, or "".
