@@ -148,13 +148,17 @@ func TestFromEnv(t *testing.T) {
 				"export E2B_API_KEY=filekey # mine\nE2B_DOMAIN: ${HOST}\nrm -rf \"$x\"\n",
 			key: "filekey", domain: "file.test", base: "https://api.file.test",
 		},
-		"too large":          {file: file + strings.Repeat("# more\n", 200_000), mentions: []string{".env", "1 MiB"}},
-		"no file wanted":     {file: file, opts: []Option{WithEnvFile("")}, want: ErrNoAPIKey},
+		"too large":      {file: file + strings.Repeat("# more\n", 200_000), mentions: []string{".env", "1 MiB"}},
+		"no file wanted": {file: file, opts: []Option{WithEnvFile("")}, want: ErrNoAPIKey},
+		"named file missing, all set": {
+			env:  map[string]string{"E2B_API_KEY": "envkey", "E2B_API_URL": "http://env.test", "E2B_DOMAIN": "env.test", "E2B_SANDBOX_URL": "http://env.test", "E2B_VOLUME_API_URL": "http://env.test"},
+			opts: []Option{WithEnvFile("missing")}, want: os.ErrNotExist,
+		},
 		"named file missing": {opts: []Option{WithEnvFile("missing")}, want: os.ErrNotExist},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			for _, v := range []string{"E2B_API_KEY", "E2B_API_URL", "E2B_DOMAIN", "E2B_SANDBOX_URL"} {
+			for _, v := range []string{"E2B_API_KEY", "E2B_API_URL", "E2B_DOMAIN", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"} {
 				t.Setenv(v, test.env[v])
 			}
 			if test.file != "" {

@@ -35,7 +35,7 @@ func (s *settings) fromEnv() error {
 			missing = append(missing, v.name)
 		}
 	}
-	if len(missing) == 0 {
+	if len(missing) == 0 && !s.envFileNamed { // one that is named must exist
 		return nil
 	}
 	file, err := s.readEnvFile(missing)

@@ -48,7 +48,8 @@ const exitCodesHelp = `  0     success; an empty list is success
         the command or the service refuses
   3     not found: sandbox, template, snapshot, file
   4     no key, or the key is refused
-  5     conflict or wrong state: the sandbox is gone or paused already, a local
+  5     conflict or wrong state: a name is taken, what is named is in use, the
+        sandbox is gone or paused already, a file is there already, a local
         cloud already runs
   6     rate limit or quota
   7     time limit of this command reached
@@ -122,10 +123,7 @@ type class struct {
 	hint string
 }
 
-// onLocal stands in a hint behind a command that takes --local.
-const onLocal = "{local}"
-
-const listThem = "Run e2bctl ls" + onLocal + " to list the sandboxes."
+const listThem = "Run e2bctl ls" + cmdutil.OnLocal + " to list the sandboxes."
 
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
@@ -138,6 +136,15 @@ func ofSandbox(e *api.Error) bool {
 		}
 	}
 	return false
+}
+
+// ofSandboxes reports whether an error is about which sandboxes there are, and not about
+// what is in one.
+func ofSandboxes(err error) bool {
+	if e, ok := errors.AsType[*api.Error](err); ok {
+		return !ofSandbox(e)
+	}
+	return errors.Is(err, sandbox.ErrGone)
 }
 
 // isUnknownUser reports whether a sandbox refused the user that a command was to
@@ -163,6 +170,12 @@ func ofSecret(err error) bool {
 func ofTemplate(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && (strings.HasPrefix(e.Path, "/templates") || strings.HasPrefix(e.Path, "/v2/templates"))
+}
+
+// ofBuild reports whether an answer is about the build of a template.
+func ofBuild(err error) bool {
+	e, ok := errors.AsType[*api.Error](err)
+	return ok && strings.Contains(e.Path, "/templates") && e.Method == http.MethodPost
 }
 
 // ofVolume reports whether an error is about a volume, or what is in one.
@@ -206,7 +219,10 @@ func classify(err error) class {
 		return class{code: "unauthorized", exit: exitUnauthorized}
 	}
 	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State == sandbox.GonePaused {
-		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume" + onLocal + " " + cmdutil.Printable(gone.ID) + " to continue it."}
+		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume" + cmdutil.OnLocal + " " + cmdutil.Printable(gone.ID) + " to continue it."}
+	}
+	if hinted, ok := errors.AsType[cmdutil.HintedError](err); ok && errors.Is(err, fs.ErrNotExist) {
+		return class{code: "not_found", exit: exitNotFound, hint: hinted.Hint()}
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):
@@ -231,8 +247,12 @@ func classify(err error) class {
 		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls{local} to list the volumes, and e2bctl volume ls{local} <volume>:/ what is in one."}
 	case errors.Is(err, fs.ErrNotExist) && whereFilesAre(err) != "":
 		return class{code: "not_found", exit: exitNotFound, hint: whereFilesAre(err)}
-	case errors.Is(err, api.ErrNotFound):
+	case errors.Is(err, api.ErrNotFound) && ofSandboxes(err):
 		return class{code: "not_found", exit: exitNotFound, hint: listThem}
+	case errors.Is(err, api.ErrNotFound):
+		return class{code: "not_found", exit: exitNotFound}
+	case errors.Is(err, fs.ErrExist):
+		return class{code: "conflict", exit: exitConflict}
 	case errors.Is(err, fs.ErrNotExist):
 		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):
@@ -241,6 +261,8 @@ func classify(err error) class {
 		return class{code: "conflict", exit: exitConflict}
 	case errors.Is(err, api.ErrInvalidArgument):
 		return class{code: "invalid", exit: exitUsage}
+	case errors.Is(err, api.ErrRateLimited) && ofBuild(err):
+		return class{code: "rate_limited", exit: exitRateLimited, hint: "Wait until a build has ended, then try again: e2bctl template ls{local} shows which are under way."}
 	case errors.Is(err, api.ErrRateLimited):
 		return class{code: "rate_limited", exit: exitRateLimited, hint: "Wait and try again, or end what is not needed: e2bctl ls{local} and e2bctl kill{local}."}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -281,7 +303,7 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	}
 	view := describe(err)
 	if cmd.HasParent() {
-		view.Message = strings.TrimPrefix(cmd.CommandPath(), "e2bctl ") + ": " + view.Message
+		view.Message = ofCommand(cmd, view.Message)
 	}
 	if f.JSON() {
 		writeErrorJSON(f.IO, view)
@@ -296,6 +318,23 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	return exitCode(err)
 }
 
+// ofCommand puts the name of the command before the message of its error, unless the
+// message says that already: errors of the SDK begin with what was tried.
+func ofCommand(cmd *cobra.Command, message string) string {
+	path := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
+	said := cmd.Name() + " " // as in: create from base
+	if cmd.Parent().HasParent() {
+		said += cmd.Parent().Name() + " " // create volume data
+	}
+	if strings.HasPrefix(message, said) {
+		return message
+	}
+	for _, word := range strings.Fields(path) { // snapshot: x is gone
+		message = strings.TrimPrefix(message, word+": ")
+	}
+	return path + ": " + message
+}
+
 // hintHere returns what to do about an error, with the local cloud in mind if one
 // runs.
 func hintHere(f *cmdutil.Factory, c class) string {
@@ -303,9 +342,9 @@ func hintHere(f *cmdutil.Factory, c class) string {
 	case c.code == "no_key" && f.LocalCloudRuns():
 		return "A local cloud is running: --local uses it, as in e2bctl ls --local."
 	case f.UsesRunningLocalCloud():
-		return strings.ReplaceAll(c.hint, onLocal, " --local")
+		return strings.ReplaceAll(c.hint, cmdutil.OnLocal, " --local")
 	}
-	return strings.ReplaceAll(c.hint, onLocal, "")
+	return strings.ReplaceAll(c.hint, cmdutil.OnLocal, "")
 }
 
 // describe returns an error as -o json shows it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -33,6 +34,7 @@ func TestExitCode(t *testing.T) {
 		{answer(500), 1},
 		{answer(404), 3},
 		{fmt.Errorf("reading: %w", fs.ErrNotExist), 3},
+		{fmt.Errorf("writing: %w", fs.ErrExist), 5},
 		{answer(401), 4},
 		{answer(403), 10},
 		{answer(400), 2},
@@ -41,6 +43,7 @@ func TestExitCode(t *testing.T) {
 		{gone("paused"), 5},
 		{&localcloud.ConflictError{}, 5},
 		{answer(429), 6},
+		{api.ResponseError("POST", "/v3/templates", 429, http.Header{}, nil), 6},
 		{context.DeadlineExceeded, 7},
 		{&cmdutil.PartialError{Failed: 1, Total: 2}, 8},
 		{api.NewError("GET", "/", errors.New("connection refused")), 9},
@@ -57,6 +60,16 @@ func TestExitCode(t *testing.T) {
 	for _, tt := range tests {
 		if got := exitCode(tt.err); got != tt.want {
 			t.Errorf("exitCode(%v) = %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+// What is refused for being too much has a way out that fits it.
+func TestTooManyNamesAWayOut(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{"/v3/templates": "e2bctl template ls", "/v2/templates/t/builds/b": "e2bctl template ls", "/sandboxes": "e2bctl kill"} {
+		if got := classify(api.ResponseError("POST", path, 429, http.Header{}, nil)).hint; !strings.Contains(got, want) {
+			t.Errorf("%s: got the hint %q, want it to name %s", path, got, want)
 		}
 	}
 }

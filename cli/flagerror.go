@@ -10,6 +10,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// insteadOfFlag says what takes the place of a flag that the commands beside cmd have, and cmd
+// cannot; "" for all others.
+func insteadOfFlag(cmd *cobra.Command, name string) string {
+	isUser, isDir := name == "u" || name == "user", name == "w" || name == "workdir"
+	switch path := cmd.CommandPath(); {
+	case path == "e2bctl create" && isUser:
+		return "each command has its own user: e2bctl exec -u NAME, or e2bctl run -u NAME"
+	case path == "e2bctl create" && isDir:
+		return "each command has its own directory: e2bctl exec -w DIR"
+	case path == "e2bctl code run" && isUser:
+		return "a kernel runs as the user of the template; a command has its own user: e2bctl run -u NAME -- python3 FILE"
+	}
+	return ""
+}
+
 // flagError says a mistake in a flag in the words of the command: the library
 // names Go's functions, and flags where a script's own were meant.
 func flagError(cmd *cobra.Command, err error) error {
@@ -20,7 +35,14 @@ func flagError(cmd *cobra.Command, err error) error {
 		}
 		return fmt.Errorf("--%s %s: %w", invalid.GetFlag().Name, value, wanted(invalid))
 	}
-	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && strings.Contains(cmd.Use, "<argument>") {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	if instead := insteadOfFlag(cmd, unknown.GetSpecifiedName()); instead != "" {
+		return fmt.Errorf("%w: %s", unknown, instead)
+	}
+	if strings.Contains(cmd.Use, "<argument>") {
 		return fmt.Errorf("%w; what begins with a dash and is for the code comes after --", unknown)
 	}
 	return err

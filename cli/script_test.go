@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -136,6 +137,24 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if name := goName(ts.ReadFile("stderr")); name != "" && args[1] == "e2bctl" {
 		ts.Fatalf("the error speaks of %q, want words of the command", name)
 	}
+	if doubled(ts.ReadFile("stderr"), args) {
+		ts.Fatalf("the error says twice what was done")
+	}
+}
+
+// doubled reports whether an error says the last word of a command's name twice.
+func doubled(text string, commandLine []string) bool {
+	own, rest, _ := strings.Cut(strings.TrimPrefix(text, "e2bctl: "), ": ")
+	words := strings.Fields(own)
+	if len(words) == 0 || !slices.Contains(commandLine, words[len(words)-1]) {
+		return false
+	}
+	group, name := words[0], words[len(words)-1]
+	again := []string{name + ": ", group + ": ", name + " " + group + " "}
+	if len(words) == 1 {
+		again = append(again, name+" ")
+	}
+	return slices.ContainsFunc(again, func(begin string) bool { return strings.HasPrefix(rest, begin) })
 }
 
 // goName returns what only someone who writes Go understands in a text, or "".

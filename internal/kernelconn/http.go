@@ -92,9 +92,14 @@ func (ks *Kernels) request(ctx context.Context, turn *requestTurn, c HTTPCall) (
 	lines := bufio.NewScanner(response.Body)
 	lines.Buffer(nil, jupyter.MaxMessage)
 	lines.Split(wholeLines)
+	heard := false
 	for lines.Scan() {
 		if len(lines.Bytes()) == 0 {
 			continue
+		}
+		if !heard && ofKernel(lines.Bytes()) {
+			heard = true
+			ks.hear(turn.key)
 		}
 		if err := read(lines.Bytes()); errors.Is(err, ErrEnd) {
 			whole = true
@@ -104,12 +109,37 @@ func (ks *Kernels) request(ctx context.Context, turn *requestTurn, c HTTPCall) (
 		}
 	}
 	if ctx.Err() != nil {
-		return true, &InterruptedError{Context: c.Context, Cause: context.Cause(ctx)}
+		return true, &InterruptedError{Context: c.Context, Cause: context.Cause(ctx), Starting: !ks.hasHeard(turn.key)}
 	}
 	if err := lines.Err(); err != nil {
 		return true, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	return true, ErrLost
+}
+
+// ofKernel reports whether a line says what the kernel did. Before that the interpreter
+// only keeps the connection open.
+func ofKernel(line []byte) bool {
+	var l struct {
+		Type string `json:"type"`
+	}
+	err := boundjson.Unmarshal(line, &l, jupyter.MaxMembers, 2)
+	return err == nil && l.Type != "keepalive"
+}
+
+// hear records that the kernel of a context, or of a language's default one, has sent
+// something.
+func (ks *Kernels) hear(key string) {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	ks.heard[key] = struct{}{}
+}
+
+func (ks *Kernels) hasHeard(key string) bool {
+	ks.mu.Lock()
+	defer ks.mu.Unlock()
+	_, heard := ks.heard[key]
+	return heard
 }
 
 // wholeLines is like bufio.ScanLines, but omits the incomplete line that remains

@@ -97,6 +97,36 @@ func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	}
 }
 
+// A request that is given up says whether the kernel was still starting.
+func TestRequestSaysWhetherTheKernelStarts(t *testing.T) {
+	t.Parallel()
+	silently := func(ks *Kernels) *InterruptedError {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := ks.ExecuteOverHTTP(ctx, HTTPCall{Code: "x", Line: func([]byte) error { cancel(); return nil }})
+		given, ok := errors.AsType[*InterruptedError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		return given
+	}
+	if given := silently(overHTTP(t, drops)); !given.Starting {
+		t.Errorf("a kernel that has sent nothing: got %+v, want it to be starting", given)
+	}
+	busy := overHTTP(t, answersAll, drops)
+	if _, err := busy.ExecuteOverHTTP(t.Context(), HTTPCall{Code: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if given := silently(busy); given.Starting {
+		t.Errorf("a kernel that has run code: got %+v, want other code to keep it busy", given)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := whenBegun(ctx, overHTTP(t, runsOn), cancel)
+	if given, ok := errors.AsType[*InterruptedError](err); !ok || given.Starting {
+		t.Errorf("code that ran: got %+v, want that the kernel was there", err)
+	}
+}
+
 func TestRequestsAreNotAwaitedForEver(t *testing.T) {
 	t.Parallel()
 	ks := overHTTP(t, runsOn, drops)

@@ -69,6 +69,7 @@ type Kernels struct {
 	ending    map[string]chan struct{} // by context: the gate of one that is being ended
 	lost      map[string]string        // why variables were lost between calls, by what lossOf returns
 	requests  map[string]*requestTurn  // over HTTP, by context or language
+	heard     map[string]struct{}      // the keys of requests whose kernel has sent something
 }
 
 // New returns the kernels of a sandbox. It opens no connection.
@@ -83,7 +84,7 @@ func New(o Options) *Kernels {
 		opening: make(chan struct{}, 1), open: map[string]*Kernel{},
 		defaults: map[string]string{}, languages: map[string]string{}, beside: map[string]struct{}{},
 		dead: map[string]deadContext{}, ending: map[string]chan struct{}{}, replaced: map[string]bool{}, lost: map[string]string{},
-		requests: map[string]*requestTurn{},
+		requests: map[string]*requestTurn{}, heard: map[string]struct{}{},
 	}
 }
 

@@ -282,6 +282,56 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 }
 
+// TestQuestionsOfNewcomers checks that the top README answers what newcomers ask: in a line of
+// its table that leads somewhere, or says what to type, or that it is not there yet.
+func TestQuestionsOfNewcomers(t *testing.T) {
+	t.Parallel()
+	var rows []string
+	for _, r := range readmes(t) {
+		if r.name == topReadme {
+			_, table, _ := strings.Cut(r.text, "## How do I")
+			rows = strings.Split(table, "\n")
+		}
+	}
+	for _, question := range []string{
+		"mount a host directory", "an image or a Dockerfile of my own", "JavaScript", "one sandbox from several processes",
+		"100 sandboxes at once", "in a web page as it comes", "proxy, also one that opens TLS", "keep a sandbox", "memory",
+		"timeouts", "what isolates", "LangChain", "GitHub Actions", "left behind", "a cell hangs", "logs",
+		"which versions", "without Go", "upgrade", "Kubernetes",
+	} {
+		answered := slices.ContainsFunc(rows, func(row string) bool {
+			asked, answer, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+			return strings.Contains(asked, question) && (strings.Contains(answer, "](") || strings.Contains(answer, "not yet"))
+		})
+		if !answered {
+			t.Errorf("%s has no answer for %q", topReadme, question)
+		}
+	}
+}
+
+// TestReadmePython checks that the Python of the READMEs is Python.
+func TestReadmePython(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3: ", err)
+	}
+	checked := 0
+	for _, r := range readmes(t) {
+		for _, block := range regexp.MustCompile("(?s)```python\n(.*?)```").FindAllStringSubmatch(r.text, -1) {
+			checked++
+			parse := exec.CommandContext(t.Context(), python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+			parse.Stdin = strings.NewReader(block[1])
+			if out, err := parse.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", r.name, err, out)
+			}
+		}
+	}
+	if checked < 2 {
+		t.Errorf("%d pieces of Python were found, want at least 2", checked)
+	}
+}
+
 // page is a README, or a page of .github.
 type page struct{ name, text string }
 

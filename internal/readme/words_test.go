@@ -10,12 +10,15 @@ import (
 	"testing"
 )
 
+// publicPackages are the packages that programs import.
+var publicPackages = []string{"api", "sandbox", "sandbox/agent", "sandbox/chart", "sandbox/local", "sandbox/otel", "sandbox/sandboxtest", "sandbox/template", "state"}
+
 // TestReadmeWords checks that what prose names of the public packages exists: package.Name,
 // package.Type.Name, and what values called sb and cloud have.
 func TestReadmeWords(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)
-	for _, dir := range []string{"api", "sandbox", "sandbox/agent", "sandbox/chart", "sandbox/local", "sandbox/otel", "sandbox/sandboxtest", "sandbox/template", "state"} {
+	for _, dir := range publicPackages {
 		declared(t, dir, names)
 	}
 	values := strings.NewReplacer("^sb.", "sandbox.Sandbox.", "^cloud.", "local.Cloud.", "^", "")
@@ -45,6 +48,36 @@ func TestReadmeWords(t *testing.T) {
 	}
 	if checked < 50 {
 		t.Errorf("%d names were found, want at least 50", checked)
+	}
+}
+
+// TestReadmeBareWords is TestReadmeWords for words without their package, as a guide to it has
+// them: Type.Name, and options such as WithLifetime.
+func TestReadmeBareWords(t *testing.T) {
+	t.Parallel()
+	bare := make(map[string]bool)
+	names := make(map[string]bool)
+	for _, dir := range publicPackages {
+		declared(t, dir, names)
+	}
+	for name := range names {
+		_, word, _ := strings.Cut(name, ".")
+		bare[word] = true
+	}
+	word := regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*|With[A-Z]\\w*)[`(]")
+	checked := 0
+	for _, r := range readmes(t) {
+		if strings.HasPrefix(r.name, "internal/") {
+			continue // of packages that are not public
+		}
+		for _, found := range word.FindAllStringSubmatch(codeBlock.ReplaceAllString(r.text, ""), -1) {
+			if checked++; !bare[found[1]] {
+				t.Errorf("%s names %s, which no public package has", r.name, found[1])
+			}
+		}
+	}
+	if checked < 40 {
+		t.Errorf("%d names were found, want at least 40", checked)
 	}
 }
 

@@ -125,6 +125,9 @@ func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Co
 	f.usesRunning = w == LocalRunning || w == LocalStarting
 	options := f.ClientOptions()
 	if w != remote {
+		if _, err := os.Stat(f.flags.envFile); err != nil && f.flags.envFile != "" {
+			return nil, fmt.Errorf("--env-file: %w", err)
+		}
 		options = append(options, sandbox.WithEnvFile("")) // the file says nothing about the local cloud
 	}
 	var cloud *local.Cloud

@@ -22,6 +22,16 @@ func Usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...), Command: cmd.CommandPath()}
 }
 
+// OnLocal stands in a hint behind a command that takes --local.
+const OnLocal = "{local}"
+
+// HintedError is an error with a hint of its own: what to do about it, in which [OnLocal]
+// may stand.
+type HintedError interface {
+	error
+	Hint() string
+}
+
 // PartialError says that some of several targets failed. Each failure has
 // already been reported.
 type PartialError struct{ Failed, Total int }

@@ -33,6 +33,7 @@ var systemStores = []trustStore{
 
 type trustOptions struct {
 	IO     *cmdutil.IOStreams
+	JSON   bool
 	Quiet  bool
 	Remove bool
 	Dir    string // of the authorities, a directory for each domain
@@ -53,7 +54,7 @@ machine's list unless it runs with --use-system-ca.`,
   e2bctl local trust --remove`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			opts.Quiet = f.Quiet()
+			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
 			if opts.Dir, _, err = localcloud.AuthorityDir(); err != nil {
 				return err
 			}
@@ -62,6 +63,12 @@ machine's list unless it runs with --use-system-ca.`,
 	}
 	cmd.Flags().BoolVar(&opts.Remove, "remove", false, "no longer trust them")
 	return cmd
+}
+
+// trustView is what has changed in the list of this machine, as -o json shows it.
+type trustView struct {
+	Trusted bool     `json:"trusted"` // false: no longer
+	Files   []string `json:"files"`
 }
 
 func trustRun(ctx context.Context, opts *trustOptions) error {
@@ -77,8 +84,14 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 	if len(changed) > 0 && err == nil {
 		err = runUpdate(ctx, to.update)
 	}
-	if err != nil || opts.Quiet {
+	if err != nil {
 		return err
+	}
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, trustView{!opts.Remove, append([]string{}, changed...)})
+	}
+	if opts.Quiet {
+		return nil
 	}
 	if len(changed) == 0 {
 		changed = []string{"none was trusted"}

@@ -60,6 +60,12 @@ func TestTrust(t *testing.T) {
 	if _, err := os.Stat(updated); err != nil {
 		t.Errorf("the system was not told: %v, want the command to run", err)
 	}
+	var out strings.Builder
+	opts.IO.Out, opts.JSON = &out, true
+	if err := trustRun(t.Context(), opts); err != nil || !strings.Contains(out.String(), `"trusted": true`) || !strings.Contains(out.String(), `localhost.crt`) {
+		t.Errorf("as JSON: got %q and error %v, want the files that are trusted", &out, err)
+	}
+	opts.JSON = false
 	opts.Remove, opts.Dir = true, t.TempDir() // the clouds may be gone
 	for range 2 {
 		if err := trustRun(t.Context(), opts); err != nil {

@@ -3,7 +3,6 @@ package secret
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -87,7 +86,7 @@ sandboxes that are sent from then on have it. ` + aboutValue,
 func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService, context.Context, string, *api.SecretParams) (*api.Secret, error)) *cobra.Command {
 	var file string
 	cmd = command(f, cmd, func(ctx context.Context, secrets *api.SecretService, args []string) error {
-		value, err := readValue(f.IO, file)
+		value, err := readValue(cmd, f.IO, file)
 		if err != nil {
 			return err
 		}
@@ -109,7 +108,7 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService
 const maxValue = 1 << 20
 
 // readValue reads a value from a file, or from stdin if it is "".
-func readValue(streams *cmdutil.IOStreams, file string) (api.Key, error) {
+func readValue(cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (api.Key, error) {
 	from := streams.In
 	if file != "" {
 		f, err := os.Open(file)
@@ -119,18 +118,18 @@ func readValue(streams *cmdutil.IOStreams, file string) (api.Key, error) {
 		defer f.Close()
 		from = f
 	} else if streams.InIsTerminal {
-		return "", errors.New("the value would be shown on the terminal: pass it on stdin (`< key.txt`), or by --file")
+		return "", cmdutil.Usagef(cmd, "the value would be shown on the terminal: pass it on stdin (`< key.txt`), or by --file")
 	}
 	text, err := io.ReadAll(io.LimitReader(from, maxValue+1))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the value: %w", err)
 	case len(text) > maxValue:
-		return "", fmt.Errorf("the value has more than %d bytes", maxValue)
+		return "", cmdutil.Usagef(cmd, "the value has more than %d bytes", maxValue)
 	}
 	value := strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r")
 	if value == "" {
-		return "", errors.New("the value is empty: pass it on stdin (`< key.txt`), or by --file")
+		return "", cmdutil.Usagef(cmd, "the value is empty: pass it on stdin (`< key.txt`), or by --file")
 	}
 	return api.Key(value), nil
 }

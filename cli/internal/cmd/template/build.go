@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox/template"
@@ -122,6 +123,12 @@ does not stop the build either.`,
 // addOfficialFlags adds what flags are called in the official CLI.
 func (o *buildOptions) addOfficialFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "cpus" { // as run and create call it
+			name = "cpu"
+		}
+		return pflag.NormalizedName(name)
+	})
 	flags.StringVarP(&o.Dir, "path", "p", "", "the directory")
 	flags.Var(&o.CPUs, "cpu-count", "the name of --cpu in the official CLI")
 	flags.Var(&o.MemoryMB, "memory-mb", "the name of --memory in the official CLI, in MiB")

@@ -83,6 +83,7 @@ func main() {
 
 type initOptions struct {
 	IO       *cmdutil.IOStreams
+	JSON     bool
 	Dir      string
 	Language language
 }
@@ -99,6 +100,7 @@ A file that is there is not replaced.`,
   e2bctl template init hello --language go`,
 		Args: cmdutil.Wants("one directory at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.JSON = f.JSON()
 			if len(args) == 1 {
 				opts.Dir = args[0]
 			}
@@ -125,6 +127,11 @@ func initRun(_ context.Context, opts *initOptions) error {
 	_, err = file.WriteString(text)
 	if err := errors.Join(err, file.Close()); err != nil {
 		return err
+	}
+	if opts.JSON {
+		return cmdutil.WriteJSON(opts.IO.Out, struct {
+			Path string `json:"path"`
+		}{path})
 	}
 	_, err = fmt.Fprintln(opts.IO.Out, path)
 	return err

@@ -116,7 +116,11 @@ func newCmdTagRemove(f *cmdutil.Factory) *cobra.Command {
 type noTagError struct{ template, tag string }
 
 func (e *noTagError) Error() string {
-	return fmt.Sprintf("%s has no tag %s: e2bctl template tag ls %[1]s lists its tags", e.template, e.tag)
+	return fmt.Sprintf("%s has no tag %s", e.template, e.tag)
+}
+
+func (e *noTagError) Hint() string {
+	return "Run e2bctl template tag ls" + cmdutil.OnLocal + " " + cmdutil.Printable(e.template) + " to list its tags."
 }
 
 func (e *noTagError) Is(target error) bool { return target == fs.ErrNotExist }

@@ -36,7 +36,12 @@ func newCmdMigrate() *cobra.Command {
 		Short:              "Say what takes the place of the official CLI's template migrate",
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cmd.DisableFlagParsing = false // -o json is asked for here, too
+			if err := cmd.ParseFlags(args); err != nil {
+				return cmdutil.Usagef(cmd.Parent(), "%w", err)
+			}
 			return cmdutil.Usagef(cmd.Parent(), "e2b.toml is not read: e2bctl template build takes what it has as flags")
 		},
 	}

@@ -25,6 +25,7 @@ const stream = "-"
 // copyOptions are what a copy was asked to be.
 type copyOptions struct {
 	IO        *cmdutil.IOStreams
+	Command   *cobra.Command // whose arguments are refused
 	Volumes   *sandbox.Volumes
 	Recursive bool
 	MaxBytes  cmdutil.Size
@@ -54,13 +55,14 @@ stderr.`,
 		from, source, download := cutPath(args[0])
 		to, destination, upload := cutPath(args[1])
 		if upload == download {
-			return errors.New("one of the two must be in a volume: <volume>:<path>")
+			return cmdutil.Usagef(opts.Command, "one of the two must be in a volume: <volume>:<path>")
 		}
 		if upload {
 			return opts.copyTo(ctx, args[0], to, destination)
 		}
 		return opts.copyFrom(ctx, from, source, args[1])
 	})
+	opts.Command = cmd
 	flags := cmd.Flags()
 	flags.BoolVarP(&opts.Recursive, "recursive", "r", false, "copy directories, too")
 	flags.Var(&opts.MaxBytes, "max-download", "most bytes of a directory that is copied out of a volume;\nwhat came until then stays")
@@ -85,7 +87,7 @@ func (o *copyOptions) copyTo(ctx context.Context, source, name, destination stri
 		r, isDir = file, info.IsDir()
 	}
 	if isDir && !o.Recursive {
-		return fmt.Errorf("%s is a directory: copy it with -r", source)
+		return cmdutil.Usagef(o.Command, "%s is a directory: copy it with -r", source)
 	}
 	v, err := o.Volumes.Open(ctx, name)
 	if err != nil {
@@ -95,7 +97,7 @@ func (o *copyOptions) copyTo(ctx context.Context, source, name, destination stri
 	into := strings.HasSuffix(destination, "/")
 	switch {
 	case source == stream && into:
-		return errors.New("stdin has no name: name the file in the volume")
+		return cmdutil.Usagef(o.Command, "stdin has no name: name the file in the volume")
 	case source == stream || base == "." || base == "..": // the content of a directory
 	case into:
 		destination = path.Join(destination, base)
@@ -136,7 +138,7 @@ func (o *copyOptions) copyFrom(ctx context.Context, name, source, destination st
 	case there.Type != api.VolumeDirectory:
 		return o.copyFileFrom(ctx, v, source, destination)
 	case destination == stream:
-		return fmt.Errorf("%s is a directory: name one to copy it to", source)
+		return cmdutil.Usagef(o.Command, "%s is a directory: name one to copy it to", source)
 	}
 	err = v.DownloadDir(ctx, source, destination, &sandbox.VolumeDownloadDirParams{
 		MaxBytes: int64(o.MaxBytes), MaxFiles: int64(o.MaxFiles), Skipped: o.skipped,
@@ -152,7 +154,7 @@ func (o *copyOptions) copyFrom(ctx context.Context, name, source, destination st
 func (o *copyOptions) copyFileFrom(ctx context.Context, v *sandbox.Volume, source, destination string) error {
 	r, err := v.Open(ctx, source)
 	if errors.Is(err, syscall.EISDIR) {
-		return fmt.Errorf("%s:%s is a directory: copy it with -r", v.Name(), source)
+		return cmdutil.Usagef(o.Command, "%s:%s is a directory: copy it with -r", v.Name(), source)
 	}
 	if err != nil {
 		return err
