@@ -27,8 +27,8 @@ const (
 	DefaultMaxFiles = 100_000
 )
 
-// ErrTooLarge reports that a directory of the sandbox has more than the limits of
-// a download allow.
+// ErrTooLarge reports that a directory of the sandbox, or what a program prints for
+// [Commands.Output], has more than the limits of the call allow.
 var ErrTooLarge = archive.ErrTooLarge
 
 // UploadDirParams sets how a directory is copied into a sandbox.
