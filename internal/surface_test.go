@@ -117,6 +117,8 @@ var withoutParams = map[string]string{
 	"sandbox.Terminal.Resize":          "sets one value",
 	"sandbox.Terminal.Wait":            "as Command.Wait",
 	"sandbox.Watcher.Events":           "as Command.Events",
+	"sandbox.Eval":                     "evaluates in the default context; RunCode has params",
+	"sandbox.Files.CopyFS":             "as os.CopyFS; Files.UploadDir has params",
 	"sandbox.Files.FS":                 "an fs.FS, whose methods have no params",
 	"sandbox.Pool.Get":                 "everything is in the params of NewPool",
 	"agent.Run.Changed":                "everything is in the params of Begin",

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/exampletest"
@@ -254,6 +256,31 @@ func ExampleSandbox_RunCode() {
 	// KeyError 'fig'
 }
 
+// Values come back with their types.
+func ExampleEval() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if _, err := sb.RunCode(ctx, "fruit = {'apple': 1.5, 'pear': 2}", nil); err != nil {
+			return err
+		}
+		prices, err := sandbox.Eval[map[string]float64](ctx, sb, "fruit")
+		if err != nil {
+			return err
+		}
+		fmt.Println(prices["apple"], prices["pear"])
+		_, err = sandbox.Eval[int](ctx, sb, "fruit['fig']")
+		fmt.Println(err)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 1.5 2
+	// KeyError: 'fig'
+}
+
 func ExampleSandbox_StreamCode() {
 	defer exampletest.StartCloud()()
 
@@ -314,6 +341,31 @@ func ExampleFiles() {
 	// /home/user/data/fruit.csv 17
 	// apple,1.5
 	// pear,2
+}
+
+// An embed.FS, for instance, is such a file system.
+func ExampleFiles_CopyFS() {
+	defer exampletest.StartCloud()()
+
+	project := fstest.MapFS{"main.py": {Data: []byte("print('copied')\n")}, "data/in.csv": {Data: []byte("1,2\n")}}
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.CopyFS(ctx, project, "project"); err != nil {
+			return err
+		}
+		result, err := sb.Commands.Exec(ctx, "python3", []string{"project/main.py"}, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(result.Stdout)
+		fmt.Println("again:", errors.Is(sb.Files.CopyFS(ctx, project, "project"), fs.ErrExist))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// copied
+	// again: true
 }
 
 func ExampleFiles_Watch() {
