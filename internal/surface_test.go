@@ -27,6 +27,7 @@ var withoutContext = map[string]string{
 	"sandbox.Sandbox.URL":           "computed",
 	"sandbox.Sandbox.MCPURL":        "computed",
 	"sandbox.Sandbox.Transport":     "every request has its own",
+	"sandbox.Sandbox.Handler":       "as Transport",
 	"sandbox.Sandbox.CodeTransport": "known or not",
 	"sandbox.Sandbox.Close":         "must work when every context has ended; bounded by itself",
 	"sandbox.Sandbox.Detach":        "as Close",

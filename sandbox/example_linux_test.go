@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -487,4 +489,67 @@ with socket.create_server(("", 7000)) as s:
 		fmt.Println(err)
 	}
 	// Output: HELLO
+}
+
+// A server in the sandbox behind one of this program's.
+func ExampleSandbox_Handler() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.WriteText(ctx, "site/index.html", "hello from the sandbox\n", nil); err != nil {
+			return err
+		}
+		if _, err := sb.Commands.Start(ctx, "exec python3 -m http.server 8000 -d site", nil); err != nil {
+			return err
+		}
+		if err := sb.WaitPort(ctx, 8000); err != nil { // it still starts
+			return err
+		}
+		front := httptest.NewServer(sb.Handler(8000)) // or http.Handle and http.ListenAndServe
+		defer front.Close()
+		response, err := http.Get(front.URL)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(os.Stdout, response.Body)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: hello from the sandbox
+}
+
+// An address of this machine for a port of the sandbox.
+func ExampleSandbox_Forward() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.WriteText(ctx, "site/index.html", "hello over TCP\n", nil); err != nil {
+			return err
+		}
+		if _, err := sb.Commands.Start(ctx, "exec python3 -m http.server 8000 -d site", nil); err != nil {
+			return err
+		}
+		if err := sb.WaitPort(ctx, 8000); err != nil { // it still starts
+			return err
+		}
+		forwarding, err := sb.Forward(ctx, "127.0.0.1:0", 8000, nil)
+		if err != nil {
+			return err
+		}
+		defer forwarding.Close()
+		response, err := http.Get("http://" + forwarding.Addr().String()) // or a program that takes an address
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(os.Stdout, response.Body)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: hello over TCP
 }
