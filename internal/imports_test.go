@@ -28,7 +28,7 @@ var imports = map[string]string{
 	"sandbox": "api sandbox/chart state internal/archive internal/boundjson internal/boundproto internal/clip internal/gen/filesystem" +
 		" internal/gen/filesystem/filesystemconnect internal/gen/process internal/gen/process/processconnect" +
 		" internal/httpwait internal/jupyter internal/kernelconn internal/lazyregexp internal/pip internal/protocol internal/pyshim" +
-		" internal/runhost",
+		" internal/runhost internal/shell",
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
 	"sandbox/chart": "api internal/boundjson internal/jupyter",

@@ -73,13 +73,7 @@ type CommandConnectParams struct {
 // service Run waits for them, and on the local cloud it loses what they print
 // later: see [CommandResult.OutputHeld].
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
-	if p == nil {
-		p = &CommandParams{}
-	}
-	if p.Input {
-		return nil, errors.New("sandbox: run a command: CommandParams.Input is for Start: give Run a Stdin")
-	}
-	return c.runLine(ctx, command, shell(command), p)
+	return c.runLine(ctx, command, loginShell(command), p)
 }
 
 // runOwn runs a line of this package as Run does, and reads no file of the user's.
@@ -89,6 +83,12 @@ func (c *Commands) runOwn(ctx context.Context, line string, p *CommandParams) (*
 
 // runLine runs argv, which runs the line command.
 func (c *Commands) runLine(ctx context.Context, command string, argv []string, p *CommandParams) (*CommandResult, error) {
+	if p == nil {
+		p = &CommandParams{}
+	}
+	if p.Input {
+		return nil, errors.New("sandbox: run a command: CommandParams.Input is for Start: give it a Stdin")
+	}
 	ctx, end, err := c.sb.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 	}
 	ctx, traced := tracingIn(ctx, c.sb.client.trace.Command, c.sb, command)
 	started, err := c.handle(ctx, "start a command", p.Timeout, func(ctx, life context.Context) (*Command, error) {
-		started, err := c.start(ctx, life, shell(command), p)
+		started, err := c.start(ctx, life, loginShell(command), p)
 		if err == nil {
 			started.traced = traced
 		}
@@ -150,8 +150,8 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 	})
 }
 
-// shell returns the arguments that run a shell command line.
-func shell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
+// loginShell returns the arguments that run a shell command line.
+func loginShell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
 
 // ownShell returns the arguments that run a line of this package, by a bash that reads no file
 // and takes no functions from its environment (-p): what a user's .bashrc does or prints must

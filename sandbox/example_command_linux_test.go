@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -38,6 +39,49 @@ func ExampleCommands_Run() {
 	// apple
 	// pear
 	// status 3: no such fruit
+}
+
+// Without a shell, nothing in an argument is interpreted.
+func ExampleCommands_Exec() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		result, err := sb.Commands.Exec(ctx, "echo", []string{"$HOME; it's text"}, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(result.Stdout)
+
+		_, err = sb.Commands.Exec(ctx, "no-such-program", nil, nil)
+		fmt.Println("missing:", errors.Is(err, exec.ErrNotFound))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// $HOME; it's text
+	// missing: true
+}
+
+func ExampleCommands_Output() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		machine, err := sb.Commands.Output(ctx, "uname", []string{"-s"}, nil)
+		fmt.Printf("%s", machine)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: Linux
+}
+
+func ExampleQuote() {
+	name := "it's; rm -rf ~"
+	fmt.Println("wc -l < " + sandbox.Quote(name))
+	// Output: wc -l < 'it'\''s; rm -rf ~'
 }
 
 // A command that runs beside others until it is told to end.

@@ -6,9 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/exampletest"
@@ -254,6 +258,31 @@ func ExampleSandbox_RunCode() {
 	// KeyError 'fig'
 }
 
+// Values come back with their types.
+func ExampleEval() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if _, err := sb.RunCode(ctx, "fruit = {'apple': 1.5, 'pear': 2}", nil); err != nil {
+			return err
+		}
+		prices, err := sandbox.Eval[map[string]float64](ctx, sb, "fruit")
+		if err != nil {
+			return err
+		}
+		fmt.Println(prices["apple"], prices["pear"])
+		_, err = sandbox.Eval[int](ctx, sb, "fruit['fig']")
+		fmt.Println(err)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 1.5 2
+	// KeyError: 'fig'
+}
+
 func ExampleSandbox_StreamCode() {
 	defer exampletest.StartCloud()()
 
@@ -314,6 +343,31 @@ func ExampleFiles() {
 	// /home/user/data/fruit.csv 17
 	// apple,1.5
 	// pear,2
+}
+
+// An embed.FS, for instance, is such a file system.
+func ExampleFiles_CopyFS() {
+	defer exampletest.StartCloud()()
+
+	project := fstest.MapFS{"main.py": {Data: []byte("print('copied')\n")}, "data/in.csv": {Data: []byte("1,2\n")}}
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.CopyFS(ctx, project, "project"); err != nil {
+			return err
+		}
+		result, err := sb.Commands.Exec(ctx, "python3", []string{"project/main.py"}, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Print(result.Stdout)
+		fmt.Println("again:", errors.Is(sb.Files.CopyFS(ctx, project, "project"), fs.ErrExist))
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// copied
+	// again: true
 }
 
 func ExampleFiles_Watch() {
@@ -435,4 +489,67 @@ with socket.create_server(("", 7000)) as s:
 		fmt.Println(err)
 	}
 	// Output: HELLO
+}
+
+// A server in the sandbox behind one of this program's.
+func ExampleSandbox_Handler() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.WriteText(ctx, "site/index.html", "hello from the sandbox\n", nil); err != nil {
+			return err
+		}
+		if _, err := sb.Commands.Start(ctx, "exec python3 -m http.server 8000 -d site", nil); err != nil {
+			return err
+		}
+		if err := sb.WaitPort(ctx, 8000); err != nil { // it still starts
+			return err
+		}
+		front := httptest.NewServer(sb.Handler(8000)) // or http.Handle and http.ListenAndServe
+		defer front.Close()
+		response, err := http.Get(front.URL)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(os.Stdout, response.Body)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: hello from the sandbox
+}
+
+// An address of this machine for a port of the sandbox.
+func ExampleSandbox_Forward() {
+	defer exampletest.StartCloud()()
+
+	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := sb.Files.WriteText(ctx, "site/index.html", "hello over TCP\n", nil); err != nil {
+			return err
+		}
+		if _, err := sb.Commands.Start(ctx, "exec python3 -m http.server 8000 -d site", nil); err != nil {
+			return err
+		}
+		if err := sb.WaitPort(ctx, 8000); err != nil { // it still starts
+			return err
+		}
+		forwarding, err := sb.Forward(ctx, "127.0.0.1:0", 8000, nil)
+		if err != nil {
+			return err
+		}
+		defer forwarding.Close()
+		response, err := http.Get("http://" + forwarding.Addr().String()) // or a program that takes an address
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(os.Stdout, response.Body)
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: hello over TCP
 }

@@ -27,8 +27,8 @@ const (
 	DefaultMaxFiles = 100_000
 )
 
-// ErrTooLarge reports that a directory of the sandbox has more than the limits of
-// a download allow.
+// ErrTooLarge reports that a directory of the sandbox, or what a program prints for
+// [Commands.Output], has more than the limits of the call allow.
 var ErrTooLarge = archive.ErrTooLarge
 
 // UploadDirParams sets how a directory is copied into a sandbox.
@@ -93,7 +93,8 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	}
 	defer end()
 	file := ".e2bctl-" + rand.Text() + ".tar"
-	if err := f.sendArchive(ctx, root, file, p); err != nil {
+	pack := archive.Packer{Root: root, Exclude: p.Exclude, Skipped: orNothing(p.Skipped)}
+	if err := f.sendArchive(ctx, pack.Pack, file, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress}); err != nil {
 		f.discard(ctx, file, p.User) // not every daemon removes an upload that was cut off
 		return named("upload", f.sb.ID()+":"+dir, err)
 	}
@@ -149,18 +150,17 @@ func (sb *Sandbox) removeTree(ctx context.Context, user, dir string) {
 	})
 }
 
-// sendArchive sends the content of root as an archive.
-func (f *Files) sendArchive(ctx context.Context, root *os.Root, file string, p *UploadDirParams) error {
+// sendArchive sends the archive that pack writes.
+func (f *Files) sendArchive(ctx context.Context, pack func(context.Context, io.Writer) error, file string, p *FileParams) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	r, w := io.Pipe()
 	packed := make(chan struct{})
-	pack := archive.Packer{Root: root, Exclude: p.Exclude, Skipped: orNothing(p.Skipped)}
 	go func() {
 		defer close(packed)
-		w.CloseWithError(pack.Pack(ctx, w))
+		w.CloseWithError(pack(ctx, w))
 	}()
-	err := f.WriteFrom(ctx, file, r, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress})
+	err := f.WriteFrom(ctx, file, r, p)
 	r.CloseWithError(errUploadEnded)
 	cancel(errUploadEnded)
 	<-packed

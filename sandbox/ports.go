@@ -117,13 +117,21 @@ func (t *portTransport) address(u *url.URL) (*url.URL, error) {
 	if err != nil {
 		return nil, err
 	}
-	inside := u.Port() == strconv.Itoa(t.port) && (strings.EqualFold(u.Hostname(), "localhost") || isLoopback(u.Hostname()))
-	if !inside && !strings.EqualFold(u.Host, t.sb.Host(t.port)) && !strings.EqualFold(u.Host, base.Host) {
+	if !t.sb.isPort(u, t.port) {
 		return nil, fmt.Errorf("sandbox: a transport for port %d of %s does not carry requests to %s: use http://localhost:%d", t.port, t.sb.ID(), clip.Text(u.Host, 256), t.port)
 	}
 	to := *u
 	to.Scheme, to.Host, to.User = base.Scheme, base.Host, nil
 	return &to, nil
+}
+
+// isPort reports whether u names a port, as it is named inside or outside.
+func (sb *Sandbox) isPort(u *url.URL, port int) bool {
+	if u.Port() == strconv.Itoa(port) && (strings.EqualFold(u.Hostname(), "localhost") || isLoopback(u.Hostname())) {
+		return true
+	}
+	base, err := url.Parse(sb.baseURL(port))
+	return err == nil && (strings.EqualFold(u.Host, sb.Host(port)) || strings.EqualFold(u.Host, base.Host))
 }
 
 func isLoopback(host string) bool {

@@ -65,7 +65,7 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 		}
 		argv := []string{"/bin/bash", "-i", "-l"}
 		if params.Command != "" {
-			argv = shell(params.Command)
+			argv = loginShell(params.Command)
 		}
 		envs := maps.Clone(terminalEnvs)
 		maps.Copy(envs, params.Envs)

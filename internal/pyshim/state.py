@@ -183,6 +183,12 @@ def get(name, max_bytes):
     return _send({"found": True}, [(name, document)], blobs)
 
 
+def evaluate(expression, max_bytes):
+    """Answers the value of an expression."""
+    code = compile(expression.strip(), "<expression>", "eval")
+    return Reply(codec.encode(eval(code, _namespace()), max_bytes))
+
+
 def delete(name):
     """Removes a variable."""
     global _token, _pending

@@ -40,8 +40,8 @@ func TestReadmePieces(t *testing.T) {
 	}
 	out := buildAndRun(t, pieceProgram(pieces), cloud.Env()...)
 	for _, want := range []string{
-		"different lines: 2\n", "written: out.csv\n", "for everybody who has it: http://127.0.0.1:", "30 100\r\n",
-		"committed ", "200 OK\n", "mean: 4 plot: true\n0\n1\n2\n", "answer: 21.5\n", "after the pause: 42\n",
+		"different lines: 2\n", "matching lines: 1\n", "rows: 10\n", "copied: true\n", "written: out.csv\n", "for everybody who has it: http://127.0.0.1:", "30 100\r\n",
+		"committed ", "200 OK\n", "forwarded: 200 OK\n", "mean: 4 plot: true\n0\n1\n2\n", "answer: 21.5\n", "after the pause: 42\n",
 		"copy 1 has the first\n", "of the snapshot: first\n", "greeter: built once\n",
 		"lifecycle: sandbox created\n", " processors, memory ",
 	} {

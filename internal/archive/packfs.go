@@ -1,0 +1,66 @@
+package archive
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+)
+
+// PackFS writes a file system to w as a tar stream, with the modes that os.CopyFS gives:
+// everybody may read and write files, as far as the umask of who unpacks it allows, and
+// execute those that somebody could. Times and owners are left out. What is neither a
+// directory, a file nor a symbolic link is an [fs.ErrInvalid].
+func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
+	archive := tar.NewWriter(w)
+	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case name == ".":
+			return nil
+		case entry.IsDir():
+			return archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o777})
+		case entry.Type() == fs.ModeSymlink:
+			target, err := fs.ReadLink(fsys, name)
+			if err != nil {
+				return err
+			}
+			return archive.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777})
+		case !entry.Type().IsRegular():
+			return &fs.PathError{Op: "copy", Path: name, Err: fs.ErrInvalid}
+		}
+		return packFile(archive, fsys, name)
+	})
+	if err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+func packFile(archive *tar.Writer, fsys fs.FS, name string) error {
+	file, err := fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // it was read only
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	mode := int64(0o666 | info.Mode().Perm()&0o111)
+	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: mode}); err != nil {
+		return err
+	}
+	n, err := io.Copy(archive, file)
+	if err == nil && n < info.Size() {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return fmt.Errorf("%s, of %d bytes: %w", name, info.Size(), err)
+	}
+	return nil
+}

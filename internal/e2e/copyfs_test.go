@@ -1,0 +1,55 @@
+//go:build linux
+
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+func TestCopyFS(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	tree := fstest.MapFS{
+		"run.sh":       {Data: []byte("#!/bin/sh\n"), Mode: 0o555},
+		"a/b/read.txt": {Data: []byte("text"), Mode: 0o400},
+		"a/empty":      {Mode: fs.ModeDir | 0o500},
+		"a/-rf\n é":    {Data: []byte("odd")},
+		"link":         {Data: []byte("a/b/read.txt"), Mode: fs.ModeSymlink},
+	}
+	if err := sb.Files.CopyFS(t.Context(), tree, "deep/copy dir"); err != nil {
+		t.Fatal(err)
+	}
+	const list = `cd "$HOME/deep/copy dir" && find . -mindepth 1 -printf '%P %m %u %l|' | tr '\n' '?'; find ~ -maxdepth 1 -name '.e2bctl-*'`
+	got := run(t, sb, list)
+	for _, want := range []string{"run.sh 755 user |", "a/b/read.txt 644 user |", "a/empty 755 user |", "a/-rf? é 644 user |", "link 777 user a/b/read.txt|"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+	if strings.Contains(got, ".e2bctl-") {
+		t.Errorf("the archive is left: %q", got)
+	}
+
+	// What exists stays, and the rest is copied.
+	tree["a/b/read.txt"] = &fstest.MapFile{Data: []byte("another")}
+	tree["new"] = &fstest.MapFile{Data: []byte("new")}
+	err := sb.Files.CopyFS(t.Context(), tree, "deep/copy dir")
+	if _, ok := errors.AsType[*fs.PathError](err); !ok || !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over files that exist: %v, want fs.ErrExist", err)
+	}
+	if got := run(t, sb, `cd "deep/copy dir"; cat a/b/read.txt new`); got != "textnew" {
+		t.Errorf("after the second copy there is %q, want %q", got, "textnew")
+	}
+
+	err = sb.Files.CopyFS(t.Context(), fstest.MapFS{"pipe": {Mode: fs.ModeNamedPipe}}, "other")
+	if !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "pipe") {
+		t.Errorf("a pipe: %v, want fs.ErrInvalid with its name", err)
+	}
+	if err := sb.Files.CopyFS(t.Context(), fstest.MapFS{"x": {}}, "/etc/copied"); err == nil || !strings.Contains(err.Error(), "Permission denied") {
+		t.Errorf("without the right to: %v, want the reason", err)
+	}
+}

@@ -1,0 +1,229 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// echoServer answers what it reads, and closes a connection that says "bye".
+const echoServer = `
+import socket, threading
+def answer(c):
+    with c:
+        while data := c.recv(65536):
+            c.sendall(data)
+            if data == b"bye\n":
+                return
+with socket.create_server(("", 7000)) as s:
+    while True:
+        threading.Thread(target=answer, args=(s.accept()[0],), daemon=True).start()
+`
+
+// startEcho starts the echo server on port 7000.
+func startEcho(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
+	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(echoServer), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.WaitPort(t.Context(), 7000); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forward returns the address of a forwarding of a port.
+func forward(t *testing.T, sb *sandbox.Sandbox, port int) (string, *sandbox.Forwarding) {
+	t.Helper()
+	f, err := sb.Forward(t.Context(), "127.0.0.1:0", port, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f.Addr().String(), f
+}
+
+// asked sends a line over a new connection and returns the connection, once the line came
+// back.
+func asked(address, line string) (net.Conn, error) {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = io.WriteString(conn, line); err == nil {
+		var got string
+		if got, err = bufio.NewReader(conn).ReadString('\n'); err == nil && got != line {
+			err = fmt.Errorf("got %q, want %q", got, line)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+func TestForward(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	startEcho(t, sb)
+	address, f := forward(t, sb, 7000)
+	conn, err := asked(address, "hello\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	sent := bytes.Repeat([]byte(everyByte()), 4<<10)
+	var sending sync.WaitGroup
+	sending.Go(func() { _, _ = conn.Write(sent) })
+	got := make([]byte, len(sent))
+	if _, err := io.ReadFull(conn, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("1 MiB there and back: %v, equal %v", err, bytes.Equal(got, sent))
+	}
+	sending.Wait()
+	if _, err := io.WriteString(conn, "bye\n"); err != nil {
+		t.Error(err)
+	}
+	if rest, err := io.ReadAll(conn); err != nil || string(rest) != "bye\n" {
+		t.Errorf("the server closes: %q, %v, want %q and a clean end", rest, err, "bye\n")
+	}
+
+	// Nobody listens: the connection does not look as if a server had closed it.
+	closed, _ := forward(t, sb, 7001)
+	refused, err := net.Dial("tcp", closed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a closed port: %v, want a connection that broke", err)
+	}
+
+	open, err := asked(address, "open\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if err := errors.Join(f.Close(), f.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := open.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection is open after Close")
+	}
+	if conn, err := net.Dial("tcp", address); err == nil {
+		_ = conn.Close()
+		t.Error("it listens after Close")
+	}
+}
+
+// A pause in the middle resets the connection. The listener stays, until the handle is closed.
+func TestForwardPause(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	startEcho(t, sb)
+	address, _ := forward(t, sb, 7000)
+	before, err := asked(address, "before\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	if err := sb.Pause(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := before.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("paused: %v, want a connection that broke", err)
+	}
+	if _, err := asked(address, "asleep\n"); err == nil {
+		t.Error("paused: a new connection was answered")
+	}
+	if err := sb.Resume(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	after, err := asked(address, "after\n")
+	if err != nil {
+		t.Fatalf("resumed: %v", err)
+	}
+	defer after.Close()
+	if err := sb.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := after.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection is open after Close of the handle")
+	}
+	if conn, err := net.Dial("tcp", address); err == nil {
+		_ = conn.Close()
+		t.Error("it listens after Close of the handle")
+	}
+	if _, err := sb.Forward(t.Context(), "127.0.0.1:0", 7000, nil); !errors.Is(err, sandbox.ErrClosed) {
+		t.Errorf("after Close of the handle: %v, want sandbox.ErrClosed", err)
+	}
+}
+
+// One connection more than may be open waits until one of them ends.
+func TestForwardManyConnections(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	startEcho(t, sb)
+	address, _ := forward(t, sb, 7000)
+	conns := make([]net.Conn, sandbox.DefaultForwardConnections)
+	var opening sync.WaitGroup
+	for i := range conns {
+		opening.Go(func() {
+			var err error
+			if conns[i], err = asked(address, fmt.Sprintf("%d\n", i)); err != nil {
+				t.Errorf("connection %d: %v", i, err)
+			}
+		})
+	}
+	opening.Wait()
+	if t.Failed() {
+		return
+	}
+	answered := make(chan error, 1)
+	go func() {
+		conn, err := asked(address, "one more\n")
+		if err == nil {
+			err = conn.Close()
+		}
+		answered <- err
+	}()
+	running, err := sb.Commands.List(t.Context(), nil)
+	if err != nil || len(running) > 1+sandbox.DefaultForwardConnections {
+		t.Errorf("%d processes run, %v, want the server and a relay for each of %d connections", len(running), err, len(conns))
+	}
+	select {
+	case err := <-answered:
+		t.Errorf("the one that has to wait: %v, before another one ended", err)
+	default:
+	}
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	if err := <-answered; err != nil {
+		t.Errorf("the one that waited: %v", err)
+	}
+}
+
+func TestForwardRefused(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	for _, port := range []int{0, -1, 65536} {
+		if _, err := sb.Forward(t.Context(), "127.0.0.1:0", port, nil); !errors.Is(err, api.ErrInvalidArgument) {
+			t.Errorf("port %d: %v, want api.ErrInvalidArgument", port, err)
+		}
+	}
+	if _, err := sb.Forward(t.Context(), "127.0.0.1:0", 7000, &sandbox.ForwardParams{MaxConnections: -1}); !errors.Is(err, api.ErrInvalidArgument) {
+		t.Errorf("a negative number: %v, want api.ErrInvalidArgument", err)
+	}
+	if _, err := sb.Forward(t.Context(), "192.0.2.1:1", 7000, nil); err == nil {
+		t.Error("an address of another machine: no error")
+	}
+}

@@ -1,0 +1,106 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/pyshim"
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// MaxEval is how many bytes the value that [Eval] decodes may have, as package state
+// writes it: 16 MiB. For more, write a file, or use package agent.
+const MaxEval = 16 << 20
+
+// Eval evaluates one Python expression with the variables of the sandbox's default
+// context and returns its value, decoded into a T by the rules of package state: unlike
+// [Execution.Decode], which has JSON and text, it knows sets, times, arrays, data frames
+// and integers of any size.
+//
+//	rows, err := sandbox.Eval[int](ctx, sb, "len(df)")
+//
+// An exception is an [*ExecutionError], also the SyntaxError of a statement, of a magic and
+// of await. A value that is not a T, one that has no Go form and one with more than
+// [MaxEval] bytes is a [*state.DecodeError]; as a [state.Opaque] or any, what has no Go form
+// can be received. With an error the result is the zero value. What the expression prints
+// is dropped. It is not counted, is not in the history, and its value does not become "_".
+//
+// It takes its turn, is interrupted and resumes a sandbox as [Sandbox.RunCode] does, and
+// returns the same errors when that fails. It needs the kernel's websocket
+// ([ErrNeedsWebsocket]) and Python modules that the first call places in the kernel's
+// memory. Calls may be concurrent.
+func Eval[T any](ctx context.Context, sb *Sandbox, expression string) (T, error) {
+	var value, none T
+	doc, err := sb.eval(ctx, expression)
+	if err != nil {
+		return none, err
+	}
+	if err := state.Unmarshal(doc, &value); err != nil {
+		return none, fmt.Errorf("sandbox: evaluate an expression in %s: %w", sb.ID(), err)
+	}
+	return value, nil
+}
+
+// eval returns the document of the value of an expression.
+func (sb *Sandbox) eval(ctx context.Context, expression string) ([]byte, error) {
+	if !utf8.ValidString(expression) {
+		return nil, fmt.Errorf("sandbox: evaluate an expression: %w: it is not UTF-8", api.ErrInvalidArgument)
+	}
+	ctx, end, err := sb.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	call := pyshim.Call("evaluate", expression, MaxEval)
+	doc, err := sb.evalCall(ctx, call)
+	if failed, ok := errors.AsType[*ExecutionError](err); ok && pyshim.NotInstalled(failed.Name, failed.Value) {
+		if _, err := sb.silent(ctx, jupyter.ExecuteRequest{Code: pyshim.Install()}); err != nil {
+			return nil, err
+		}
+		doc, err = sb.evalCall(ctx, call)
+	}
+	return doc, err
+}
+
+// evalCall evaluates an expression whose value is a document.
+func (sb *Sandbox) evalCall(ctx context.Context, expression string) ([]byte, error) {
+	const key = "value"
+	reply, err := sb.silent(ctx, jupyter.ExecuteRequest{UserExpressions: map[string]string{key: expression}})
+	if err != nil {
+		return nil, err
+	}
+	value := reply.UserExpressions[key]
+	if value.Status != "ok" {
+		return nil, newExecutionError(value.Name, value.Value, strings.Join(value.Traceback, "\n"))
+	}
+	var text string
+	if err := json.Unmarshal(value.Data[pyshim.MIME], &text); err != nil {
+		return nil, fmt.Errorf("sandbox: evaluate an expression in %s: the kernel's answer has no %s: %w", sb.ID(), pyshim.MIME, err)
+	}
+	return []byte(text), nil
+}
+
+// silent runs a request in the default context, uncounted. It says if the context has
+// lost its variables.
+func (sb *Sandbox) silent(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
+	request.Silent = true
+	_, err := sb.code.websocket(ctx, "")
+	var reply jupyter.ExecuteReply
+	if err == nil {
+		reply, err = sb.code.kernels.Execute(ctx, kernelconn.Call{Request: request})
+	}
+	switch {
+	case err != nil:
+		return reply, sb.failed(ctx, "evaluate an expression", err)
+	case reply.Status != "ok":
+		return reply, newExecutionError(reply.Name, reply.Value, strings.Join(reply.Traceback, "\n"))
+	}
+	return reply, nil
+}
