@@ -345,7 +345,7 @@ func TestSecretInErrorsOfRuns(t *testing.T) {
 // changes nothing. What leaves the kernel otherwise is looked at here.
 func TestSecretInTheKernel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
-		const secret, number = "s3cr3t-\"v\\l'\u2028ue-0123", 4711471147
+		const secret, number = "s3cr3t-\"v\\l'\u2028ue-0123", 1711471147
 		type nothing struct{}
 		var rs runs
 		var audit bytes.Buffer
@@ -437,7 +437,7 @@ func TestSecretInRecords(t *testing.T) {
 	t.Parallel()
 	secret := longSecret(64)
 	parts := piecesOf(secret)
-	redact, err := newRedactor([]string{secret, "4711471147", "4711, 4712"})
+	redact, err := newRedactor([]string{secret, "1711471147", "4711, 4712"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func TestSecretInRecords(t *testing.T) {
 		"panic": func(l *runLog) { l.panicked(t.Context(), 1, "tool", secret, nil) },
 		"stack": func(l *runLog) { l.panicked(t.Context(), 1, "tool", nil, []byte("goroutine 1:\n"+secret)) },
 		"step": func(l *runLog) {
-			l.step(t.Context(), "x", &Step{Execution: sandbox.Execution{Error: &sandbox.ExecutionError{Name: "E", Value: "4711471147"}}}, nil, nil)
+			l.step(t.Context(), "x", &Step{Execution: sandbox.Execution{Error: &sandbox.ExecutionError{Name: "E", Value: "1711471147"}}}, nil, nil)
 		},
 		"error": func(l *runLog) { l.step(t.Context(), "x", &Step{}, nil, errors.New(secret)) },
 	} {
@@ -454,7 +454,7 @@ func TestSecretInRecords(t *testing.T) {
 		record(r.run(t, redact).bridge.run.log)
 		said[what+", in the audit"], said[what+", in the log"] = r.audit.String(), r.log.String()
 	}
-	content, err := json.Marshal(map[string]any{"data": map[string]any{"application/json": map[string]any{secret: []any{map[string]any{secret: 4711471147}}}}})
+	content, err := json.Marshal(map[string]any{"data": map[string]any{"application/json": map[string]any{secret: []any{map[string]any{secret: 1711471147}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -472,7 +472,7 @@ func TestSecretInRecords(t *testing.T) {
 	answer := Step{Final: true, Value: mustValue(t, state.Tuple{4711, 4712}), redact: redact}
 	said["the answer"] = answer.Observation()
 	var r records
-	said["a malformed request"] = ask(t, r.run(t, redact), `1.{"waiting":[47114711470000000000000000]}`)
+	said["a malformed request"] = ask(t, r.run(t, redact), `1.{"waiting":[17114711470000000000000000]}`)
 	var natural any // what is packed is not a value any longer when a part is hidden
 	if err := redact.value(mustValue(t, []byte(secret))).Decode(&natural); err != nil {
 		t.Error(err)
