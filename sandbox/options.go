@@ -53,7 +53,7 @@ type sandboxConfig struct {
 	leaseAsked      bool // by WithLease
 	timeout         timeoutConfig
 	uniqueLabel     string // see api.CreateParams
-	inherits        bool // what the end of the lifetime does, from another sandbox
+	inherits        bool   // what the end of the lifetime does, from another sandbox
 	reboot          bool
 	metadata, envs  map[string]string
 	internet        *bool

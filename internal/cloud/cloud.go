@@ -104,7 +104,7 @@ type Cloud struct {
 	handlers  handlers
 	serving   sync.WaitGroup
 	keeper    io.Closer       // removes the directory of the instance; nil: nothing else does
-	life      context.Context // ends when the cloud is closed
+	life      context.Context //nolint:containedctx // of what happens in the background, until Close
 	endLife   context.CancelFunc
 	renewing  sync.WaitGroup
 	broken    broken

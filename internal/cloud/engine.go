@@ -91,7 +91,7 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 			return l.engine, nil
 		}
 		if died := l.engine.Err(); l.deaths.TooMany(time.Now()) {
-			l.failed = fmt.Errorf("%v; that was the death number %d within %v", died, engine.MaxDeaths, engine.DeathsWithin)
+			l.failed = fmt.Errorf("%w; that was the death number %d within %v", died, engine.MaxDeaths, engine.DeathsWithin)
 		}
 		_ = l.engine.Close() // it ended by itself, and its sandboxes with it
 		l.engine = nil

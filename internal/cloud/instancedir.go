@@ -30,7 +30,7 @@ func newInstanceDir(parent string) (string, error) {
 	return dir, nil
 }
 
-// removeInstance removes the directory of the cloud when nothing uses it any more. What its
+// removeInstance removes the directory of the cloud once nothing uses it. What its
 // keeper cannot remove stays for the next cloud, with the file that names it.
 func (c *Cloud) removeInstance(dir string) error {
 	if c.keeper != nil {

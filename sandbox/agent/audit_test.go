@@ -135,7 +135,7 @@ func guardedRun(t *testing.T, w *flakyWriter) *Run {
 	h.code = map[string]func(context.Context, kernelconn.Handler) (jupyter.ExecuteReply, error){
 		"import math\nfetch('" + auditSecret + "')": func(ctx context.Context, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 			saw([]any{"math", "json"})
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 			return jupyter.ExecuteReply{Status: "ok"}, errors.Join(
 				streamed(handler, "stdout", strings.Repeat("x", 1000)), streamed(handler, "stderr", "warning\n"),
 				h.call(ctx, handler, "fetch", `{"v":1,"value":{"Key":"`+auditSecret+`"}}`))
@@ -166,7 +166,7 @@ func guardedRun(t *testing.T, w *flakyWriter) *Run {
 		Limits: Limits{StepTimeout: time.Minute, MaxOutputBytes: 100},
 		Tools: []Tool{
 			MustTool("fetch", "", func(context.Context, struct{ Key string }) (string, error) {
-				time.Sleep(1500 * time.Microsecond)
+				time.Sleep(1500 * time.Microsecond) //nolint:forbidigo // in a bubble, whose clock it moves
 				return "found", nil
 			}),
 			MustTool("fails", "", func(context.Context, nothing) (int, error) { return 0, errors.New("no " + auditSecret) }),
@@ -176,7 +176,7 @@ func guardedRun(t *testing.T, w *flakyWriter) *Run {
 	})
 	r.Installation = &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "numpy", Version: "2.1.0"}}}
 	r.log.begin()
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 	if err := r.SpendTokens(t.Context(), 3); err != nil {
 		t.Error(err)
 	}
@@ -257,7 +257,7 @@ func TestGoldenAudit(t *testing.T) {
 				var w flakyWriter
 				r := audited(t, &w)
 				during := r.Metrics()
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 				if later := r.Metrics(); later.Duration != during.Duration+time.Second {
 					t.Errorf("a second later, the run that is open has lasted %v, want a second more than %v", later.Duration, during.Duration)
 				}
@@ -265,7 +265,7 @@ func TestGoldenAudit(t *testing.T) {
 					if err := errors.Join(r.Close(), r.log.end(nil)); err != nil {
 						t.Error(err)
 					}
-					time.Sleep(time.Second)
+					time.Sleep(time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 				}
 				got := golden(t, r, w.String())
 				m, err := json.Marshal(r.Metrics())

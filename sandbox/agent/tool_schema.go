@@ -148,9 +148,12 @@ func propertyNames(schema json.RawMessage) ([]string, error) {
 	if err := json.Unmarshal(schema, &object); err != nil {
 		return nil, err
 	}
+	if object.Properties == nil {
+		return nil, nil
+	}
 	decoder := json.NewDecoder(bytes.NewReader(object.Properties))
-	if _, err := decoder.Token(); err != nil {
-		return nil, nil // there are none
+	if _, err := decoder.Token(); err != nil { // the brace
+		return nil, err
 	}
 	var names []string
 	for decoder.More() {

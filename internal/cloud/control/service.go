@@ -69,7 +69,7 @@ type Service struct {
 	telemetry  *telemetry.Registry
 	keys       *keyring
 	mux        *http.ServeMux
-	contents   *http.ServeMux    // of volumes
+	contents   *http.ServeMux // of volumes
 	unique     turns
 	operations map[string]string // see operationsByCall
 }

@@ -59,7 +59,7 @@ func TestHeadForgets(t *testing.T) {
 			}
 		}
 		write("a warning\n")
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble, whose clock it moves
 		if got := h.String(); got != "" {
 			t.Errorf("a minute later: got %q, want nothing", got)
 		}
