@@ -29,18 +29,19 @@ func nilOptions(ctx context.Context, client *sandbox.Client) map[string]func() e
 	schema := func(context.Context, json.RawMessage) (any, error) { return nil, nil }
 	managed := func(context.Context, string) (struct{}, error) { return struct{}{}, nil }
 	return map[string]func() error{
-		"api.NewClient":          func() error { _, err := api.NewClient(nil); return err },
-		"sandbox.NewClient":      func() error { _, err := sandbox.NewClient(nil); return err },
-		"sandbox.Create":         func() error { _, err := sandbox.Create(ctx, nil); return err },
-		"sandbox.Connect":        func() error { _, err := sandbox.Connect(ctx, "id", nil); return err },
-		"sandbox.Use":            func() error { return sandbox.Use(ctx, nil, nil) },
-		"sandbox.Client.Create":  func() error { _, err := client.Create(ctx, nil); return err },
-		"sandbox.Client.Connect": func() error { _, err := client.Connect(ctx, "id", nil); return err },
-		"sandbox.Client.NewPool": func() error { _, err := client.NewPool(nil, nil); return err },
-		"sandbox/local.Start":    func() error { _, err := local.Start(ctx, nil); return err },
-		"sandbox/local.Setup":    func() error { _, err := local.Setup(ctx, io.Discard, nil); return err },
-		"sandbox/agent.NewTool":  func() error { _, err := agent.NewTool("f", "", tool, nil); return err },
-		"sandbox/agent.MustTool": func() error { agent.MustTool("f", "", tool, nil); return nil },
+		"api.NewClient":              func() error { _, err := api.NewClient(nil); return err },
+		"sandbox.NewClient":          func() error { _, err := sandbox.NewClient(nil); return err },
+		"sandbox.Create":             func() error { _, err := sandbox.Create(ctx, nil); return err },
+		"sandbox.Connect":            func() error { _, err := sandbox.Connect(ctx, "id", nil); return err },
+		"sandbox.Use":                func() error { return sandbox.Use(ctx, nil, nil) },
+		"sandbox.Client.Create":      func() error { _, err := client.Create(ctx, nil); return err },
+		"sandbox.Client.Connect":     func() error { _, err := client.Connect(ctx, "id", nil); return err },
+		"sandbox.Client.GetOrCreate": func() error { _, err := client.GetOrCreate(ctx, "name", nil); return err },
+		"sandbox.Client.NewPool":     func() error { _, err := client.NewPool(nil, nil); return err },
+		"sandbox/local.Start":        func() error { _, err := local.Start(ctx, nil); return err },
+		"sandbox/local.Setup":        func() error { _, err := local.Setup(ctx, io.Discard, nil); return err },
+		"sandbox/agent.NewTool":      func() error { _, err := agent.NewTool("f", "", tool, nil); return err },
+		"sandbox/agent.MustTool":     func() error { agent.MustTool("f", "", tool, nil); return nil },
 		"sandbox/agent.ToolFromSchema": func() error {
 			_, err := agent.ToolFromSchema("f", "", json.RawMessage(`{"type":"object"}`), schema, nil)
 			return err

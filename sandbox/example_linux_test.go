@@ -153,6 +153,40 @@ func ExampleWithOnTimeout() {
 	// Output: awake
 }
 
+// The sandbox of a name keeps its variables from one use to the next.
+func ExampleClient_GetOrCreate() {
+	defer exampletest.StartCloud()()
+
+	client, err := sandbox.NewClient()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	ctx := context.Background()
+	turn := func(code string) error {
+		sb, err := client.GetOrCreate(ctx, "conversation 7", sandbox.WithLifetime(10*time.Minute))
+		if err != nil {
+			return err
+		}
+		defer sb.Close() // leaves the sandbox
+		execution, err := sb.RunCode(ctx, code, nil)
+		if err != nil {
+			return err
+		}
+		fmt.Println(execution.Text())
+		return nil
+	}
+	for _, code := range []string{"x = 40; x", "x + 2"} {
+		if err := turn(code); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// 40
+	// 42
+}
+
 // Copies of a sandbox go different ways from one point on.
 func ExampleSandbox_Fork() {
 	defer exampletest.StartCloud()()
