@@ -241,7 +241,7 @@ func TestBuild(t *testing.T) {
 		{Type: "RUN", Args: []string{"echo $GREETING > /tmp/said; echo out; echo err >&2"}},
 		{Type: "run", Args: []string{"id -u > /root/who", "root"}},
 		{Type: "WORKDIR", Args: []string{"app/data"}},
-		{Type: "COPY", Args: []string{"src", "files/", "", "0600"}, FilesHash: hash},
+		{Type: "COPY", Args: []string{"src", "files/", "", "0750"}, FilesHash: hash},
 		{Type: "COPY", Args: []string{"src/*.txt", ".", "root", ""}, FilesHash: hash},
 		{Type: "RUN", Args: []string{"cat files/sub/b.txt > there"}},
 	}}
@@ -264,7 +264,7 @@ func TestBuild(t *testing.T) {
 	sb := api.create(t, "job:v1")
 	for command, want := range map[string]string{
 		"cat /tmp/said": "hello", "sudo cat /root/who": "0", "echo $GREETING $WHERE": "hello /home/user/x", "pwd": "/home/user/app/data",
-		"cat there": "beta", "cat files/a.txt files/sub/b.txt": "alphabeta", "readlink files/link": "a.txt", "stat -c %a files/a.txt": "600", "ls": "a.txt\nfiles\nsub\nthere",
+		"cat there": "beta", "cat files/a.txt files/sub/b.txt": "alphabeta", "readlink files/link": "a.txt", "stat -c %a files/a.txt files/sub": "750\n750", "ls": "a.txt\nfiles\nsub\nthere",
 		"ls -A /tmp | grep e2bctl || true": "",
 	} {
 		if got := output(t, sb, command); got != want && command != "ls" {
@@ -403,7 +403,7 @@ func TestHostileArchives(t *testing.T) {
 		if err := w.WriteHeader(&tar.Header{Name: "src/big", Size: size, Mode: 0o600}); err != nil {
 			t.Fatal(err)
 		}
-		block := make([]byte, 1<<20)
+		block := bytes.Repeat([]byte("x"), 1<<20) // zeros would become a hole
 		for range 100 { // more than the disk has, and cut off
 			if _, err := w.Write(block); err != nil {
 				t.Fatal(err)

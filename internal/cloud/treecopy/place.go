@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,12 +118,14 @@ type placing struct {
 	first      string            // that is copied by itself
 	made       map[string]string // where files of the archive are, for hard links
 	links      map[string]bool   // names in the archive that are symlinks
-	dirs       []dirTime
+	dirs       []placedDir
 }
 
-// dirTime is a directory that was made, whose time the files in it have changed since.
-type dirTime struct {
+// placedDir is a directory that gets its mode and time when all is in it: files change its
+// time, and with some modes nobody could make any.
+type placedDir struct {
 	path string
+	mode uint32
 	at   time.Time
 }
 
@@ -303,8 +306,8 @@ func (w *placing) dir(to string, h *tar.Header) error {
 	if err := w.own(to, h); err != nil {
 		return err
 	}
-	w.dirs = append(w.dirs, dirTime{to, h.ModTime})
-	return unix.Chmod(to, w.mode(h))
+	w.dirs = append(w.dirs, placedDir{to, w.mode(h), h.ModTime})
+	return nil
 }
 
 // mode returns the mode that a copy gets.
@@ -339,9 +342,12 @@ func chown(to string, owner Owner) error {
 	return os.Lchown(to, int(owner.UID), int(owner.GID))
 }
 
-// finish gives directories the times that they have in the archive.
+// finish gives directories their modes and times, what is in a directory before it.
 func (w *placing) finish() error {
-	for _, d := range w.dirs {
+	for _, d := range slices.Backward(w.dirs) {
+		if err := unix.Chmod(d.path, d.mode); err != nil {
+			return fmt.Errorf("set the mode of %s: %w", d.path, err)
+		}
 		if err := os.Chtimes(d.path, time.Time{}, d.at); err != nil {
 			return err
 		}
