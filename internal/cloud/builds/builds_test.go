@@ -150,6 +150,7 @@ func TestFailures(t *testing.T) {
 		"no such template":    {Spec{FromTemplate: "nope"}, "base", "template 'nope' not found"},
 		"itself":              {Spec{FromTemplate: "job"}, "base", "tag 'default' does not exist for template 'job': it is not ready yet"},
 		"an unknown type":     {step("HEALTHCHECK"), "2", "unknown type of step 'HEALTHCHECK'"},
+		"a refused command":   {step("RUN", "refuse"), "2", "failed to run command 'refuse': command failed: unauthenticated: invalid username: 'nosuch'"},
 		"a command":           {step("RUN", "fail"), "2", "failed to run command 'fail': exit status 3: broken"},
 		"a sandbox that dies": {step("RUN", "die"), "2", "its sandbox ended: out of memory"},
 		"too many args":       {step("RUN", "a", "b", "c"), "2", "RUN has 3 args"},
