@@ -111,3 +111,15 @@ func TestPeers(t *testing.T) {
 		t.Errorf("allowed by its name with the port: got %q, want an answer to a request with the rule's header", got)
 	}
 }
+
+// With an engine whose sandboxes have no other way out than the server's, the relay inside
+// is what leads to other sandboxes.
+func TestPeersGVisor(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, gvisorOptions(t)...)
+	target, from := cloud.Create(t), cloud.Create(t)
+	listen(t, target, "web.py", webServerAt("127.0.0.1", 8080))
+	if got := run(t, from, "curl -sS http://"+target.Host(8080)+"/curl"); !strings.HasPrefix(got, "/curl\n") {
+		t.Errorf("got %q, want the answer of the other sandbox", got)
+	}
+}
