@@ -114,7 +114,7 @@ func TestPeers(t *testing.T) {
 
 // With an engine whose sandboxes have no other way out than the server's, the relay inside
 // is what leads to other sandboxes.
-func TestPeersGVisor(t *testing.T) {
+func TestGVisorPeers(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, gvisorOptions(t)...)
 	target, from := cloud.Create(t), cloud.Create(t)
