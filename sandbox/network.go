@@ -26,7 +26,8 @@ var privateNetworks = []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "
 type Network struct {
 	// AllowOut are addresses, networks such as 203.0.113.0/24, and names:
 	// "example.com", "*.example.com" for all names below it, "*" for any. Names
-	// need [AllTraffic] in DenyOut.
+	// need [AllTraffic] in DenyOut. The local cloud also takes what [Sandbox.Host] of
+	// another sandbox returns, here and in Headers.
 	AllowOut []string
 	// DenyOut are addresses and networks.
 	DenyOut []string

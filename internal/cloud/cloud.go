@@ -96,6 +96,7 @@ type Cloud struct {
 	keeping   keeping
 	sandboxes *lifecycle.Registry
 	router    *edge.Router
+	peers     *peers
 	server    *http.Server
 	address   net.Addr
 	trust     tlsdoor.Trust
@@ -218,6 +219,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: c.faults.of(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
+	c.peers = c.newPeers(authority)
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -255,6 +257,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.builds.Close()
 	c.images.Close()
 	err = errors.Join(err, c.sandboxes.Close())
+	c.peers.close()
 	c.handlers.wait()
 	c.telemetry.Close()
 	// A store that ends with the instance removes what sandboxes left in volumes and layers,

@@ -243,7 +243,7 @@ func TestLife(t *testing.T) {
 	want := guest.Config{
 		SandboxID: id, TemplateID: "localbasetemplate000", Envs: map[string]string{"A": "b"}, System: map[string]string{"MPLCONFIGDIR": "/opt/venv/mpl"},
 		Python: []string{"/opt/venv/bin/python3"}, Path: "/opt/venv/bin:" + room.SearchPath(),
-		MemoryBytes: 2 << 30, CPUs: min(2, goruntime.NumCPU()),
+		MemoryBytes: 2 << 30, CPUs: min(2, goruntime.NumCPU()), CloudPort: c.address.(*net.TCPAddr).Port,
 	}
 	if diff := cmp.Diff(want, config); diff != "" {
 		t.Errorf("config (-want +got):\n%s", diff)

@@ -76,7 +76,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	c.python.NoteUse() // a cloud may run for months
 	// Denials can occur for as long as the sandbox lives.
 	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
-	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks}
+	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks, Peers: c.peers.paths}
 	shown, closeAll, err := c.show(spec.Mounts)
 	defer closeAll()
 	if err != nil {
@@ -236,7 +236,7 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 		Envs:        maps.Clone(spec.Envs),
 		MemoryBytes: uint64(c.options.Limits.MemoryBytes), CPUs: int(math.Ceil(c.options.Limits.CPUs)),
 		Proxy: c.needsProxy(spec.Egress, by), Offline: spec.Egress.DenyAll(),
-		Authority: spec.Headers,
+		Authority: spec.Headers, CloudPort: c.relayPort(),
 	}
 	image := spec.Template.Image
 	if image != nil {
@@ -397,7 +397,7 @@ func (r *reachable) Healthy(ctx context.Context) error {
 
 // SetEgress changes what the sandbox may reach.
 func (r *reachable) SetEgress(rules *network.Rules) {
-	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials, Asks: r.asks}
+	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials, Asks: r.asks, Peers: r.cloud.peers.paths}
 	if r.door != nil {
 		egress.Door = r.door
 		r.door.Set(rules, egress.Reach)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -38,6 +39,9 @@ const (
 	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs their number.
 	maxLogs = 32 << 20
 	maxJobs = 1000
+	// maxWaiting bounds the builds of one tag that wait for their start: clients may never
+	// start them.
+	maxWaiting = 32
 )
 
 // DefaultCap is the number of bytes that layers, cached steps and archives may take.
@@ -133,6 +137,9 @@ type job struct {
 	cancel       context.CancelCauseFunc
 	failure      *templates.Failure // nil unless it failed
 	status       templates.Status
+	spec         Spec // empty when it has ended
+	engine       engine.Name
+	ended        chan struct{} // closed when it has ended, however
 }
 
 // New returns a builder that builds nothing yet.
@@ -150,8 +157,8 @@ func New(o Options) *Builder {
 // Uploads returns the archives that steps copy files from.
 func (b *Builder) Uploads() *Uploads { return b.uploads }
 
-// Request makes a build that waits for its start. Those of the same template and tags that
-// wait for theirs are superseded.
+// Request makes a build that waits for its start. Of those of the same template and tags that
+// wait for theirs, the oldest are superseded if there are too many.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
 	if _, err := b.target(context.Background(), cmp.Or(asked.Engine, b.options.Engine)); err != nil {
 		return templates.Template{}, templates.Build{}, err
@@ -166,10 +173,15 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	if err != nil {
 		return t, build, err
 	}
+	var waiting []templates.Build
 	for _, other := range t.Builds {
 		if other.ID != build.ID && other.Status == templates.Waiting && overlap(other.Tags, build.Tags) {
-			b.fail(t.ID, other.ID, templates.Failure{Message: errSuperseded.Error()})
+			waiting = append(waiting, other)
 		}
+	}
+	slices.SortStableFunc(waiting, func(a, b templates.Build) int { return a.CreatedAt.Compare(b.CreatedAt) })
+	for _, other := range waiting[:max(0, len(waiting)+1-maxWaiting)] {
+		b.fail(t.ID, other.ID, templates.Failure{Message: errSuperseded.Error()})
 	}
 	return t, build, nil
 }
@@ -208,8 +220,9 @@ func (b *Builder) activeLocked() int {
 	return n
 }
 
-// Start starts a build that waits for it. Builds of the same template that share a tag and
-// are not finished are superseded. The error is nil also if the build is going to fail.
+// Start starts a build that waits for it. Running builds of the same template that share a
+// tag are superseded, unless they have the same steps: then this one waits for their end, and
+// finds what they made. The error is nil also if the build is going to fail.
 func (b *Builder) Start(template, id string, spec Spec) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -227,8 +240,13 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 		return err
 	}
 	build, _ := t.Build(id)
+	var same []*job
 	for _, other := range b.order {
-		if other.status == templates.Building && other.template == template && overlap(other.tags, build.Tags) {
+		switch {
+		case other.status != templates.Building || other.template != template || !overlap(other.tags, build.Tags):
+		case other.engine == build.Engine && reflect.DeepEqual(other.spec, spec):
+			same = append(same, other)
+		default:
 			other.cancel(errSuperseded)
 		}
 	}
@@ -237,12 +255,12 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 	for _, step := range spec.All() {
 		archives = append(archives, step.FilesHash)
 	}
-	j := &job{archives: archives, template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building}
+	j := &job{archives: archives, template: template, id: id, tags: build.Tags, log: &Log{}, cancel: cancel, status: templates.Building, spec: spec, engine: build.Engine, ended: make(chan struct{})}
 	b.jobs[id], b.order = j, append(b.order, j)
 	b.forgetLocked()
 	b.work.Go(func() {
 		defer cancel(nil)
-		b.build(ctx, j, t, build, spec)
+		b.build(ctx, j, same, t, build)
 	})
 	return nil
 }
@@ -272,15 +290,23 @@ func (b *Builder) forgetLocked() {
 	}
 }
 
-// build runs one build when it is its turn, and records how it ended.
-func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build templates.Build, spec Spec) {
+// build runs one build when it is its turn, after those with the same steps, and records how
+// it ended.
+func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Template, build templates.Build) {
+	defer close(j.ended)
 	begun := time.Now()
 	j.log.add(slog.LevelInfo, "", fmt.Sprintf("Building template %s/%s", j.template, j.id))
 	if build.CPUs > 0 || build.MemoryMB > 0 {
 		j.log.add(slog.LevelInfo, "", "Resources that are asked for are recorded; sandboxes of this local cloud have "+b.options.Limits)
 	}
-	r := &run{Builder: b, job: j, template: t, spec: spec, asked: build.Engine, made: map[string]bool{}, stages: map[string]finished{}}
+	r := &run{Builder: b, job: j, template: t, spec: j.spec, asked: build.Engine, made: map[string]bool{}, stages: map[string]finished{}}
 	defer r.close()
+	for _, other := range same {
+		select {
+		case <-other.ended:
+		case <-ctx.Done(): // r.wait returns it
+		}
+	}
 	err := r.wait(ctx)
 	if err == nil {
 		err = r.all(ctx)
@@ -303,7 +329,7 @@ func (b *Builder) build(ctx context.Context, j *job, t templates.Template, build
 	b.options.Logger.InfoContext(ctx, "template built", "template", t.Name, "build", j.id, "took", took, "error", err)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	j.status, j.failure = templates.Ready, failure
+	j.status, j.failure, j.spec = templates.Ready, failure, Spec{}
 	if failure != nil {
 		j.status = templates.Failed
 	}

@@ -150,6 +150,7 @@ func TestFailures(t *testing.T) {
 		"no such template":    {Spec{FromTemplate: "nope"}, "base", "template 'nope' not found"},
 		"itself":              {Spec{FromTemplate: "job"}, "base", "tag 'default' does not exist for template 'job': it is not ready yet"},
 		"an unknown type":     {step("HEALTHCHECK"), "2", "unknown type of step 'HEALTHCHECK'"},
+		"a refused command":   {step("RUN", "refuse"), "2", "failed to run command 'refuse': command failed: unauthenticated: invalid username: 'nosuch'"},
 		"a command":           {step("RUN", "fail"), "2", "failed to run command 'fail': exit status 3: broken"},
 		"a sandbox that dies": {step("RUN", "die"), "2", "its sandbox ended: out of memory"},
 		"too many args":       {step("RUN", "a", "b", "c"), "2", "RUN has 3 args"},
@@ -213,6 +214,31 @@ func TestMachineFails(t *testing.T) {
 	}
 }
 
+// Builds of one template with the same steps, requested and started at the same time, are
+// all made, and each step runs once.
+func TestSameSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	var all []ids
+	for range 10 {
+		all = append(all, s.request(t, "job"))
+	}
+	for _, id := range all {
+		s.begin(t, id, "block", "print")
+	}
+	<-w.blocked
+	close(w.block)
+	for _, id := range all {
+		if status, _ := s.end(t, id); status.Status != templates.Ready {
+			t.Errorf("got %+v, want a build that is ready", status)
+		}
+	}
+	if len(w.blocked) > 0 {
+		t.Error("a step was run twice")
+	}
+}
+
 // A build is given up when a newer one has its tag, and when its template is deleted.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
@@ -234,13 +260,19 @@ func TestGivenUp(t *testing.T) {
 	s.begin(t, other, "block")
 	<-w.blocked
 	two := s.request(t, "job", "b", "c")
-	if status, _ := s.now(t, waits); status.Status != templates.Failed || !strings.Contains(status.Failure.Message, "superseded") {
-		t.Errorf("the one that waits: got %+v, want it to be superseded", status)
+	if status, _ := s.now(t, waits); status.Status != templates.Waiting {
+		t.Errorf("the one that waits: got %+v, want it to wait on", status)
 	}
 	if status, _ := s.now(t, one); status.Status != templates.Building {
 		t.Errorf("before the newer one is started: got %s, want building", status.Status)
 	}
 	s.begin(t, two, "print two")
+	for range maxWaiting {
+		s.request(t, "job", "c")
+	}
+	if status, _ := s.now(t, waits); status.Status != templates.Failed || !strings.Contains(status.Failure.Message, "superseded") {
+		t.Errorf("the oldest of too many that wait: got %+v, want it to be superseded", status)
+	}
 	if err := s.Start(waits.template, waits.build, running()); err == nil {
 		t.Error("a superseded build was started")
 	}

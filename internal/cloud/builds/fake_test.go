@@ -172,6 +172,8 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 	case "fail":
 		data("", "broken\n")
 		end.ExitCode, end.Error = 3, proto.String("exit status 3")
+	case "refuse":
+		return connect.NewError(connect.CodeUnauthenticated, errors.New("invalid username: 'nosuch'"))
 	case "flood":
 		for range 100 {
 			data(strings.Repeat(strings.Repeat("x", 50)+"\n", 400), "")

@@ -317,6 +317,9 @@ func (r *run) command(ctx context.Context, c envdclient.Command) error {
 	if _, failed := errors.AsType[*envdclient.ExitError](err); failed && stderr.last != "" {
 		return fmt.Errorf("%w: %s", err, clip.Line(stderr.last, maxRepeated))
 	}
+	if refused, ok := errors.AsType[*envdclient.RefusedError](err); ok { // worded as the service does
+		return fmt.Errorf("command failed: %v: %w", refused.Code, err)
+	}
 	return err
 }
 

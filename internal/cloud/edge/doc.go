@@ -13,6 +13,9 @@
 // of envd, with which clients ask whether the sandbox runs, although the hosted service
 // takes that for traffic, too; and a browser's preflight request, which carries no token.
 //
+// A sandbox reaches others by their public names alone, ServePeer: each request must be for the
+// name that its connection was dialled to.
+//
 // It opens connections through a function that each sandbox supplies, and knows
 // nothing about what a sandbox is.
 package edge

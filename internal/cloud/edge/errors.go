@@ -25,6 +25,8 @@ const (
 	messageNoWake         = "The sandbox is paused, and could not be resumed. Try again in a moment."
 	messageTwice          = "A page may not name a sandbox in headers when it uses a signed URL, which names one by its signature: leave the headers out"
 	messageWorker         = "A signed URL is no script of a service worker, which would serve the pages of every sandbox at this address"
+	messagePeerHost       = "The request is for another host than the connection: connect to the host itself"
+	messagePeerOwn        = "The sandbox has no access token, so other sandboxes cannot reach this port of it: create it with secure"
 	messageHost           = "this host is not served here: use localhost or an IP address"
 )
 

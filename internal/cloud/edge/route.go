@@ -48,13 +48,18 @@ func find(r *http.Request, domain string) route {
 		return route{kind: forAPI}
 	}
 	label, rest, dotted := strings.Cut(host, ".")
-	port, id, dashed := strings.Cut(label, "-")
-	if !dotted || !dashed {
+	if !dotted || !strings.Contains(label, "-") {
 		if domain != "" && rest == domain {
 			return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid host"}
 		}
 		return route{kind: refused, status: http.StatusMisdirectedRequest, reason: messageHost}
 	}
+	return findLabel(label)
+}
+
+// findLabel finds the port of a sandbox by the first label of its name.
+func findLabel(label string) route {
+	port, id, _ := strings.Cut(label, "-")
 	id, _, _ = strings.Cut(id, "-") // old clients append the client id
 	return parse(port, id)
 }

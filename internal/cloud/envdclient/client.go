@@ -81,6 +81,14 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("exit status %d", e.Code)
 }
 
+// RefusedError means that envd did not run a command.
+type RefusedError struct {
+	Code   connect.Code
+	Reason string
+}
+
+func (e *RefusedError) Error() string { return e.Reason }
+
 // Run runs a command until it ends. It ends at the deadline of ctx, too. The error is an
 // [*ExitError] if it ran and failed.
 func (c *Client) Run(ctx context.Context, command Command) error {
@@ -175,7 +183,7 @@ func failure(ctx context.Context, err error, otherwise string) error {
 		if refused.Code() == connect.CodeDeadlineExceeded {
 			return context.DeadlineExceeded
 		}
-		return errors.New(clip.Text(refused.Message(), maxRepeated))
+		return &RefusedError{refused.Code(), clip.Text(refused.Message(), maxRepeated)}
 	}
 	return err
 }

@@ -205,25 +205,14 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	host := canonical(r.TLS.ServerName)
 	if status, problem := unfit(r, host); problem != "" {
-		if status == http.StatusMethodNotAllowed {
-			w.Header().Set("Allow", strings.Join(methods, ", "))
-		}
-		w.Header().Set("Connection", "close")
-		http.Error(w, "e2bctl: "+problem, status)
+		refuseUnfit(w, status, problem)
 		return
 	}
 	way := d.way.Load()
-	headers := make(http.Header)
-	for _, h := range way.rules.Headers(host) {
-		value, err := h.Value(d.options.Secret)
-		if err == nil && !httpguts.ValidHeaderFieldValue(value) {
-			err = fmt.Errorf("the header %s: its value has control characters", h.Name)
-		}
-		if err != nil {
-			http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
-			return
-		}
-		headers.Set(h.Name, value)
+	headers, err := fill(way.rules.Headers(host), d.options.Secret)
+	if err != nil {
+		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
+		return
 	}
 	defer func() {
 		if d.way.Load() != way { // its connections have become idle
@@ -253,9 +242,7 @@ func unfit(r *http.Request, host string) (status int, problem string) {
 	case r.Method == http.MethodConnect:
 		return http.StatusMethodNotAllowed, "CONNECT is for proxies, and this is " + host
 	case !slices.Contains(methods, r.Method):
-		return http.StatusMethodNotAllowed, fmt.Sprintf(
-			"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",
-			host, r.Method, strings.Join(methods, ", "))
+		return http.StatusMethodNotAllowed, unfitMethod(r, host)
 	case r.URL.Host != "" || r.URL.Scheme != "":
 		return http.StatusMisdirectedRequest, "an absolute URI is for proxies, and this is " + host
 	case canonical(name) != host || port != "443":
@@ -279,6 +266,59 @@ func rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header[name] = value
 		delete(r.Out.Trailer, name)
 	}
+}
+
+// Put puts the headers of a rule into a request to a host. It reports false if the request
+// is not to be sent, which the answer then says.
+func Put(w http.ResponseWriter, r *http.Request, host string, rule []network.Header, secret func(name string) (string, error)) bool {
+	if len(rule) == 0 {
+		return true
+	}
+	if !slices.Contains(methods, r.Method) {
+		refuseUnfit(w, http.StatusMethodNotAllowed, unfitMethod(r, host))
+		return false
+	}
+	headers, err := fill(rule, secret)
+	if err != nil {
+		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
+		return false
+	}
+	for name, value := range headers {
+		r.Header[name] = value
+		delete(r.Trailer, name)
+	}
+	return true
+}
+
+// fill returns the headers of a rule with the values of their secrets.
+func fill(rule []network.Header, secret func(name string) (string, error)) (http.Header, error) {
+	headers := make(http.Header)
+	for _, h := range rule {
+		value, err := h.Value(secret)
+		if err == nil && !httpguts.ValidHeaderFieldValue(value) {
+			err = fmt.Errorf("the header %s: its value has control characters", h.Name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		headers.Set(h.Name, value)
+	}
+	return headers, nil
+}
+
+// unfitMethod says why a request with a method that is not known is not sent on.
+func unfitMethod(r *http.Request, host string) string {
+	return fmt.Sprintf(
+		"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",
+		host, r.Method, strings.Join(methods, ", "))
+}
+
+func refuseUnfit(w http.ResponseWriter, status int, problem string) {
+	if status == http.StatusMethodNotAllowed {
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+	}
+	w.Header().Set("Connection", "close")
+	http.Error(w, "e2bctl: "+problem, status)
 }
 
 // keepTrailers lets the answer be sent in a form that has trailers, which HTTP/1 has none

@@ -42,6 +42,9 @@ func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 
 func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Addr, dnsmessage.RCode) {
 	name := normalize(q.Name.String())
+	if e.peer(name) {
+		return e.lookUpPeer(ctx, name, q.Type)
+	}
 	if e.Rules.DenyAll() && !e.Rules.named(name) && !e.asks() {
 		e.Denials.add(Denial{Host: name, Rule: e.Rules.denial()})
 		return nil, dnsmessage.RCodeNameError
@@ -96,6 +99,22 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 		return nil, dnsmessage.RCodeNameError
 	}
 	return reachable, dnsmessage.RCodeSuccess
+}
+
+// lookUpPeer looks up the name of a sandbox: the relay inside passes its connections on.
+func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, dnsmessage.RCode) {
+	err := e.permitPeer(ctx, name)
+	denied, ok := errors.AsType[*DeniedError](err)
+	switch {
+	case ok:
+		e.Denials.add(Denial{Host: name, Rule: denied.Rule})
+		return nil, dnsmessage.RCodeNameError
+	case err != nil:
+		return nil, dnsmessage.RCodeServerFailure
+	case kind == dnsmessage.TypeA:
+		return []netip.Addr{relayAddress}, dnsmessage.RCodeSuccess
+	}
+	return nil, dnsmessage.RCodeSuccess
 }
 
 // pack encodes an answer. It returns nil if the answer cannot be encoded.

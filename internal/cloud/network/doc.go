@@ -28,6 +28,11 @@
 // connections that show the name. A connection that shows none, such as one to another
 // port, is asked about by its address, even if an allowed name was looked up to it.
 //
+// The public name of a sandbox's port, such as 8080-i1a2b3.localhost, leads to that sandbox,
+// [Peers]: within the rules for names, and through memory, as no address of this machine may
+// be reached. Inside, such names resolve to 127.0.0.1, where a [Relay] listens at the port
+// of the cloud.
+//
 // A resolver listens inside at 169.254.0.22. A name server in a sandbox must
 // therefore listen on a specific address: UDP port 53 of the wildcard address is
 // taken.

@@ -66,6 +66,8 @@ type Egress struct {
 	// Asks has the questions about hosts that Rules do not name, if those want them to be
 	// asked; nil if nobody can be asked.
 	Asks *Asks
+	// Peers leads to other sandboxes; nil if they cannot be reached.
+	Peers *Peers
 }
 
 // Door ends the TLS of a connection from a sandbox, and passes its requests on. It owns
@@ -82,6 +84,9 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 // connection ends unless what is written to it shows an allowed name: then it leads
 // there. Nothing is sent before.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if e.peer(host) && port == e.Peers.Port {
+		return e.dialPeer(ctx, host)
+	}
 	if port == portHTTPS && e.decorates(host) {
 		if _, _, err := e.permitName(ctx, host); err != nil {
 			return nil, e.noted(err, port)

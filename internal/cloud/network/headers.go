@@ -58,7 +58,8 @@ var notHeaders = []string{
 }
 
 // WithHeaders returns the same rules with headers for requests to hosts, in the service's
-// form: "example.com" or "*.example.com", which means every name below example.com. In
+// form: "example.com" or "*.example.com", which means every name below example.com. The name
+// of a sandbox may have the port of its cloud, as clients are told it. In
 // values ${e2b.secrets.NAME} stands for the value of a secret. An invalid rule is returned
 // as a [*RuleError].
 func (r *Rules) WithHeaders(asked map[string]map[string]string) (*Rules, error) {
@@ -94,10 +95,12 @@ func (r *Rules) WithHeaders(asked map[string]map[string]string) (*Rules, error) 
 func checkHeaderHost(entry, host string) error {
 	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	switch name := strings.TrimPrefix(host, "*."); {
+	case peerEntry(host) && len(entry) <= maxHeaderHost:
+		return nil
 	case err == nil || validName(name) && numeric(name):
 		return &RuleError{"rules", entry, "headers are for hosts with a name: an address, or a name that ends in a number, has no certificate to check"}
 	case strings.Contains(host, ":"):
-		return &RuleError{"rules", entry, "want a name without a scheme and a port: headers are for https on port 443"}
+		return &RuleError{"rules", entry, "want a name without a scheme and a port: headers are for https on port 443, and only names of sandboxes have another one"}
 	case len(entry) > maxHeaderHost || host == "*" || !validPattern(host):
 		return &RuleError{"rules", entry, fmt.Sprintf("want a name of at most %d characters such as example.com or *.example.com", maxHeaderHost)}
 	}

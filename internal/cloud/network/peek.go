@@ -44,15 +44,14 @@ var errNoName = errors.New("network: the client sent no name")
 // listen reads from a connection until the name of the server it is meant for has
 // arrived: the server name of TLS, or the Host of HTTP.
 func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
-	if err := conn.SetReadDeadline(time.Now().Add(peekTimeout)); err != nil {
-		return nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
 	s := &said{port: port}
+	stop, err := listenFor(ctx, conn)
+	if err != nil {
+		return s, err
+	}
+	defer stop()
 	var read bytes.Buffer
 	from := io.TeeReader(io.LimitReader(conn, maxPeek), &read)
-	var err error
 	if port == portHTTPS {
 		s.name, err = serverName(ctx, from)
 	} else {
@@ -66,6 +65,15 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 		err = conn.SetReadDeadline(time.Time{})
 	}
 	return s, err
+}
+
+// listenFor bounds what is read of a connection until stop is called: by ctx, and by
+// peekTimeout.
+func listenFor(ctx context.Context, conn net.Conn) (stop func() bool, err error) {
+	if err := conn.SetReadDeadline(time.Now().Add(peekTimeout)); err != nil {
+		return nil, err
+	}
+	return context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) }), nil
 }
 
 // recordHandshake is the first byte of every ClientHello.
@@ -144,12 +152,12 @@ var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
 // refuse tells a client, in its own protocol, why it is not connected, and gives
 // it a moment to read the answer.
-func (s *said) refuse(conn net.Conn, why *DeniedError) {
+func (s *said) refuse(conn net.Conn, why error) {
 	answer := accessDenied
 	if s.port == portHTTP {
 		host := s.name
-		if host == "" {
-			host = why.Host
+		if denied, ok := errors.AsType[*DeniedError](why); ok && host == "" {
+			host = denied.Host
 		}
 		text := fmt.Sprintf("no connection to %.255s: %s\n", host, why.Error())
 		answer = fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)

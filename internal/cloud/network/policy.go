@@ -26,6 +26,7 @@ const (
 	ruleZone      = "scoped address"
 	ruleDenied    = "denied by the sandbox's network rules"
 	ruleOff       = "internet access is off for this sandbox"
+	ruleNoPeer    = "only names of sandboxes are served here, and the request shows none"
 	ruleNumeric   = "a name that ends in a number, which programs read as an address"
 
 	// For names that only a proxy could resolve.

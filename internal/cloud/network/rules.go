@@ -69,7 +69,7 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 			continue
 		}
 		name := normalize(entry)
-		if !validPattern(name) {
+		if !validPattern(name) && !peerEntry(name) {
 			return nil, &RuleError{"allowOut", entry, "want an address, a network such as 10.0.0.0/8, or a name such as example.com or *.example.com"}
 		}
 		if !all {

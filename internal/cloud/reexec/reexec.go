@@ -111,7 +111,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	if g.Egress {
 		handlers[guest.ProxyPort] = network.NewProxy(g.DialEgress)
 	}
-	ended := make(chan error, len(handlers)+1)
+	ended := make(chan error, len(handlers)+2)
 	for port, handler := range handlers {
 		listener, err := g.Listen(port)
 		if err != nil {
@@ -122,6 +122,14 @@ func serve(ctx context.Context, g *inside.Guest) error {
 			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		}
 		go func() { ended <- server.Serve(listener) }()
+	}
+	if g.Egress && config.CloudPort > 0 {
+		listener, err := g.Listen(config.CloudPort)
+		if err != nil {
+			return err
+		}
+		relay := &network.Relay{Port: uint16(config.CloudPort), Dial: g.DialEgress}
+		go func() { ended <- relay.Serve(listener) }()
 	}
 	go func() { ended <- child.Reap(ctx) }()
 	g.OnBecome(func(raw json.RawMessage) error { return become(raw, g, daemon) })

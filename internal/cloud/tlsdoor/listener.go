@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 )
 
-// handshake is the first byte of every TLS connection, and of no HTTP request.
-const handshake = 0x16
+// Handshake is the first byte of every TLS connection, and of no HTTP request.
+const Handshake = 0x16
 
 // Listener accepts connections of several listeners: plain ones as they are, and those
 // that begin with a TLS handshake as [*tls.Conn]. A client that sends nothing keeps no
@@ -86,7 +86,7 @@ func (l *Listener) sort(conn net.Conn) {
 		_ = conn.Close() // the client is gone, or its time is over
 		return
 	}
-	if first == handshake {
+	if first == Handshake {
 		conn = tls.Server(conn, l.config)
 	}
 	if !l.pass(result{conn: conn}) {

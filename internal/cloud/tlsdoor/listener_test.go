@@ -146,7 +146,7 @@ func TestSilentClients(t *testing.T) {
 		}
 		defer conn.Close()
 		if i%2 == 1 {
-			_, _ = conn.Write([]byte{handshake, 3, 1})
+			_, _ = conn.Write([]byte{Handshake, 3, 1})
 		}
 		silent = append(silent, conn)
 	}

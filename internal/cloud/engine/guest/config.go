@@ -17,6 +17,7 @@ type Config struct {
 	CPUs        int               `json:"cpus,omitempty"`
 	Proxy       bool              `json:"proxy,omitempty"`     // programs are told of the proxy
 	Authority   bool              `json:"authority,omitempty"` // AuthorityDir has one
+	CloudPort   int               `json:"cloudPort,omitempty"` // at which names of sandboxes are relayed to the server; 0: they are not
 	Wasm        *Wasm             `json:"wasm,omitempty"`      // nil: commands and kernels are processes
 	Offline     bool              `json:"offline,omitempty"`   // everything but what is allowed is denied: retrying is of no use
 }

@@ -1,0 +1,78 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Peers leads to sandboxes by the names that clients outside know them by, such as
+// 8080-i1a2b3.localhost. A sandbox has its own loopback interface, so what these names mean
+// outside, the address that the cloud listens on, cannot be reached from it: a relay inside
+// listens there instead, see [Relay].
+type Peers struct {
+	Port uint16                 // that the cloud serves all names at
+	Is   func(host string) bool // reports whether a normalized name is one of a sandbox's port
+	// Serve answers the requests that come through a connection to a name. It puts headers
+	// into each, and it owns the connection.
+	Serve func(conn net.Conn, name string, headers []Header)
+}
+
+// peer reports whether a name leads to a sandbox.
+func (e *Egress) peer(host string) bool { return e.Peers != nil && e.Peers.Is(normalize(host)) }
+
+// permitPeer returns a *[DeniedError] if the rules deny a sandbox's name. Rules about
+// addresses do not apply, apart from the one about all traffic: no address is connected to.
+func (e *Egress) permitPeer(ctx context.Context, host string) error {
+	if e.Rules.named(withPort(normalize(host), e.Peers.Port)) {
+		return nil
+	}
+	_, _, err := e.permitName(ctx, host)
+	return err
+}
+
+// dialPeer connects to a sandbox by its name.
+func (e *Egress) dialPeer(ctx context.Context, host string) (net.Conn, error) {
+	if err := e.permitPeer(ctx, host); err != nil {
+		return nil, e.noted(err, e.Peers.Port)
+	}
+	name := normalize(host)
+	_, near, far := newDuplex(ctx)
+	headers, ok := e.Rules.headersAt(withPort(name, e.Peers.Port))
+	if !ok {
+		headers = e.Rules.Headers(name)
+	}
+	e.Peers.Serve(far, name, headers)
+	return near, nil
+}
+
+// headersAt returns the headers of a rule for a name with a port.
+func (r *Rules) headersAt(address string) ([]Header, bool) {
+	if r == nil {
+		return nil, false
+	}
+	headers, ok := r.headers[address]
+	return headers, ok
+}
+
+// relayAddress is where the relay inside listens, and what names of sandboxes resolve to.
+var relayAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+func withPort(name string, port uint16) string {
+	return net.JoinHostPort(name, strconv.Itoa(int(port)))
+}
+
+// peerEntry reports whether a normalized entry of a rule is the name of a sandbox's port
+// with the port of its cloud, such as 8080-i1a2b3.localhost:49160. Clients are told such
+// names. Entries for other hosts have no port.
+func peerEntry(entry string) bool {
+	name, _, err := split(entry)
+	if err != nil || !validName(name) || numeric(name) {
+		return false
+	}
+	label, _, below := strings.Cut(name, ".")
+	port, id, dashed := strings.Cut(label, "-")
+	return below && dashed && id != "" && port != "" && strings.Trim(port, "0123456789") == ""
+}

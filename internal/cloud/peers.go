@@ -1,0 +1,156 @@
+package cloud
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/edge"
+	"github.com/e2bctl/e2bctl/internal/cloud/headers"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+)
+
+// lowestRelayed is the lowest port of a cloud at which sandboxes have a relay: servers of
+// programs inside listen on lower ones.
+const lowestRelayed = 1024
+
+// maxPeerStreams bounds the requests on one HTTP/2 connection from a sandbox.
+const maxPeerStreams = 100
+
+// peers serves the connections of sandboxes to the public names of sandboxes.
+type peers struct {
+	paths  *network.Peers
+	server *http.Server
+	tls    *tls.Config
+	conns  chan net.Conn
+	life   context.Context //nolint:containedctx // it ends with close, and is no call's
+	close  func()
+
+	mu      sync.Mutex
+	ended   bool
+	running sync.WaitGroup
+}
+
+// peerConn is a connection that was dialled to a name.
+type peerConn struct {
+	net.Conn
+	name    string
+	headers []network.Header // for each request
+	first   []byte           // that was read already
+}
+
+func (c *peerConn) Read(p []byte) (int, error) {
+	if len(c.first) == 0 {
+		return c.Conn.Read(p)
+	}
+	n := copy(p, c.first)
+	c.first = c.first[n:]
+	return n, nil
+}
+
+type peerKey struct{}
+
+// newPeers begins to serve. It needs the router.
+func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
+	p := &peers{tls: authority.Config(), conns: make(chan net.Conn)}
+	life, end := context.WithCancel(context.Background())
+	p.life = life
+	port := uint16(c.address.(*net.TCPAddr).Port)
+	p.paths = &network.Peers{Port: port, Is: c.router.IsPublicName, Serve: p.serve}
+	p.server = &http.Server{
+		Handler: c.handlers.counted(c.log.Handler(peerHandler(c.router, port, c.secrets.Value))),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			if t, ok := conn.(*tls.Conn); ok {
+				conn = t.NetConn()
+			}
+			return context.WithValue(ctx, peerKey{}, conn)
+		},
+		ReadHeaderTimeout: headerDeadline,
+		IdleTimeout:       idleDeadline,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // it could be filled from inside
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxPeerStreams},
+	}
+	p.running.Go(func() { _ = p.server.Serve(peerListener{p}) }) // only close ends it
+	p.close = sync.OnceFunc(func() {
+		p.mu.Lock()
+		p.ended = true
+		p.mu.Unlock()
+		end()
+		_ = p.server.Close() // it only closes connections
+		p.running.Wait()
+	})
+	return p
+}
+
+func peerHandler(router *edge.Router, port uint16, secret func(name string) (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn := r.Context().Value(peerKey{}).(*peerConn)
+		if headers.Put(w, r, conn.name, conn.headers, secret) {
+			router.ServePeer(w, r, conn.name, port)
+		}
+	})
+}
+
+// serve takes over a connection from a sandbox. It returns at once.
+func (p *peers) serve(conn net.Conn, name string, with []network.Header) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended {
+		_ = conn.Close()
+		return
+	}
+	p.running.Go(func() { p.sort(&peerConn{Conn: conn, name: name, headers: with}) })
+}
+
+// sort waits for the first byte of a connection, which shows whether it is TLS, and passes
+// the connection on.
+func (p *peers) sort(conn *peerConn) {
+	first := make([]byte, 1)
+	_ = conn.SetReadDeadline(time.Now().Add(headerDeadline)) // it never fails
+	stop := context.AfterFunc(p.life, func() { _ = conn.Close() })
+	defer stop()
+	if _, err := io.ReadFull(conn, first); err != nil {
+		_ = conn.Close() // the program is gone, or its time is over
+		return
+	}
+	conn.first = first
+	served := net.Conn(conn)
+	if first[0] == tlsdoor.Handshake {
+		served = tls.Server(conn, p.tls)
+	}
+	select {
+	case p.conns <- served:
+	case <-p.life.Done():
+		_ = conn.Close()
+	}
+}
+
+// peerListener hands the connections to the server.
+type peerListener struct{ peers *peers }
+
+func (l peerListener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.peers.conns:
+		return conn, nil
+	case <-l.peers.life.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (l peerListener) Close() error   { return nil }
+func (l peerListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// relayPort returns the port of the relay in sandboxes; 0: they have none.
+func (c *Cloud) relayPort() int {
+	if port := c.address.(*net.TCPAddr).Port; port >= lowestRelayed {
+		return port
+	}
+	return 0
+}
