@@ -20,6 +20,11 @@ import (
 // stop; CI runners kill the process some seconds after their first signal.
 const cleanupGrace = 5 * time.Second
 
+// hurriedGrace is how long it may take if it was told twice. timeout and some
+// shells send the same signal twice in a row, to the process and to its group:
+// what runs in a sandbox has to be stopped all the same.
+const hurriedGrace = 2 * time.Second
+
 // Main runs e2bctl with the arguments, streams and signals of this process and
 // returns the status to exit with.
 func Main() int {
@@ -27,7 +32,7 @@ func Main() int {
 		return status
 	}
 	ios := cmdutil.SystemStreams()
-	ctx, stop, interrupted := notifyContext(context.Background())
+	ctx, stop, told := notifyContext(context.Background())
 	defer stop()
 
 	done := make(chan int, 1)
@@ -35,14 +40,22 @@ func Main() int {
 	select {
 	case code := <-done:
 		return code
-	case <-interrupted:
+	case <-told.first:
 	}
 	// The command now cleans up. It may hang on a service that no longer answers;
 	// in that case the process ends without it.
+	hurried, patient := time.After(hurriedGrace), time.After(cleanupGrace)
 	select {
 	case code := <-done:
 		return code
-	case <-time.After(cleanupGrace):
+	case <-patient:
+		return exitCode(context.Cause(ctx))
+	case <-told.second:
+	}
+	select {
+	case code := <-done:
+		return code
+	case <-hurried:
 		return exitCode(context.Cause(ctx))
 	}
 }

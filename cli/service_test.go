@@ -44,7 +44,8 @@ type service struct {
 	named     []string // tags of the template, besides default
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end, so that handlers that hang return
-	killAsked chan struct{} // closed by the first kill of an immortal sandbox
+	killAsked chan struct{} // closed by the first kill of an immortal or tenacious sandbox
+	killNow   chan struct{} // closed by a test that lets tenacious sandboxes go
 }
 
 type fakeSandbox struct {
@@ -80,7 +81,7 @@ const serviceKey = "e2b_0123456789abcdef0123456789abcdef01234567"
 func newService(t testing.TB) *service {
 	s := &service{
 		t: t, home: t.TempDir(), sandboxes: map[string]*fakeSandbox{}, processes: map[uint32]*fakeProcess{},
-		hang: make(chan struct{}), killAsked: make(chan struct{}),
+		hang: make(chan struct{}), killAsked: make(chan struct{}), killNow: make(chan struct{}),
 	}
 	mux := http.NewServeMux()
 	for _, v := range []string{"", "/v2"} {
@@ -317,10 +318,17 @@ func (s *service) pause(w http.ResponseWriter, r *http.Request, sb *fakeSandbox)
 }
 
 func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) {
-	if sb.Alias == "immortal" {
+	if sb.Alias == "immortal" || sb.Alias == "tenacious" {
 		s.askedOnce.Do(func() { close(s.killAsked) })
-		<-s.hang
-		return
+		release := s.killNow
+		if sb.Alias == "immortal" {
+			release = nil // nobody lets it go
+		}
+		select {
+		case <-release:
+		case <-s.hang:
+			return
+		}
 	}
 	s.mu.Lock()
 	delete(s.sandboxes, sb.ID)

@@ -13,17 +13,22 @@ type signalError struct{ signal syscall.Signal }
 
 func (e *signalError) Error() string { return "stopped by signal: " + e.signal.String() }
 
+// interrupts are the signals that tell the process to stop.
+type interrupts struct {
+	first, second <-chan struct{} // closed at the first one and at the second one
+}
+
 // notifyContext returns a context that the first INT, TERM or HUP cancels, with
-// a *signalError as its cause; interrupted is closed at the same moment. A
-// second signal has its default effect and ends the process at once.
+// a *signalError as its cause. The first two are told in told; a third one has its
+// default effect and ends the process at once.
 //
 // SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with
 // EPIPE and e2bctl can still kill its sandbox. It is not ignored, because
 // children inherit ignored signals, and the processes of a local sandbox are
 // our children.
-func notifyContext(parent context.Context) (ctx context.Context, stop func(), interrupted <-chan struct{}) {
+func notifyContext(parent context.Context) (ctx context.Context, stop func(), told interrupts) {
 	ctx, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
 	caught := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // under nohup it stays ignored
 		caught = append(caught, syscall.SIGHUP)
@@ -32,22 +37,29 @@ func notifyContext(parent context.Context) (ctx context.Context, stop func(), in
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 
-	told := make(chan struct{})
+	first, second, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		select {
 		case s := <-signals:
-			signal.Stop(signals)
 			number, _ := s.(syscall.Signal)
 			cancel(&signalError{signal: number})
-			close(told)
-		case <-ctx.Done():
+			close(first)
+		case <-stopped:
+			return
+		}
+		select {
+		case <-signals:
+			signal.Stop(signals)
+			close(second)
+		case <-stopped:
 		}
 	})
 	return ctx, func() {
 		signal.Stop(signals)
 		signal.Stop(pipes)
 		cancel(nil)
+		close(stopped)
 		watcher.Wait()
-	}, told
+	}, interrupts{first, second}
 }

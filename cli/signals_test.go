@@ -35,8 +35,11 @@ func TestRunIsStopped(t *testing.T) {
 		{"interrupt", "base", []syscall.Signal{syscall.SIGINT}, 130, 0},
 		{"terminate", "base", []syscall.Signal{syscall.SIGTERM}, 143, 0},
 		{"hangup", "base", []syscall.Signal{syscall.SIGHUP}, 129, 0},
+		// A second signal, which a shell may send with the first, leaves the sandbox
+		// time to end.
+		{"interrupt twice", "tenacious", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130, 0},
 		// A service that never answers the kill: after the first signal e2bctl gives
-		// up when the grace period is over, after a second one at once.
+		// up when the grace period is over, after a second one sooner.
 		{"interrupt, service hangs", "immortal", []syscall.Signal{syscall.SIGINT}, 130, 1},
 		{"interrupt twice, service hangs", "immortal", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130, 1},
 	}
@@ -67,9 +70,13 @@ func TestRunIsStopped(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
+				close(s.killNow)
 				err = cmd.Wait()
 				if got := shellStatus(t, err); got != tt.status {
 					t.Errorf("status %d, want %d; stderr: %s", got, tt.status, &stderr)
+				}
+				if cmd.ProcessState.ExitCode() < 0 {
+					t.Errorf("it ended by %v, want a status of its own", cmd.ProcessState)
 				}
 				if strings.Contains(stderr.String(), "panic") {
 					t.Errorf("stderr: %s", &stderr)

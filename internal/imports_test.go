@@ -120,7 +120,7 @@ var imports = map[string]string{
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/room/cgroup internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
-		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/lazyregexp internal/privatedir" +
+		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp internal/protocol",
@@ -174,7 +174,7 @@ var imports = map[string]string{
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +
 		" internal/gen/filesystem internal/gen/filesystem/filesystemconnect internal/gen/process" +
 		" internal/gen/process/processconnect internal/protocol internal/shell",
-	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/protocol",
+	"internal/cloud/envdclient":           "internal/clip internal/gen/process internal/gen/process/processconnect internal/lazyregexp internal/protocol",
 	"internal/cloud/gvisorenv":            "internal/clip internal/cloud/hostprogram internal/cloud/setupdir internal/cloud/shortage internal/privatedir",
 	"internal/cloud/gvisorenv/gvisortest": "internal/cloud/engine/enginetest internal/cloud/gvisorenv internal/pinned",
 	"internal/cloud/headers":              "internal/cloud/network",

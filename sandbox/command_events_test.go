@@ -91,7 +91,7 @@ func TestCommandEventsNobodyTakes(t *testing.T) {
 	}
 	command := startCommand(t, s.sandbox(), &CommandParams{MaxOutput: -1})
 	result, err := command.Wait(t.Context())
-	if err != nil || result.StdoutDropped != parts*size {
+	if err != nil || !result.Truncated() || result.StdoutDropped != parts*size {
 		t.Fatalf("%+v, %v", result, err)
 	}
 	var got, dropped, last int64

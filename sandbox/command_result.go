@@ -41,6 +41,9 @@ type CommandResult struct {
 	OutputCut bool
 }
 
+// Truncated reports whether output was not kept; the counters say how much.
+func (r *CommandResult) Truncated() bool { return r.StdoutDropped > 0 || r.StderrDropped > 0 }
+
 // signals are the Linux signals that can end a process, by number, with the names
 // that Go uses, in which envd is written. Go calls the signals above these
 // "signal 34" and so on.

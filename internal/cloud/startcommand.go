@@ -2,12 +2,12 @@ package cloud
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
-	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
 // Bounds of the wait for what a template runs in its sandboxes.
@@ -16,10 +16,6 @@ const (
 	minReadyInterval = 20 * time.Millisecond
 	maxReadyInterval = time.Second
 )
-
-// onlySleeps matches a command that waits for nothing: here the wait would be in vain, since
-// what it is for was not measured on this machine.
-var onlySleeps = lazyregexp.New(`^\s*sleep\s+[0-9.]+[smhd]?\s*$`)
 
 // begin runs the start command of the sandbox's template, and waits until its ready command
 // succeeds, or for so long that there is no point in waiting further. The sandbox is used
@@ -30,9 +26,21 @@ func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	}
 	client := envdclient.New(r.Dial, spec.AccessToken)
 	defer client.Close()
-	err := client.Start(ctx, envdclient.Shell(spec.Template.Start))
-	if ready := spec.Template.Ready; err == nil && ready != "" && !onlySleeps().MatchString(ready) {
-		err = untilReady(ctx, r.Done(), func(ctx context.Context) error { return client.Run(ctx, envdclient.Check(ready)) })
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended, err := client.Start(waiting, envdclient.Shell(spec.Template.Start))
+	// To sleep would be in vain: what that is for was not measured on this machine.
+	if ready := spec.Template.Ready; err == nil && ready != "" && !envdclient.OnlySleeps(ready) {
+		go func() {
+			// One that succeeds may have left a server behind, which is waited for.
+			if failed, ok := errors.AsType[*envdclient.ExitError](<-ended); ok {
+				cancel(failed)
+			}
+		}()
+		err = untilReady(waiting, r.Done(), func(ctx context.Context) error { return client.Run(ctx, envdclient.Check(ready)) })
+		if err != nil && waiting.Err() != nil {
+			err = fmt.Errorf("the start command failed: %w", context.Cause(waiting))
+		}
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -88,7 +88,7 @@ func TestLogs(t *testing.T) {
 		}
 		last[want.logger] = e.Time
 	}
-	for _, want := range []struct{ logger, message string }{{"kernel", "kernel started"}, {"network", "denied to a sandbox"}} {
+	for _, want := range []struct{ logger, message string }{{"kernel", "kernel started"}, {"kernel", "code ended"}, {"network", "denied to a sandbox"}} {
 		if said(all, want.logger, want.message) == nil {
 			t.Errorf("nothing from %s begins with %q", want.logger, want.message)
 		}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -27,9 +28,9 @@ type builder struct {
 	log    []string
 }
 
-func newBuilder(t *testing.T) *builder {
+func newBuilder(t *testing.T, options ...local.Option) *builder {
 	t.Helper()
-	client, err := sandbox.NewClient(sandboxtest.New(t, local.WithWarm(0)).Options()...)
+	client, err := sandbox.NewClient(sandboxtest.New(t, append(options, local.WithWarm(0))...).Options()...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +151,30 @@ func TestTemplateThatStarts(t *testing.T) {
 		Start("exec python3 -m http.server 8000", template.WaitPort(8000)))
 	if got := b.run(t, "web", "curl -s http://localhost:8000/index.html"); got != "served\n" {
 		t.Errorf("got %q, want served", got)
+	}
+	if b.said("netlink") {
+		t.Errorf("the log says what the check complained about: %q", b.log)
+	}
+}
+
+// A sandbox whose start command fails is not waited for, and what happened is logged.
+func TestTemplateWhoseStartFails(t *testing.T) {
+	t.Parallel()
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	b := newBuilder(t, local.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+	const start = `[ -z "$BROKEN" ] || exit 3; exec python3 -m http.server 8000`
+	b.must(t, "fragile", template.FromBase().Start(start, template.WaitPort(8000)))
+	sb, err := b.client.Create(t.Context(), sandbox.WithTemplate("fragile"), sandbox.WithEnvs(map[string]string{"BROKEN": "1"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sb.Close()
+	if logged, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(logged), "the start command failed: exit status 3") {
+		t.Errorf("logged %q, error %v, want how the start command ended", logged, err)
 	}
 }
 

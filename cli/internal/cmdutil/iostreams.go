@@ -20,6 +20,9 @@ type IOStreams struct {
 	OutIsTerminal bool
 	ErrIsTerminal bool
 
+	// OutWidth is how many columns the terminal has that Out is, 0 if it is none.
+	OutWidth int
+
 	// InIsData means that In is a pipe or a file, so that a remote command reads
 	// it without being asked to. /dev/null and terminals do not count.
 	InIsData bool
@@ -45,6 +48,9 @@ func SystemStreams() *IOStreams {
 		InIsTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
 		OutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
+		ios.OutWidth = width
 	}
 	ios.Out = &pipeWriter{file: os.Stdout, closed: &ios.outClosed}
 	if info, err := os.Stdin.Stat(); err == nil {

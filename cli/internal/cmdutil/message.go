@@ -5,7 +5,10 @@ import "strings"
 // Message returns the text of err in the words of the command, printable. Errors
 // of the SDK name what a Go program would call and which package failed; whoever
 // types commands knows flags.
-func Message(err error) string {
+func Message(err error) string { return Words(err.Error()) }
+
+// Words is Message for a text that is no error, such as a warning.
+func Words(text string) string {
 	words := strings.NewReplacer(
 		": api: ", ": ",
 		": sandbox: ", ": ",
@@ -18,6 +21,21 @@ func Message(err error) string {
 		", so give the call more time", ": give --timeout more",
 		", local.WithMaxSandboxes in Go", "",
 		", or DiskBytes of local.Resources", "",
+		" (local.WithAllowedMounts)", "",
+		" (local.WithWritableMounts)", "",
+		" (local.WithMount)", "",
+		" (local.SetupDocker in a program)", "",
+		"local.WithProxyNames", "e2bctl local up --proxy-names",
+		"local.WithIsolation(local.Restricted)", "--isolation restricted",
+		", local.Start in Go", "",
+		", name one that does, e2bctl itself, with local.WithBinary(path)", ": install e2bctl again",
+		"name the right binary with local.WithBinary(path)", "end the local cloud and start it again with this e2bctl",
+		"name the right one with local.WithBinary(path)", "end the local cloud and start it again with this e2bctl",
+		"; or name a static e2bctl for Linux, of this version, with local.WithBinary(path)", "",
+		", or name an e2bctl for Linux with local.WithBinary(path)", "",
+		"Definition.Ready, or --ready-cmd", "--ready-cmd",
+		" or BuildParams.Ignore", "",
+		"BuildParams.Dir", "the directory (--path)",
 		"; Resume or Connect wakes it up", "", // the hint below it names the command
 		"with WithReboot or ResumeParams.Reboot", "with e2bctl resume --reboot",
 		`mode="filesystem" (memory false)`, "--mode filesystem",
@@ -29,7 +47,7 @@ func Message(err error) string {
 		"network.denyOut", "--deny-out",
 		"needs denyOut to have", "needs --deny-out to have",
 	)
-	lines := strings.Split(words.Replace(err.Error()), "\n")
+	lines := strings.Split(words.Replace(text), "\n")
 	for i, line := range lines { // of joined errors, one each
 		for _, name := range []string{"api: ", "sandbox: ", "local: ", "cloud: ", "template: "} {
 			line = strings.TrimPrefix(line, name)

@@ -4,6 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,5 +44,45 @@ func TestMessage(t *testing.T) {
 	}
 	if !errors.Is(errNoKey, api.ErrNoAPIKey) {
 		t.Errorf("%v is no api.ErrNoAPIKey", errNoKey)
+	}
+}
+
+// goName matches what a Go program would call to start a cloud or to build a template.
+var goName = regexp.MustCompile(`\b(local|Definition|BuildParams)\.[A-Z]\w+`)
+
+// TestMessageNamesNoGo reads every text of the code whose errors the command shows.
+func TestMessageNamesNoGo(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, dir := range []string{"api", "sandbox", "internal/cloud"} {
+		top := filepath.Join("..", "..", "..", dir)
+		err := filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				literal, ok := n.(*ast.BasicLit)
+				if !ok || literal.Kind != token.STRING || !goName.MatchString(literal.Value) {
+					return true
+				}
+				found++
+				got := Words(strings.ReplaceAll(literal.Value, "local.DockerParams", "")) // only a program can set those
+				if goName.MatchString(got) {
+					t.Errorf("%s: the command shows %s: add the flag to message.go", path, got)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found < 10 {
+		t.Errorf("found %d texts with names of Go, want at least 10: the test looks in the wrong place", found)
 	}
 }

@@ -75,16 +75,62 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 // spaces, no borders. Cells are made Printable here, so that text from a
 // service or a sandbox cannot forge a row.
 func WriteTable(w io.Writer, header []string, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(header, "\t"))
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = cellText(cell)
+	return WriteTableWithin(w, 0, header, rows)
+}
+
+// WriteTableWithin is WriteTable for a last column of sentences. They are broken
+// between words, so that the table is at most width columns wide. Words stay whole.
+// With a width of 0, each row is one line.
+func WriteTableWithin(w io.Writer, width int, header []string, rows [][]string) error {
+	last := len(header) - 1
+	room := width
+	cells := make([][]string, len(rows))
+	for i, row := range rows {
+		cells[i] = make([]string, len(row))
+		for j, cell := range row {
+			cells[i][j] = cellText(cell)
 		}
-		fmt.Fprintln(tw, strings.Join(cells, "\t"))
+	}
+	for column := range last {
+		widest := utf8.RuneCountInString(header[column])
+		for _, row := range cells {
+			widest = max(widest, utf8.RuneCountInString(row[column]))
+		}
+		room -= widest + tablePadding
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, tablePadding, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(header, "\t"))
+	for _, row := range cells {
+		lines := []string{row[last]}
+		if width > 0 {
+			lines = linesOf(row[last], room)
+		}
+		fmt.Fprintln(tw, strings.Join(append(row[:last:last], lines[0]), "\t"))
+		for _, line := range lines[1:] {
+			fmt.Fprintln(tw, strings.Repeat("\t", last)+line)
+		}
 	}
 	return tw.Flush()
+}
+
+// tablePadding is the space between two columns.
+const tablePadding = 3
+
+// linesOf breaks a text that is not empty between words, into lines of at most
+// width characters or of one word.
+func linesOf(text string, width int) (lines []string) {
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+			line += " " + word
+		default:
+			lines, line = append(lines, line), word
+		}
+	}
+	return append(lines, line)
 }
 
 func cellText(s string) string {

@@ -61,3 +61,21 @@ func TestMoment(t *testing.T) {
 		}
 	}
 }
+
+// A table fits the width, as far as its words do, and has a line a row without one.
+func TestWriteTableWithin(t *testing.T) {
+	t.Parallel()
+	for width, want := range map[int]string{
+		0:  "CHECK   DETAIL\na       one two three-four-five six\nb       -\n",
+		18: "CHECK   DETAIL\na       one two\n        three-four-five\n        six\nb       -\n",
+		3:  "CHECK   DETAIL\na       one\n        two\n        three-four-five\n        six\nb       -\n",
+	} {
+		var out strings.Builder
+		if err := WriteTableWithin(&out, width, []string{"CHECK", "DETAIL"}, [][]string{{"a", "one two three-four-five six"}, {"b", ""}}); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want {
+			t.Errorf("width %d: got\n%s, want\n%s", width, out.String(), want)
+		}
+	}
+}

@@ -136,6 +136,22 @@ func TestFinalizeIsCached(t *testing.T) {
 	}
 }
 
+// A build that would sleep until its start command serves does not when that has ended.
+func TestStartCommandThatEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	spec := running("print one")
+	spec.Start, spec.Ready = "print begun", "sleep 20"
+	id := s.request(t, "job")
+	if err := s.Start(id.template, id.build, spec); err != nil {
+		t.Fatal(err)
+	}
+	if status, log := s.end(t, id); status.Status != templates.Ready || !strings.Contains(log, "its start command has ended") {
+		t.Errorf("got %s, want ready and why:\n%s", status.Status, log)
+	}
+}
+
 // A build that fails says at which step and why, and leaves nothing.
 func TestFailures(t *testing.T) {
 	t.Parallel()

@@ -142,7 +142,7 @@ func (s *fakeSandbox) Close() error {
 	return nil
 }
 
-// fakeProcesses runs lines: print and its words, fail, block, die; all others do nothing.
+// fakeProcesses runs lines: print and its words, fail, sleep (for good), block, die; all others do nothing.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -180,6 +180,8 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 		}
 	case "die":
 		p.sandbox.end()
+	case "sleep":
+		<-ctx.Done()
 	case "block":
 		p.world.blocked <- p.sandbox.id
 		select {

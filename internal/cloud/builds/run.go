@@ -359,11 +359,20 @@ func (r *run) finalize(ctx context.Context) error {
 		if r.state.Start == "" {
 			return
 		}
-		if err := r.command(ctx, r.inTemplate(envdclient.Shell(r.state.Start))); err != nil && ctx.Err() == nil {
+		err := r.command(ctx, r.inTemplate(envdclient.Shell(r.state.Start)))
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
 			cancel(fmt.Errorf("the start command failed: %w", err))
+		case envdclient.OnlySleeps(ready):
+			cancel(errStartEnded)
 		}
 	}()
 	err = r.waitReady(ctx, inside, ready)
+	if errors.Is(err, errStartEnded) {
+		r.job.log.add(slog.LevelInfo, stepFinalize, "Template is ready: its start command has ended, and nothing else is waited for")
+		err = nil
+	}
 	cancel(errFinalized)
 	<-ended
 	r.closeSandbox() // what the commands wrote they write in every sandbox
@@ -373,7 +382,11 @@ func (r *run) finalize(ctx context.Context) error {
 	return err
 }
 
-var errFinalized = errors.New("the template is ready")
+// These end what finalize runs.
+var (
+	errFinalized  = errors.New("the template is ready")
+	errStartEnded = errors.New("the start command has ended")
+)
 
 // waitReady repeats a command until it succeeds.
 func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -65,8 +66,17 @@ func Shell(line string) Command { return Command{Args: []string{"/bin/bash", "-l
 // Check returns a command that runs a line to learn something about the sandbox. It reads no
 // file of the user's, whose .bashrc must not change the outcome.
 func Check(line string) Command {
-	return Command{Args: []string{"/bin/bash", "-p", "-c", line}} // -p: without BASH_ENV, too
+	return Command{
+		Args: []string{"/bin/bash", "-p", "-c", line}, // -p: without BASH_ENV, too
+		// ss reads /proc at once. Otherwise it complains first that it may not ask the kernel.
+		Envs: map[string]string{"PROC_ROOT": "/proc"},
+	}
 }
+
+// OnlySleeps reports whether a line waits for a time and for nothing else.
+func OnlySleeps(line string) bool { return onlySleeps().MatchString(line) }
+
+var onlySleeps = lazyregexp.New(`^\s*sleep\s+[0-9.]+[smhd]?\s*$`)
 
 // ExitError means that a command failed.
 type ExitError struct {
@@ -99,6 +109,11 @@ func (c *Client) Run(ctx context.Context, command Command) error {
 		return err
 	}
 	defer func() { _ = stream.Close() }() // what matters was received
+	return outcome(ctx, stream, command)
+}
+
+// outcome returns how the command of a stream ended, and hands on what it writes until then.
+func outcome(ctx context.Context, stream *connect.ServerStreamForClient[process.StartResponse], command Command) error {
 	for stream.Receive() {
 		switch event := stream.Msg().GetEvent().GetEvent().(type) {
 		case *process.ProcessEvent_Data:
@@ -118,24 +133,34 @@ func (c *Client) Run(ctx context.Context, command Command) error {
 	return failure(ctx, stream.Err(), "it ended without a status")
 }
 
-// Start starts a command that runs on when Start returns.
-func (c *Client) Start(ctx context.Context, command Command) error {
+// Start starts a command that runs on when ctx is done. The channel gets what [Client.Run]
+// would return, or the cause of ctx if that is done before.
+func (c *Client) Start(ctx context.Context, command Command) (<-chan error, error) {
 	// Without the deadline of ctx, which envd would hold the command to.
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer stop()
+	forget := func() { stop(); cancel(nil) }
 	stream, err := c.start(lasting, command)
 	if err != nil {
-		return err
+		forget()
+		return nil, err
 	}
-	defer func() { _ = stream.Close() }() // what matters was received
 	for stream.Receive() {
-		if stream.Msg().GetEvent().GetStart() != nil {
-			return nil
+		if stream.Msg().GetEvent().GetStart() == nil {
+			continue
 		}
+		ended := make(chan error, 1)
+		go func() {
+			defer forget()
+			defer func() { _ = stream.Close() }() // what matters was received
+			ended <- outcome(lasting, stream, command)
+		}()
+		return ended, nil
 	}
-	return failure(lasting, stream.Err(), "it did not start")
+	err = failure(lasting, stream.Err(), "it did not start")
+	_ = stream.Close() // it has failed already
+	forget()
+	return nil, err
 }
 
 func (c *Client) start(ctx context.Context, command Command) (*connect.ServerStreamForClient[process.StartResponse], error) {

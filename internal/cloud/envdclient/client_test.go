@@ -110,7 +110,7 @@ func TestEnds(t *testing.T) {
 		t.Errorf("got %v, want its deadline", err)
 	}
 	ctx, stop = context.WithCancel(t.Context())
-	if err := client.Start(ctx, envdclient.Shell("while [ ! -e "+home+"/go ]; do sleep 0.01; done; echo > "+home+"/went")); err != nil {
+	if _, err := client.Start(ctx, envdclient.Shell("while [ ! -e "+home+"/go ]; do sleep 0.01; done; echo > "+home+"/went")); err != nil {
 		t.Fatal(err)
 	}
 	stop()
@@ -121,7 +121,7 @@ func TestEnds(t *testing.T) {
 	if err := daemon.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Start(t.Context(), envdclient.Shell("true")); err == nil {
+	if _, err := client.Start(t.Context(), envdclient.Shell("true")); err == nil {
 		t.Error("got no error from an envd that is closed")
 	}
 }
@@ -219,5 +219,16 @@ func TestHostile(t *testing.T) {
 				t.Errorf("write: got %v, want a short error unless it says that it has", err)
 			}
 		})
+	}
+}
+
+func TestOnlySleeps(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]bool{
+		"sleep 20": true, " sleep 0.5s ": true, "sleep": false, "sleep 1; true": false, "sleep 1 && curl x": false, "nosleep 1": false, "": false,
+	} {
+		if got := envdclient.OnlySleeps(command); got != want {
+			t.Errorf("%q: got %v, want %v", command, got, want)
+		}
 	}
 }

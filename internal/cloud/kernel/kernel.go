@@ -350,6 +350,8 @@ func (k *Kernel) serve(r *Request) {
 	start := func() (link.Info, error) { return k.Start(k.ctx) }
 	if r.Header.MsgType == "execute_request" {
 		start = k.fresh
+		begun := time.Now()
+		defer func() { k.spec.Logger.InfoContext(k.ctx, "code ended", "took", time.Since(begun)) }()
 	}
 	info, err := start()
 	k.mu.Lock()

@@ -35,7 +35,8 @@ func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 		Long: `Check the key and its service, and what the local cloud can do on this machine:
 how sandboxes are isolated, which limits are enforced, which engines there are and what
 their sandboxes have, and which Python they run.
-The status is 1 if a check failed; a warning is not a failure.`,
+The status is 1 if a check failed; a warning is not a failure, nor is an engine that is
+absent from this machine.`,
 		Example: `  e2bctl doctor
   e2bctl doctor --local -o json`,
 		Args: cmdutil.NoArguments,
@@ -52,6 +53,7 @@ const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "failed"
+	checkAbsent  = "absent" // nothing is wrong, and this machine has none
 )
 
 // check is one line of the doctor's report.
@@ -93,7 +95,7 @@ func writeChecks(f *cmdutil.Factory, checks []check) error {
 	for i, c := range checks {
 		rows[i] = []string{c.Name, c.Status, c.Detail}
 	}
-	if err := cmdutil.WriteTable(f.IO.Out, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
+	if err := cmdutil.WriteTableWithin(f.IO.Out, f.IO.OutWidth, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
 		return err
 	}
 	for _, c := range checks {

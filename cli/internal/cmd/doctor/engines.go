@@ -9,38 +9,38 @@ import (
 )
 
 // checkEngines says of each engine what its sandboxes have on this machine, and what not.
-// That an engine other than the cloud's own is not there is no fault of the machine.
 func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	var checks []check
 	for _, engine := range local.Engines() {
-		c := check{Name: string(engine) + " engine", Status: checkOK}
 		report, err := own, error(nil)
 		if engine != own.Engine {
 			report, err = cloud.EngineReport(engine)
 		}
-		if err != nil {
-			c.Detail = "not there: " + cmdutil.Message(err)
-		} else {
-			c.Detail, c.Hint = promises(report)
-		}
-		checks = append(checks, c)
+		checks = append(checks, checkEngine(engine, report, err))
 	}
 	return checks
 }
 
-// promises says what the sandboxes of an engine have, and why they have not got the rest.
-func promises(report local.Report) (has, reasons string) {
-	var there, missing, why []string
+// checkEngine says what the report of an engine promises. An engine with an error is absent,
+// which is no fault of the machine.
+func checkEngine(engine local.Engine, report local.Report, err error) check {
+	c := check{Name: string(engine) + " engine", Status: checkOK}
+	if err != nil {
+		c.Status, c.Detail = checkAbsent, cmdutil.Message(err)
+		return c
+	}
+	var kept, missing, why []string
 	for _, p := range report.Promises {
 		if p.Missing == "" {
-			there = append(there, p.Feature)
+			kept = append(kept, p.Feature)
 			continue
 		}
-		missing, why = append(missing, p.Feature), append(why, fmt.Sprintf("no %s: %s", p.Feature, p.Missing))
+		missing, why = append(missing, p.Feature), append(why, fmt.Sprintf("%s (%s)", p.Feature, p.Missing))
 	}
-	has = strings.Join(there, "; ")
+	c.Detail = "Promised: " + strings.Join(kept, "; ") + "."
 	if len(missing) > 0 {
-		has += ". Not: " + strings.Join(missing, "; ")
+		c.Detail += " Not promised: " + strings.Join(missing, "; ") + "."
+		c.Hint = "not promised: " + strings.Join(why, "; ")
 	}
-	return has, strings.Join(why, "; ")
+	return c
 }

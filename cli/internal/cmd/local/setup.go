@@ -36,7 +36,8 @@ first time takes a minute and needs a network; later it returns at once. If it
 cannot be made, the reason is printed and the status is 1; sandboxes then run the
 Python of this machine as it is. Environments of other versions of e2bctl are
 removed after 30 days without use, and one that other users can write to is
-replaced.
+replaced. Then a local cloud is tried, so that the first sandbox need not wait for
+the search for files of this machine that sandboxes must not see.
 
 With --full it holds what the service's template code-interpreter-v1 does, at its
 versions, and kernels of Bash, JavaScript and TypeScript: 450 MB to download. With
@@ -128,6 +129,9 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	if err != nil {
 		return err
 	}
+	if err := tryCloud(ctx, progress); err != nil {
+		fmt.Fprintf(opts.IO.Err, "e2bctl: local setup: the Python is prepared, but a local cloud does not start here: %s\n", cmdutil.Message(err))
+	}
 	if opts.JSON {
 		return cmdutil.WriteJSON(opts.IO.Out, pythonView(*found))
 	}
@@ -136,6 +140,18 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	}
 	_, err = fmt.Fprintln(opts.IO.Out, found.Path)
 	return err
+}
+
+// tryCloud starts a local cloud and ends it, so that the first one of the machine need
+// not look for the files that are closed to others: it keeps what it finds.
+func tryCloud(ctx context.Context, progress io.Writer) error {
+	fmt.Fprintln(progress, "Looking for files of this machine that sandboxes must not see")
+	cloud, err := local.Start(ctx, local.WithWarm(0))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(progress, "A local cloud starts here: later ones look only at what has changed")
+	return cloud.Close()
 }
 
 // wasmView is what wasm sandboxes run, as -o json shows it.

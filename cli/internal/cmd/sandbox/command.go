@@ -104,7 +104,7 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 	if asJSON {
 		view := commandView{
 			SandboxID: sb.ID(), ExitCode: status, Status: result.Status, Stdout: result.Stdout, Stderr: result.Stderr,
-			Signal: result.Signal, Truncated: result.StdoutDropped+result.StderrDropped > 0, Held: result.OutputHeld,
+			Signal: result.Signal, Truncated: result.Truncated(), Held: result.OutputHeld,
 		}
 		if err := cmdutil.WriteJSON(ios.Out, view); err != nil {
 			return err

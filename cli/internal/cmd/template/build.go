@@ -199,7 +199,7 @@ func checkRun(ctx context.Context, opts *buildOptions) error {
 	}
 	notices, err := template.Check(ctx, d, &template.BuildParams{Dir: opts.Dir, IgnoreFile: opts.ignoreFile})
 	for _, notice := range notices {
-		fmt.Fprintln(opts.IO.Out, cmdutil.Printable(notice))
+		fmt.Fprintln(opts.IO.Out, cmdutil.Words(notice))
 	}
 	return err
 }
