@@ -163,7 +163,7 @@ func ofKey(err error) bool {
 // ofSecret reports whether an answer is about a secret.
 func ofSecret(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
-	return ok && strings.HasPrefix(e.Path, "/secrets")
+	return ok && (strings.HasPrefix(e.Path, "/secrets") || e.Code == api.CodeSecretNotFound)
 }
 
 // ofTemplate reports whether an answer is about a template or snapshot.
@@ -181,7 +181,7 @@ func ofBuild(err error) bool {
 // ofVolume reports whether an error is about a volume, or what is in one.
 func ofVolume(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
-		return strings.HasPrefix(e.Path, "/volume")
+		return strings.HasPrefix(e.Path, "/volume") || e.Code == api.CodeVolumeNotFound
 	}
 	_, ok := errors.AsType[*sandbox.NoVolumeError](err)
 	return ok
