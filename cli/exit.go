@@ -46,7 +46,7 @@ const exitCodesHelp = `  0     success; an empty list is success
   1     failed, none of the below (server error, I/O, failed check)
   2     usage: unknown flag, missing argument, confirmation needed, a value that
         the command or the service refuses
-  3     not found: sandbox, template, snapshot, file
+  3     not found: sandbox, template, build, snapshot, volume, secret, file
   4     no key, or the key is refused
   5     conflict or wrong state: a name is taken, what is named is in use, the
         sandbox is gone or paused already, a file is there already, a local
