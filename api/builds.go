@@ -295,7 +295,7 @@ type BuildStatusParams struct {
 
 // BuildStatus returns how far a build is. There may be more of the log than one answer
 // has, also of a build that has ended. The error for a build that there is not is
-// [ErrInvalidArgument] or [ErrNotFound], as the service likes.
+// [ErrNotFound].
 func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID string, p *BuildStatusParams) (*BuildState, error) {
 	path, err := buildPath(templateID, buildID, "/status")
 	if err != nil {
@@ -311,7 +311,7 @@ func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID s
 	}
 	state := &BuildState{}
 	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, state); err != nil {
-		return nil, err
+		return nil, missingOf(err)
 	}
 	return state, nil
 }

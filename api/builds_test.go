@@ -157,6 +157,21 @@ func TestBuildStatusAndLogs(t *testing.T) {
 	}
 }
 
+// What a request names and is not there is ErrNotFound where the service answers 400, too.
+func TestMissingBy400(t *testing.T) {
+	t.Parallel()
+	c, _ := answering(t, 400, `{"code":400,"message":"template 't' has no build 'b'"}`)
+	if _, err := c.Templates.BuildStatus(t.Context(), "t", "b", nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("an unknown build: got %v, want ErrNotFound", err)
+	}
+	for code, want := range map[string]bool{CodeVolumeNotFound: true, CodeSecretNotFound: true, "": false} {
+		c, _ := answering(t, 400, `{"code":400,"message":"m","error_code":"`+code+`"}`)
+		if _, err := c.Sandboxes.Create(t.Context(), &CreateParams{}); errors.Is(err, ErrNotFound) != want || !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("the code %q: got %v, which is ErrNotFound: %v, want %v", code, err, !want, want)
+		}
+	}
+}
+
 func TestUpload(t *testing.T) {
 	t.Parallel()
 	const content = "what is in the archive"

@@ -19,7 +19,8 @@ import (
 // status implies.
 var (
 	// ErrNotFound means that there is no such object, or that it belongs to
-	// another key (404).
+	// another key (404, or 400 where the service answers so for something that a request
+	// names).
 	ErrNotFound = errors.New("not found")
 	// ErrUnauthorized means that the key is missing, malformed or unknown (401).
 	ErrUnauthorized = errors.New("unauthorized")
@@ -82,6 +83,7 @@ type Error struct {
 	advice       string // what the service sent as Should-Retry, in lower case; often empty
 	routeMissing bool
 	conflict     bool // it has the meaning of 409, whatever its status
+	missing      bool // it has the meaning of 404, whatever its status
 	cause        error
 }
 
@@ -96,6 +98,13 @@ const (
 	EndOutOfMemory EndReason = "out_of_memory" // it used more memory than it may
 	EndDied        EndReason = "died"          // it ended by itself
 	EndServerGone  EndReason = "server_gone"   // what it ran on ended
+)
+
+// Codes of what the request of a sandbox names and the service does not have. A local cloud sends
+// them with the status 400, which E2B's service has for these.
+const (
+	CodeVolumeNotFound = "volume_not_found"
+	CodeSecretNotFound = "secret_not_found"
 )
 
 // NewError returns the error of a call that got no answer.
@@ -116,6 +125,7 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 	}
 	answer := errorBody(body)
 	e.Code, e.Message = clip.Line(answer.ErrorCode, 64), clip.Line(answer.Message, maxMessage)
+	e.missing = status == http.StatusBadRequest && (e.Code == CodeVolumeNotFound || e.Code == CodeSecretNotFound)
 	if status == http.StatusNotFound {
 		reason, _ := answer.Reason.(string)
 		endedAt, _ := answer.EndedAt.(string)
@@ -187,6 +197,8 @@ func (e *Error) RouteMissing() bool { return e.routeMissing }
 // Is reports whether target is a class of this package that e belongs to.
 func (e *Error) Is(target error) bool {
 	switch target {
+	case ErrNotFound:
+		return e.StatusCode == http.StatusNotFound || e.missing
 	case ErrConflict:
 		return e.StatusCode == http.StatusConflict || e.conflict
 	case ErrRetryable:
@@ -208,7 +220,6 @@ var classes = map[int]error{
 	http.StatusBadRequest:          ErrInvalidArgument,
 	http.StatusUnauthorized:        ErrUnauthorized,
 	http.StatusForbidden:           ErrForbidden,
-	http.StatusNotFound:            ErrNotFound,
 	http.StatusUnprocessableEntity: ErrInvalidArgument,
 	http.StatusTooManyRequests:     ErrRateLimited,
 }
@@ -218,6 +229,15 @@ var classes = map[int]error{
 func conflictOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.conflict = true
+	}
+	return err
+}
+
+// missingOf marks an answer of status 400 as one about something that is not there, for calls
+// for which the service has no other reason for this status.
+func missingOf(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
+		e.missing = true
 	}
 	return err
 }

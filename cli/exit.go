@@ -46,7 +46,7 @@ const exitCodesHelp = `  0     success; an empty list is success
   1     failed, none of the below (server error, I/O, failed check)
   2     usage: unknown flag, missing argument, confirmation needed, a value that
         the command or the service refuses
-  3     not found: sandbox, template, snapshot, file
+  3     not found: sandbox, template, build, snapshot, volume, secret, file
   4     no key, or the key is refused
   5     conflict or wrong state: a name is taken, what is named is in use, the
         sandbox is gone or paused already, a file is there already, a local
@@ -163,7 +163,7 @@ func ofKey(err error) bool {
 // ofSecret reports whether an answer is about a secret.
 func ofSecret(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
-	return ok && strings.HasPrefix(e.Path, "/secrets")
+	return ok && (strings.HasPrefix(e.Path, "/secrets") || e.Code == api.CodeSecretNotFound)
 }
 
 // ofTemplate reports whether an answer is about a template or snapshot.
@@ -181,7 +181,7 @@ func ofBuild(err error) bool {
 // ofVolume reports whether an error is about a volume, or what is in one.
 func ofVolume(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
-		return strings.HasPrefix(e.Path, "/volume")
+		return strings.HasPrefix(e.Path, "/volume") || e.Code == api.CodeVolumeNotFound
 	}
 	_, ok := errors.AsType[*sandbox.NoVolumeError](err)
 	return ok

@@ -97,8 +97,9 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) (*api.Sandbox, error) {
 		return c.api.Sandboxes.Create(ctx, cfg.createParams())
 	}, func(sb *api.Sandbox) []*api.Sandbox { return []*api.Sandbox{sb} })
+	failed, _ := errors.AsType[*api.Error](err)
 	switch template := clip.Text(cfg.template, 128); {
-	case errors.Is(err, api.ErrNotFound):
+	case failed != nil && failed.StatusCode == http.StatusNotFound: // not a volume or a secret, which is 400
 		return nil, fmt.Errorf("sandbox: create from %s: %w: %w", template, ErrUnknownTemplate, err)
 	case err != nil:
 		return nil, fmt.Errorf("sandbox: create from %s: %w", template, err)

@@ -5,10 +5,10 @@ package local_test
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -45,44 +45,70 @@ done | sort | while IFS= read -r name; do
   else
     stat -c '%A %u %g %n' "$name"
   fi
-done | sed '\#/tmp/.state #d; \# /look #d; \# /tmp$#d'
+done | sed '\#/tmp/.state #d; \#/tmp/.look #d; \# /tmp$#d'
 `
 
-// lookFirst writes what a command has, without what sandboxes have of their own and Docker has.
-const lookFirst = `RUN { id -u; id -g; pwd; env | grep -v '^\(HOSTNAME\|LOGNAME\|OLDPWD\|PWD\|SHLVL\|USER\|_\|E2B_.*\)=\|^LANG=C.UTF-8$' | sort; } >/tmp/.state`
+// lookLast writes what a command has, without what sandboxes have of their own and Docker has,
+// and then lists everything, into a file and the log of the build.
+const lookLast = `RUN { id -u; id -g; pwd; env | grep -v '^\(HOSTNAME\|LOGNAME\|OLDPWD\|PWD\|SHLVL\|USER\|_\|E2B_.*\)=\|^LANG=C.UTF-8$' | sort; } >/tmp/.state; /bin/look >/tmp/.look; sed 's/^/` + lookMark + `/' /tmp/.look`
 
-// dockerfiles are Dockerfiles for which the test asks whether Docker does what we do.
-type dockerfiles struct {
-	names        []string
-	ours, before map[string]string // texts; before: those that are others for an older Docker
+// lookMark begins the lines of the list in a log.
+const lookMark = "look: "
+
+// dockerStage is a stage in which the test asks whether Docker does what we do.
+type dockerStage struct {
+	name         string
+	ours, before string // its text; before: for an older Docker
 }
 
-func readDockerfiles(t *testing.T) *dockerfiles {
+// besideInStage is how many cases share a stage.
+const besideInStage = 5
+
+// readDockerfiles returns the stages that the cases make.
+func readDockerfiles(t *testing.T) []dockerStage {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "dockerfiles.txtar"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := &dockerfiles{ours: map[string]string{}, before: map[string]string{}}
+	before := map[string]string{}
 	for _, file := range archive.Files {
 		if name, ok := strings.CutSuffix(file.Name, " as before"); ok {
-			all.before[name] = string(file.Data)
-			continue
+			before[name] = string(file.Data)
 		}
-		all.names = append(all.names, file.Name)
-		all.ours[file.Name] = string(file.Data)
 	}
-	return all
+	var alone, beside []dockerStage
+	for _, file := range archive.Files {
+		name, isBeside := strings.CutSuffix(file.Name, " beside")
+		s := dockerStage{name, string(file.Data), cmp.Or(before[name], string(file.Data))}
+		switch {
+		case strings.HasSuffix(name, " as before"):
+		case isBeside:
+			s.ours, s.before = strings.ReplaceAll(s.ours, "/out", "/out-"+name), strings.ReplaceAll(s.before, "/out", "/out-"+name)
+			beside = append(beside, s)
+		default:
+			alone = append(alone, s)
+		}
+	}
+	for some := range slices.Chunk(beside, besideInStage) {
+		shared := dockerStage{name: some[0].name}
+		for _, s := range some {
+			shared.ours += s.ours
+			shared.before += s.before
+		}
+		alone = append(alone, shared)
+	}
+	return alone
 }
 
-// together returns some of them as stages of one Dockerfile, whose last stage has what each looks
-// like in a file of its name.
-func together(names []string, texts map[string]string) string {
+// together returns stages as one Dockerfile, whose last stage has what each looks like in a file
+// of its name.
+func together(stages []dockerStage, text func(dockerStage) string) string {
 	var b, last strings.Builder
 	b.WriteString("ARG BASE\nARG GLOBAL=of-the-file\nFROM $BASE AS base\nCOPY base /\n")
 	last.WriteString("FROM scratch\n")
-	for _, name := range names {
-		text := texts[name]
+	for _, s := range stages {
+		name, text := s.name, text(s)
 		if !strings.HasPrefix(text, "FROM ") {
 			text = "FROM base AS CASE\n" + text
 		}
@@ -90,12 +116,8 @@ func together(names []string, texts map[string]string) string {
 		for _, of := range []string{"made", "Made", "MADE", "first", "files"} { // stages have names of their own
 			text = strings.NewReplacer("AS "+of+"\n", "AS "+of+"-"+name+"\n", "FROM "+of+" ", "FROM "+of+"-"+name+" ", "--from="+of+" ", "--from="+of+"-"+name+" ").Replace(text)
 		}
-		then := "; "
-		if strings.Contains(text, "USER ") {
-			then = "\nUSER root\nRUN "
-		}
-		fmt.Fprintf(&b, "%s%s%s/bin/look >/look\n", text, lookFirst, then)
-		fmt.Fprintf(&last, "COPY --from=%s /look /%s\n", name, name)
+		b.WriteString(text + lookLast + " # " + name + "\n") // named: of a cached step there is no log
+		fmt.Fprintf(&last, "COPY --from=%s /tmp/.look /%s\n", name, name)
 	}
 	return b.String() + last.String()
 }
@@ -120,7 +142,12 @@ func dockerContext(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	sparse, err := os.Create(dir + "/sparse")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := errors.Join(
+		sparse.Truncate(1<<20), sparse.Close(), os.Chtimes(dir+"/sparse", made, made),
 		os.Symlink("a.txt", dir+"/link"), os.Symlink("dir", dir+"/linkdir"), os.Symlink("one", dir+"/dir/link"), os.Symlink("../none", dir+"/dir/dangling"),
 		os.Link(dir+"/hard/one", dir+"/hard/two"), os.Mkdir(dir+"/empty", 0o755), os.Chmod(dir+"/run.sh", 0o755), os.Chmod(dir+"/base/bin/look", 0o755),
 		os.Chmod(dir+"/modes/setuid", 0o755|os.ModeSetuid), os.Chmod(dir+"/modes/secret", 0o600), os.Chmod(dir+"/modes/all", 0o777), os.Chmod(dir+"/modes/closed", 0o700|os.ModeSticky),
@@ -170,41 +197,47 @@ func TestDockerDockerfiles(t *testing.T) {
 	daemon := dockertest.Shared(t)
 	all, context, images, theirs := readDockerfiles(t), dockerContext(t), t.TempDir(), t.TempDir()
 	reference, _ := savedImage(t, images, dockertest.Bare)
-
-	before := maps.Clone(all.ours)
-	maps.Copy(before, all.before)
 	cloud := sandboxtest.New(t, local.WithImageDir(images))
 	client, err := sandbox.NewClient(cloud.Options()...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
-	for names := range slices.Chunk(all.names, 16) { // Docker builds all stages at once
-		t.Run(names[0], func(t *testing.T) {
-			daemon.Build(t, context, together(names, before), theirs, map[string]string{"BASE": dockertest.Bare, "GIVEN": "given"})
+	t.Cleanup(func() { _ = client.Close() })
+	for stages := range slices.Chunk(all, 24) { // Docker builds all stages at once
+		daemon.Build(t, context, together(stages, func(s dockerStage) string { return s.before }), theirs, map[string]string{"BASE": dockertest.Bare, "GIVEN": "given"})
+	}
+	text := together(all, func(s dockerStage) string { return s.ours })
+	for _, s := range all {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			want, err := os.ReadFile(filepath.Join(theirs, s.name))
+			if err != nil {
+				t.Fatal(err)
+			}
 			log := new(strings.Builder)
-			d := template.FromDockerfile(strings.NewReader(together(names, all.ours)), &template.DockerfileParams{Args: map[string]string{"BASE": reference, "GIVEN": "given"}})
-			built, err := template.Build(t.Context(), client.API(), names[0], d, &template.BuildParams{Dir: context, Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+			// Each is built by itself: to copy what it looks like out of it takes two sandboxes more.
+			d := template.FromDockerfile(strings.NewReader(text), &template.DockerfileParams{Target: s.name, Args: map[string]string{"BASE": reference, "GIVEN": "given"}})
+			_, err = template.Build(t.Context(), client.API(), s.name, d, &template.BuildParams{Dir: context, Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, log)
 			}
-			sb := cloud.Create(t, sandbox.WithTemplate(built.Name))
-			for _, name := range names {
-				want, err := os.ReadFile(filepath.Join(theirs, name))
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, err := sb.Files.Read(t.Context(), "/"+name, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(listed(want), listed(got)); diff != "" {
-					t.Errorf("%s:\n%s\n(-Docker +here):\n%s", name, all.ours[name], diff)
-				}
+			if diff := gocmp.Diff(listed(string(want)), lookedAt(log.String())); diff != "" {
+				t.Errorf("%s:\n%s\n(-Docker +here):\n%s", s.name, s.ours, diff)
 			}
 		})
 	}
 }
 
+// lookedAt returns the list that is in the log of a build.
+func lookedAt(log string) []string {
+	var lines []string
+	for _, line := range listed(log) {
+		if text, ok := strings.CutPrefix(line, lookMark); ok {
+			lines = append(lines, text)
+		}
+	}
+	return lines
+}
+
 // listed returns the lines of a list, which are short enough for a diff to show them whole.
-func listed(text []byte) []string { return strings.Split(string(text), "\n") }
+func listed(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }

@@ -243,7 +243,7 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 		more := []step{s}
 		if s.unpack {
 			if more, err = p.source.unpacked(s, files); err != nil {
-				return nil, err
+				return nil, s.copyLine.failed(err)
 			}
 		}
 		if more[0].FilesHash, err = p.source.digest(ctx, more[0], files); err != nil {

@@ -50,7 +50,8 @@ type DockerfileParams struct {
 //
 // EXPOSE, VOLUME, LABEL and MAINTAINER mean nothing for a sandbox, and are skipped. All else
 // that would not do what the file says is an error with its line and what to use. What is
-// left out because the result is the same is in [Definition.Warnings].
+// left out because the result is the same is in [Definition.Warnings]. The README of this
+// package lists every difference to Docker.
 func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	var d Definition
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))

@@ -13,6 +13,11 @@ import (
 // copyLine is a COPY or ADD of a Dockerfile. Each of its sources is a step.
 type copyLine struct{ line int }
 
+// failed returns an error with the line.
+func (l *copyLine) failed(err error) error {
+	return fmt.Errorf("the Dockerfile, line %d: %w", l.line, err)
+}
+
 // isPattern reports whether services take a source for a pattern.
 func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
 
@@ -35,7 +40,7 @@ func (s *source) copied(of step, all []step) (step, []file, error) {
 		}
 		return of, nil, nil
 	}
-	return of, nil, fmt.Errorf("the Dockerfile, line %d: %w", of.copyLine.line, err)
+	return of, nil, of.copyLine.failed(err)
 }
 
 // hasOther reports whether another source of the step's COPY is there. A here-document
@@ -148,13 +153,12 @@ func (s *source) ignoresSource(name string) (bool, error) {
 // real returns the name of what a name leads to, which must be in the directory to copy from.
 func (s *source) real(name string) (string, error) {
 	_, err := s.root.Stat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, missing := s.root.Lstat(name); missing == nil {
-			return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from", name)
-		}
-	}
 	if err != nil {
-		return "", err
+		if _, missing := s.root.Lstat(name); missing != nil {
+			return "", err
+		}
+		// Not wrapped: a symlink is there, so this must not pass for a name that is not.
+		return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from (%s); absolute symlinks are not looked up in it: copy what it leads to by its own name", name, err.Error())
 	}
 	base, err := filepath.EvalSymlinks(s.root.Name())
 	if err != nil {

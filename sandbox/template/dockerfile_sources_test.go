@@ -117,7 +117,7 @@ func TestCopySymlinks(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", source, diff)
 		}
 	}
-	for source, want := range map[string]string{"nowhere": "leads nowhere", "dir/a nowh*": "leads nowhere", "out": "escapes", "host": "escapes", "hidden": "everything is ignored", "ho*": "escapes"} {
+	for source, want := range map[string]string{"nowhere": "symlink nowhere leads nowhere", "dir/a nowh*": "symlink nowhere leads nowhere", "out": "escapes", "host": "symlink host leads nowhere", "hidden": "everything is ignored", "ho*": "escapes"} {
 		if got, err := copies(t, dir, "COPY "+source+" /x/"); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 2") {
 			t.Errorf("%s: got %q and error %v, want line 2 and %q", source, got, err, want)
 		}

@@ -73,8 +73,8 @@ func TestAdd(t *testing.T) {
 	}
 	for add, want := range map[string]string{
 		"pl* plain /t/":       "",
-		"*.t* /t/":            "it matches several files, and it's.tgz is an archive: name each",
-		"--chown=me plain /t": "--chown and --chmod of an archive are not supported",
+		"*.t* /t/":            "the Dockerfile, line 2: ADD *.t*: it matches several files, and it's.tgz is an archive: name each",
+		"--chown=me plain /t": "the Dockerfile, line 2: ADD plain: --chown and --chmod of an archive are not supported",
 	} {
 		d := FromDockerfile(strings.NewReader("FROM x\nADD "+add), nil)
 		p, err := prepare(t.Context(), d, &BuildParams{Dir: dir})

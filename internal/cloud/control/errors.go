@@ -47,6 +47,11 @@ func invalid(format string, args ...any) error {
 	return errorf(http.StatusBadRequest, "validation error: "+format, args...)
 }
 
+// notThere is invalid for something that the request names and that is not there.
+func notThere(errorCode, format string, args ...any) error {
+	return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + fmt.Sprintf(format, args...), ErrorCode: errorCode}
+}
+
 // unsupported refuses a field that the real service supports and this one does
 // not: ignoring it would be pretending to support it.
 func unsupported(field string) error {

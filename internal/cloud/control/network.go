@@ -108,7 +108,7 @@ func rulesAnswer(headers map[string]map[string]string) map[string][]networkRule 
 func (s *Service) checkSecrets(rules *network.Rules) error {
 	for _, name := range rules.Secrets() {
 		if _, err := s.options.Secrets.Get(name); err != nil {
-			return invalid("rules name the secret %q, which does not exist", bounded(name))
+			return notThere("secret_not_found", "rules name the secret %q, which does not exist", bounded(name))
 		}
 	}
 	return nil

@@ -167,7 +167,7 @@ func (s *Service) mounts(asked []volumeMount) ([]lifecycle.VolumeMount, error) {
 	for _, m := range asked {
 		v, err := s.volumes.Named(m.Name)
 		if errors.Is(err, volumes.ErrNotFound) {
-			return nil, invalid("volumeMounts names the volume %q, which does not exist", bounded(m.Name))
+			return nil, notThere("volume_not_found", "volumeMounts names the volume %q, which does not exist", bounded(m.Name))
 		}
 		if err != nil {
 			return nil, err

@@ -73,7 +73,7 @@ func TestVolumeMounts(t *testing.T) {
 	a, _ := s.createVolume(t, "a")
 	b, _ := s.createVolume(t, "b")
 	for mounts, want := range map[string]string{
-		`[{"name":"nothing","path":"/a"}]`:                      "does not exist",
+		`[{"name":"nothing","path":"/a"}]`:                      `does not exist","error_code":"volume_not_found"`,
 		`[{"path":"/a"}]`:                                       "without a name",
 		`[{"name":"a","path":"a"}]`:                             "absolute",
 		`[{"name":"a","path":"/a/"}]`:                           "absolute",

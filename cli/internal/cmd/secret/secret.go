@@ -37,8 +37,18 @@ func viewOf(s *api.Secret) secretView {
 
 // command returns a command that makes calls about secrets.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, secrets *api.SecretService, args []string) error) *cobra.Command {
+	return prepared(f, cmd, nil, run)
+}
+
+// prepared is command, and calls prepare, unless it is nil, before a local cloud is started.
+func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run func(ctx context.Context, secrets *api.SecretService, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if prepare != nil {
+			if err := prepare(); err != nil {
+				return err
+			}
+		}
 		open, err := f.Opener(cmd, isLocal, cmdutil.LocalStarting, nil)
 		if err != nil {
 			return err
@@ -85,11 +95,11 @@ sandboxes that are sent from then on have it. ` + aboutValue,
 // setting returns a command that sets the value of a secret.
 func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService, context.Context, string, *api.SecretParams) (*api.Secret, error)) *cobra.Command {
 	var file string
-	cmd = command(f, cmd, func(ctx context.Context, secrets *api.SecretService, args []string) error {
-		value, err := readValue(cmd, f.IO, file)
-		if err != nil {
-			return err
-		}
+	var value api.Key
+	cmd = prepared(f, cmd, func() (err error) {
+		value, err = readValue(cmd, f.IO, file)
+		return err
+	}, func(ctx context.Context, secrets *api.SecretService, args []string) error {
 		s, err := set(secrets, ctx, args[0], &api.SecretParams{Value: value})
 		if err != nil {
 			return err
