@@ -29,7 +29,7 @@ type builder struct {
 
 func newBuilder(t *testing.T) *builder {
 	t.Helper()
-	client, err := sandbox.NewClient(sandboxtest.New(t, local.WithWarm(0)).Options()...)
+	client, err := sandbox.NewClient(sandboxtest.New(t, local.WithWarm(0)).Option())
 	if err != nil {
 		t.Fatal(err)
 	}

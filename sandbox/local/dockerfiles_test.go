@@ -174,7 +174,7 @@ func TestDockerDockerfiles(t *testing.T) {
 	before := maps.Clone(all.ours)
 	maps.Copy(before, all.before)
 	cloud := sandboxtest.New(t, local.WithImageDir(images))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
