@@ -114,7 +114,8 @@ func WithUserAgent(product string) ClientOption {
 }
 
 // WithInterceptors adds interceptors to the RPCs to envd, the daemon in a
-// sandbox, for tracing.
+// sandbox, for tracing. Their type is that of package connect, so that those of other
+// packages fit.
 func WithInterceptors(i ...connect.Interceptor) ClientOption {
 	return clientOption(func(c *config) error {
 		c.interceptors = append(c.interceptors, i...)
