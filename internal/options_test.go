@@ -31,6 +31,8 @@ func nilOptions(ctx context.Context, client *sandbox.Client) map[string]func() e
 	return map[string]func() error{
 		"api.NewClient":              func() error { _, err := api.NewClient(nil); return err },
 		"sandbox.NewClient":          func() error { _, err := sandbox.NewClient(nil); return err },
+		"sandbox.WithOptions":        func() error { _, err := sandbox.NewClient(sandbox.WithOptions(nil)); return err },
+		"sandbox.WithDefaults":       func() error { _, err := sandbox.NewClient(sandbox.WithDefaults(nil)); return err },
 		"sandbox.Create":             func() error { _, err := sandbox.Create(ctx, nil); return err },
 		"sandbox.Connect":            func() error { _, err := sandbox.Connect(ctx, "id", nil); return err },
 		"sandbox.Use":                func() error { return sandbox.Use(ctx, nil, nil) },
@@ -100,7 +102,9 @@ func takingOptions(t *testing.T) (names []string) {
 			return
 		}
 		last := f.Params().At(f.Params().Len() - 1).Type().(*types.Slice).Elem()
-		if _, isFunction := last.Underlying().(*types.Signature); isFunction {
+		_, isFunction := last.Underlying().(*types.Signature)
+		named, isNamed := types.Unalias(last).(*types.Named)
+		if isFunction || isNamed && strings.HasSuffix(named.Obj().Name(), "Option") {
 			names = append(names, name)
 		}
 	}

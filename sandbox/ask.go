@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -19,35 +18,39 @@ const (
 	askAgain = time.Second
 )
 
-// asker calls [Network].Ask for the questions about one sandbox, while its handle is open.
+// WithAsk has ask called before a host is reached that neither AllowOut nor DenyOut of
+// [Network] names, with its name or address. ask says whether it may be reached. A sandbox
+// that is created with it denies [AllTraffic] otherwise. With [Connect], ask is called for a
+// sandbox that was created with one, or whose rules this handle sets by
+// [Sandbox.SetNetwork].
+//
+// The answer holds for the sandbox's life, for every port. If there is none within 30
+// seconds, if ask panics, or if no handle that has it is open, it is no. ctx ends then, and
+// with the handle, which does not wait for ask. Up to 32 questions are asked at the same
+// time.
+//
+// Names are asked about before they are looked up. A program that cannot wait for that has
+// to try again: most wait for 10 seconds, and for 30 if they use the proxy of their
+// environment. Copies of [Sandbox.Fork] ask anew.
+//
+// Only the local cloud asks. For other services the error is [errors.ErrUnsupported], and
+// nothing is created, changed or resumed.
+func WithAsk(ask func(ctx context.Context, host string) bool) HandleOption {
+	return handleOption(func(c *config) error { c.ask = ask; return nil })
+}
+
+// asker calls the function of [WithAsk] for the questions about one sandbox.
 type asker struct {
-	sb *Sandbox
-
-	mu      sync.Mutex
-	ask     func(ctx context.Context, host string) bool // nil: nobody is asked
-	serving bool
+	sb  *Sandbox
+	ask func(ctx context.Context, host string) bool
 }
 
-// current returns what is called.
-func (a *asker) current() func(ctx context.Context, host string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.ask
-}
-
-// use makes ask be called from now on.
-func (a *asker) use(ask func(ctx context.Context, host string) bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ask = ask
-	if ask == nil || a.serving {
-		return
-	}
+// start answers questions while the handle is open.
+func (a *asker) start() {
 	ctx, end, err := a.sb.begin(context.Background())
 	if err != nil {
 		return // the handle is closed
 	}
-	a.serving = true
 	go func() {
 		defer end()
 		a.serve(ctx)
@@ -70,7 +73,7 @@ func (a *asker) serve(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			// Close does not wait for it: Ask may never return.
+			// Close does not wait for it: ask may never return.
 			go func() {
 				defer func() { <-free }()
 				a.answer(ctx, q)
@@ -85,7 +88,7 @@ func (a *asker) serve(ctx context.Context) {
 	}
 }
 
-// answer answers a question, with no also if Ask ends its goroutine.
+// answer answers a question, with no also if ask ends its goroutine.
 func (a *asker) answer(ctx context.Context, q *api.Question) {
 	allow := false
 	defer func() {
@@ -94,24 +97,20 @@ func (a *asker) answer(ctx context.Context, q *api.Question) {
 		}
 		err := a.sb.client.api.Sandboxes.Answer(ctx, a.sb.ID(), &api.AnswerParams{ID: q.ID, Allow: allow})
 		if err != nil && ctx.Err() == nil {
-			a.sb.client.api.Logger().WarnContext(ctx, "the answer of Network.Ask came too late", "sandbox", a.sb.ID(), "host", q.Host, "error", err)
+			a.sb.client.api.Logger().WarnContext(ctx, "the answer of WithAsk came too late", "sandbox", a.sb.ID(), "host", q.Host, "error", err)
 		}
 	}()
 	allow = a.call(ctx, q.Host)
 }
 
 func (a *asker) call(ctx context.Context, host string) (allow bool) {
-	ask := a.current()
-	if ask == nil {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			allow = false
-			a.sb.client.api.Logger().ErrorContext(ctx, "Network.Ask panicked, which is a no", "sandbox", a.sb.ID(), "host", host, "panic", p, "stack", string(debug.Stack()))
+			a.sb.client.api.Logger().ErrorContext(ctx, "the function of WithAsk panicked, which is a no", "sandbox", a.sb.ID(), "host", host, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	return ask(ctx, host)
+	return a.ask(ctx, host)
 }

@@ -56,7 +56,7 @@ func TestAsk(t *testing.T) {
 	asked, ended, forever := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	defer close(forever)
 	c := s.client(WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	sb, err := c.Create(t.Context(), WithNetwork(Network{DenyOut: []string{"10.0.0.0/8"}, Ask: func(ctx context.Context, host string) bool {
+	sb, err := c.Create(t.Context(), WithNetwork(Network{DenyOut: []string{"10.0.0.0/8"}}), WithAsk(func(ctx context.Context, host string) bool {
 		switch host {
 		case "panic.test":
 			panic("no idea")
@@ -69,7 +69,7 @@ func TestAsk(t *testing.T) {
 			<-forever
 		}
 		return host == "yes.test"
-	}}))
+	}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestAsk(t *testing.T) {
 func TestAskUnsupported(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	ask := WithNetwork(Network{Ask: func(context.Context, string) bool { return true }})
+	ask := WithAsk(func(context.Context, string) bool { return true })
 	for _, answer := range []struct {
 		status int
 		text   string
@@ -117,14 +117,6 @@ func TestAskUnsupported(t *testing.T) {
 			t.Errorf("%d: made %d sandboxes, want 0", answer.status, n)
 		}
 	}
-	sb, err := s.client().Connect(t.Context(), testID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sb.Close()
-	if err := sb.SetNetwork(t.Context(), Network{Ask: func(context.Context, string) bool { return true }}); !errors.Is(err, errors.ErrUnsupported) || s.seen("PUT") != 0 {
-		t.Errorf("got %v and %d changes, want errors.ErrUnsupported and none", err, s.seen("PUT"))
-	}
 	if _, err := s.client().Connect(t.Context(), testID, ask); !errors.Is(err, errors.ErrUnsupported) || s.seen("/connect") != 0 {
 		t.Errorf("connect: got %v and %d requests, want errors.ErrUnsupported and none, which would resume it", err, s.seen("/connect"))
 	}
@@ -138,33 +130,33 @@ func TestAskUnsupported(t *testing.T) {
 	}
 }
 
-// SetNetwork and Connect ask, too, and what is made from a sandbox asks what it asks.
+// A handle that was connected to asks, too, about what its rules do not name.
 func TestAskLater(t *testing.T) {
 	t.Parallel()
-	yes := Network{Ask: func(context.Context, string) bool { return true }}
-	answered := func(s *service) func() bool {
-		return func() bool { return s.seen(`POST /local/sandboxes/`+testID+`/asks {"id":1,"allow":true}`) == 1 }
-	}
 	s := newService(t)
 	s.asks("a.test")
-	sb := s.sandbox()
-	if err := sb.SetNetwork(t.Context(), yes); err != nil {
-		t.Fatal(err)
-	}
-	patience.Until(t, "the question after SetNetwork is answered", answered(s))
-	if sb.asker.current() == nil {
-		t.Error("nothing would be asked for a copy")
-	}
-	if err := sb.SetNetwork(t.Context(), Network{}); err != nil || sb.asker.current() != nil {
-		t.Errorf("got %v, still asking %t, want neither", err, sb.asker.current() != nil)
-	}
-
-	s = newService(t)
-	s.asks("a.test")
-	connected, err := s.client().Connect(t.Context(), testID, WithNetwork(yes))
+	c := s.client()
+	sb, err := c.Connect(t.Context(), testID, WithAsk(func(context.Context, string) bool { return true }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer connected.Close()
-	patience.Until(t, "the question after Connect is answered", answered(s))
+	defer sb.Close()
+	answered := `POST /local/sandboxes/` + testID + `/asks {"id":1,"allow":true}`
+	patience.Until(t, "the question is answered", func() bool { return s.seen(answered) == 1 })
+	silent, err := c.Connect(t.Context(), testID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for sb, want := range map[*Sandbox]string{
+		sb:     `{"allowOut":["b.test"],"denyOut":["0.0.0.0/0"],"ask":true}`,
+		silent: `{"allowOut":["b.test"],"denyOut":["0.0.0.0/0"]}`,
+	} {
+		if err := sb.SetNetwork(t.Context(), Network{AllowOut: []string{"b.test"}, DenyOut: []string{AllTraffic}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.seen("PUT /sandboxes/" + testID + "/network " + want); n != 1 {
+			t.Errorf("got %v, want the rules %s", s.calls, want)
+		}
+	}
 }

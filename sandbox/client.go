@@ -47,7 +47,7 @@ type Client struct {
 
 // NewClient returns a new client. Settings that no option sets come from the
 // environment and from .env, as [api.FromEnv] describes.
-func NewClient(opts ...Option) (*Client, error) {
+func NewClient(opts ...ClientOption) (*Client, error) {
 	c, err := newConfig(sandboxConfig{template: DefaultTemplate, lease: DefaultLease}, opts)
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func (c *Client) API() *api.Client { return c.api }
 // Create starts a sandbox. ctx bounds only the call. If Create fails, nothing is
 // left behind: a creation that ctx cut off is undone as soon as its answer
 // arrives, and Close waits for that.
-func (c *Client) Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
-	cfg, err := c.config("Create", opts)
+func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
+	cfg, err := configure(c, "Create", opts)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
-		AllowInternetAccess: c.internet, Network: c.network, PrivateTraffic: c.private,
+		AllowInternetAccess: c.internet, Network: c.rules(), PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: c.volumes,
 		Mounts: c.mounts, MCP: c.mcp,
 	}
@@ -127,8 +127,8 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 // WithLifetime and WithLease set how long it lives at least. Closing the handle
 // leaves the sandbox running. A sandbox that is paused when its lifetime is over
 // is kept alive by the handle only with WithLease.
-func (c *Client) Connect(ctx context.Context, id string, opts ...Option) (*Sandbox, error) {
-	cfg, err := c.config("Connect", opts)
+func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
+	cfg, err := configure(c, "Connect", opts)
 	if err != nil {
 		return nil, err
 	}
@@ -176,16 +176,6 @@ func (c *Client) Kill(ctx context.Context, id string) error {
 		return fmt.Errorf("sandbox: kill: %w", missing(id, err))
 	}
 	return nil
-}
-
-// config returns the configuration of one call: opts applied to the client's
-// defaults.
-func (c *Client) config(method string, opts []Option) (sandboxConfig, error) {
-	cfg, err := newConfig(c.defaults, opts)
-	if err == nil && cfg.clientOption != "" {
-		err = fmt.Errorf("sandbox: %s: %s is an option of the client: give it to NewClient", method, cfg.clientOption)
-	}
-	return cfg.sandboxConfig, err
 }
 
 // begin registers a call that Close waits for.

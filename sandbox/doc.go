@@ -18,7 +18,7 @@
 //
 // # Configuration
 //
-// Each setting comes from the first of these sources that has it: an [Option],
+// Each setting comes from the first of these sources that has it: an option such as [WithAPIKey],
 // the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
 // E2B_VOLUME_API_URL), the file .env in the working directory, the default. An address from .env is
 // refused unless the key comes from there, too; see [api.FromEnv].

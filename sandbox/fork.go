@@ -49,9 +49,7 @@ func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*Fork, error) {
 		return nil, err
 	}
 	defer end()
-	cfg := sb.config
-	cfg.ask = sb.asker.current()
-	forks, err := sb.client.fork(ctx, sb.ID(), cfg, p)
+	forks, err := sb.client.fork(ctx, sb.ID(), sb.config, p)
 	if err != nil {
 		return nil, sb.failed(ctx, "fork", missing(sb.ID(), err))
 	}

@@ -27,10 +27,10 @@ const (
 // template mcp-gateway, which E2B's service has and a local cloud only if it was built there.
 // Create returns when the servers run; if they do not start, the error is an [*ExitError] and
 // the sandbox is gone. In a sandbox that starts anew from its files, after a pause or as a
-// copy, they do not run. The option has no effect on [Connect].
-func WithMCP(servers map[string]any) Option {
+// copy, they do not run.
+func WithMCP(servers map[string]any) CreateOption {
 	servers = maps.Clone(servers)
-	return func(c *config) error {
+	return createOption(func(c *config) error {
 		if len(servers) == 0 {
 			return errors.New("sandbox: WithMCP: want one server at least")
 		}
@@ -41,7 +41,7 @@ func WithMCP(servers map[string]any) Option {
 			c.template = mcpGateway
 		}
 		return nil
-	}
+	})
 }
 
 // MCPURL returns the address of the MCP servers in the sandbox, for clients that send the

@@ -17,13 +17,13 @@ type Mount = api.Mount
 // (local.WithAllowedMounts, e2bctl local up --allow-mount): the error is
 // [api.ErrForbidden] for others, and [errors.ErrUnsupported] on every other service. What
 // is in it is part of no pause and no snapshot. The option may be given several times.
-func WithMount(m Mount) Option {
-	return func(c *config) error {
+func WithMount(m Mount) CreateOption {
+	return createOption(func(c *config) error {
 		if !filepath.IsAbs(m.Dir) || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || m.Path == "/" {
 			return errors.New("sandbox: WithMount(" + clip.Line(m.Dir, maxVolumeName) + ", " + clip.Line(m.Path, maxVolumeName) + "): want an absolute directory of the machine, and one of the sandbox other than /")
 		}
 		mounts := make([]Mount, 0, len(c.mounts)+1)
 		c.mounts = append(append(mounts, c.mounts...), m)
 		return nil
-	}
+	})
 }

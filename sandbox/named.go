@@ -19,9 +19,8 @@ const maxName = 256
 
 // GetOrCreate returns a handle of the sandbox that has a name, and creates it if there is
 // none: the sandbox of a conversation, a user or a job, which this program or another one
-// finds again. A paused one is resumed. opts are those of [Client.Create] and apply to a
-// sandbox that is created; of them only lifetime, lease and the options of [Client.Connect]
-// apply to one that exists. If a template is asked for, an existing sandbox of another one
+// finds again. A paused one is resumed. opts apply to a sandbox that is created; to
+// one that exists only those apply that are a [HandleOption]. If a template is asked for, an existing sandbox of another one
 // is the error [api.ErrConflict].
 //
 // The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. It is
@@ -33,8 +32,8 @@ const maxName = 256
 // that could hold one of two callers back: there each may create one, of which all later
 // calls return the older, and the other is left until its lifetime is over. A fork has the
 // name, too, and is returned when the sandbox that it was made of has ended.
-func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...Option) (*Sandbox, error) {
-	cfg, err := c.config("GetOrCreate", opts)
+func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOption) (*Sandbox, error) {
+	cfg, err := configure(c, "GetOrCreate", opts)
 	if err != nil {
 		return nil, err
 	}

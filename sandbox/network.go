@@ -45,22 +45,6 @@ type Network struct {
 	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be
 	// given others later only if it was created with some.
 	Headers map[string]map[string]string
-	// Ask is called before a host is reached that neither AllowOut nor DenyOut names, with
-	// its name or address, and says whether it may be. It adds [AllTraffic] to DenyOut. The
-	// answer holds for the sandbox's life, for every port; ask once is ask for all
-	// connections. If there is none within 30 seconds, if Ask panics, or if no handle that
-	// has it is open, it is no; ctx ends then, and with the handle, which does not wait for
-	// it. Up to 32 questions are asked at the same time.
-	//
-	// Names are asked about before they are looked up. A program that cannot wait for that,
-	// which most do for 10 seconds, or for 30 if they use the proxy of their environment,
-	// has to try again. Copies of [Sandbox.Fork] ask anew.
-	//
-	// Only the local cloud asks. For other services the error is [errors.ErrUnsupported],
-	// and nothing is created, changed or resumed.
-	// With [Connect], Ask is called for a sandbox that was created with one; the other
-	// rules do not matter.
-	Ask func(ctx context.Context, host string) bool
 }
 
 // SecretRef stands for the value of a secret in [Network].Headers: "Bearer " +
@@ -71,12 +55,6 @@ func (n Network) wire() api.Network {
 	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers)}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
-	}
-	if n.Ask != nil {
-		w.Ask = true
-		if !slices.Contains(w.DenyOut, AllTraffic) {
-			w.DenyOut = append(w.DenyOut, AllTraffic)
-		}
 	}
 	for host, headers := range n.Headers {
 		if w.Rules == nil {
@@ -89,27 +67,45 @@ func (n Network) wire() api.Network {
 
 // WithNetwork sets what the sandbox may reach. It can be combined with
 // [WithInternet].
-func WithNetwork(n Network) Option {
-	return func(c *config) error {
+func WithNetwork(n Network) CreateOption {
+	return createOption(func(c *config) error {
 		w := n.wire()
-		c.network, c.ask = &w, n.Ask
+		c.network = &w
 		return nil
+	})
+}
+
+// rules returns what the service is told about the network, nil for nothing.
+func (c *sandboxConfig) rules() *api.Network {
+	if c.ask == nil {
+		return c.network
 	}
+	var w api.Network
+	if c.network != nil {
+		w = *c.network
+	}
+	w.Ask = true
+	if !slices.Contains(w.DenyOut, AllTraffic) {
+		w.DenyOut = append(slices.Clone(w.DenyOut), AllTraffic)
+	}
+	return &w
 }
 
 // SetNetwork replaces all rules about what the sandbox may reach from now on:
-// what n leaves out is cleared, including the effect of [WithInternet]. The local
-// cloud also cuts existing connections; another service may leave them open.
+// what n leaves out is cleared, including the effect of [WithInternet]. Hosts that no rule
+// names are asked about if this handle has [WithAsk], and only then. The local cloud also cuts
+// existing connections; another service may leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if err := sb.client.api.Sandboxes.SetNetwork(ctx, sb.ID(), &api.NetworkParams{Network: n.wire()}); err != nil {
+	w := n.wire()
+	rules := (&sandboxConfig{network: &w, ask: sb.config.ask}).rules()
+	if err := sb.client.api.Sandboxes.SetNetwork(ctx, sb.ID(), &api.NetworkParams{Network: *rules}); err != nil {
 		return sb.failed(ctx, "set network", missing(sb.ID(), err))
 	}
-	sb.asker.use(n.Ask)
 	return nil
 }
 

@@ -29,13 +29,6 @@ const (
 	minLease = 15 * time.Second
 )
 
-// Option sets one setting of a [Client] or of a sandbox to create. Options about
-// the client (WithAPIKey to WithUserAgent) are for [NewClient], [Create],
-// [Connect] and [Use]; the others may also be passed to the methods of a Client,
-// and when passed to NewClient they become the defaults of its sandboxes. An
-// option takes precedence over the environment.
-type Option func(*config) error
-
 type config struct {
 	client       []api.Option
 	clientOption string // the first of them, for the error that names it
@@ -71,99 +64,88 @@ type sandboxConfig struct {
 	code            CodeTransport
 }
 
-func clientOption(name string, o api.Option) Option {
-	return func(c *config) error {
-		c.client = append(c.client, o)
-		if c.clientOption == "" {
-			c.clientOption = name
-		}
-		return nil
-	}
-}
-
 // WithAPIKey sets the key; without it, E2B_API_KEY is used.
-func WithAPIKey(key api.Key) Option { return clientOption("WithAPIKey", api.WithAPIKey(key)) }
+func WithAPIKey(key api.Key) ClientOption { return ofAPI("WithAPIKey", api.WithAPIKey(key)) }
 
 // WithAPIURL sets the address of the control plane; without it, E2B_API_URL or
 // the domain determines it.
-func WithAPIURL(url string) Option { return clientOption("WithAPIURL", api.WithBaseURL(url)) }
+func WithAPIURL(url string) ClientOption { return ofAPI("WithAPIURL", api.WithBaseURL(url)) }
 
 // WithDomain sets the service's domain; without it, E2B_DOMAIN is used, or else
 // e2b.app.
-func WithDomain(domain string) Option { return clientOption("WithDomain", api.WithDomain(domain)) }
+func WithDomain(domain string) ClientOption { return ofAPI("WithDomain", api.WithDomain(domain)) }
 
 // WithSandboxURL sets one address for all ports of all sandboxes; without it,
 // E2B_SANDBOX_URL or the domain determines it.
-func WithSandboxURL(url string) Option {
-	return clientOption("WithSandboxURL", api.WithSandboxURL(url))
+func WithSandboxURL(url string) ClientOption {
+	return ofAPI("WithSandboxURL", api.WithSandboxURL(url))
 }
 
 // WithEnvFile names the file of settings to read instead of .env; it must exist.
 // An empty path means that no file is read. See [api.FromEnv].
-func WithEnvFile(path string) Option { return clientOption("WithEnvFile", api.WithEnvFile(path)) }
+func WithEnvFile(path string) ClientOption { return ofAPI("WithEnvFile", api.WithEnvFile(path)) }
 
 // WithTransport sets the transport that carries all requests; it still belongs to
 // the caller. If it is an [*http.Transport], the websockets of RunCode use its
 // proxy, TLS and dial settings, otherwise the defaults.
-func WithTransport(t http.RoundTripper) Option {
-	return clientOption("WithTransport", api.WithTransport(t))
+func WithTransport(t http.RoundTripper) ClientOption {
+	return ofAPI("WithTransport", api.WithTransport(t))
 }
 
 // WithDialContext sets how connections are opened, for services behind a tunnel or a
 // socket; websockets are included. It has no effect with [WithTransport].
-func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
-	return clientOption("WithDialContext", api.WithDialContext(dial))
+func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) ClientOption {
+	return ofAPI("WithDialContext", api.WithDialContext(dial))
 }
 
 // WithLogger sets the logger to which the client reports what it does, without
 // secrets. By default everything is discarded except panics of tools, which then
 // go to [slog.Default].
-func WithLogger(l *slog.Logger) Option { return clientOption("WithLogger", api.WithLogger(l)) }
+func WithLogger(l *slog.Logger) ClientOption { return ofAPI("WithLogger", api.WithLogger(l)) }
 
 // WithRetries sets how often a call to the control plane that is safe to repeat
 // is repeated; the default is 3. Commands and code are never repeated.
-func WithRetries(n int) Option { return clientOption("WithRetries", api.WithRetries(n)) }
+func WithRetries(n int) ClientOption { return ofAPI("WithRetries", api.WithRetries(n)) }
 
 // WithUserAgent puts a product, such as "mytool/1.2", in front of the
 // User-Agent.
-func WithUserAgent(product string) Option {
-	return clientOption("WithUserAgent", api.WithUserAgent(product))
+func WithUserAgent(product string) ClientOption {
+	return ofAPI("WithUserAgent", api.WithUserAgent(product))
 }
 
 // WithInterceptors adds interceptors to the RPCs to envd, the daemon in a
-// sandbox, for tracing. It is an option of the client.
-func WithInterceptors(i ...connect.Interceptor) Option {
-	return func(c *config) error {
+// sandbox, for tracing. Their type is that of package connect, so that those of other
+// packages fit.
+func WithInterceptors(i ...connect.Interceptor) ClientOption {
+	return clientOption(func(c *config) error {
 		c.interceptors = append(c.interceptors, i...)
-		if c.clientOption == "" {
-			c.clientOption = "WithInterceptors"
-		}
+		c.isOfClient("WithInterceptors")
 		return nil
-	}
+	})
 }
 
 // WithTemplate sets the template to start: an id or a name, with or without a
 // tag, or the id of a [Snapshot]. The default is [DefaultTemplate]; an empty name
 // means the default.
-func WithTemplate(template string) Option {
-	return func(c *config) error {
+func WithTemplate(template string) CreateOption {
+	return createOption(func(c *config) error {
 		if template != "" {
 			c.template, c.templateAsked = template, true
 		}
 		return nil
-	}
+	})
 }
 
 // WithLifetime sets a fixed lifetime: the sandbox ends after d, rounded up to
 // whole seconds, whether or not it is in use. It excludes [WithLease].
-func WithLifetime(d time.Duration) Option {
-	return func(c *config) error {
+func WithLifetime(d time.Duration) HandleOption {
+	return handleOption(func(c *config) error {
 		if d <= 0 {
 			return fmt.Errorf("sandbox: WithLifetime(%v): want a positive duration", d)
 		}
 		c.lifetime = d
 		return nil
-	}
+	})
 }
 
 // WithLease sets the lease, the time for which the sandbox is kept alive at once:
@@ -172,31 +154,31 @@ func WithLifetime(d time.Duration) Option {
 // of [DefaultLease] is the default unless [WithLifetime] is given. The minimum is
 // 15 seconds. A sandbox that is paused when its lifetime is over ([WithOnTimeout])
 // is kept alive only if WithLease asks for that.
-func WithLease(d time.Duration) Option {
-	return func(c *config) error {
+func WithLease(d time.Duration) HandleOption {
+	return handleOption(func(c *config) error {
 		if d < minLease || d > time.Hour {
 			return fmt.Errorf("sandbox: WithLease(%v): want %v to %v", d, minLease, time.Hour)
 		}
 		c.lease, c.leaseAsked = d, true
 		return nil
-	}
+	})
 }
 
 // WithMetadata adds labels to the sandbox, by which List and Reap can find it.
-func WithMetadata(metadata map[string]string) Option {
-	return func(c *config) error { c.metadata = merge(c.metadata, metadata); return nil }
+func WithMetadata(metadata map[string]string) CreateOption {
+	return createOption(func(c *config) error { c.metadata = merge(c.metadata, metadata); return nil })
 }
 
 // WithEnvs adds variables to the environment of every process and kernel in the
 // sandbox.
-func WithEnvs(envs map[string]string) Option {
-	return func(c *config) error { c.envs = merge(c.envs, envs); return nil }
+func WithEnvs(envs map[string]string) CreateOption {
+	return createOption(func(c *config) error { c.envs = merge(c.envs, envs); return nil })
 }
 
 // WithInternet sets whether the sandbox can reach the internet; by the service's
 // default it can.
-func WithInternet(allowed bool) Option {
-	return func(c *config) error { c.internet = &allowed; return nil }
+func WithInternet(allowed bool) CreateOption {
+	return createOption(func(c *config) error { c.internet = &allowed; return nil })
 }
 
 // WithPrivateTraffic makes the service refuse requests to the sandbox's ports
@@ -204,64 +186,36 @@ func WithInternet(allowed bool) Option {
 // who knows the sandbox's id can run code through the code interpreter's port
 // 49999, on E2B as well as on a local cloud: the token of a secure sandbox
 // protects only the port of envd.
-func WithPrivateTraffic() Option {
-	return func(c *config) error { c.private = true; return nil }
+func WithPrivateTraffic() CreateOption {
+	return createOption(func(c *config) error { c.private = true; return nil })
 }
 
 // WithHTTPSPorts names ports whose servers in the sandbox use TLS themselves.
 // From outside they are reached like any other port; their certificates are not
 // checked, so self-signed ones work.
-func WithHTTPSPorts(ports ...int) Option {
+func WithHTTPSPorts(ports ...int) CreateOption {
 	ports = slices.Clone(ports)
-	return func(c *config) error { c.httpsPorts = ports; return nil }
+	return createOption(func(c *config) error { c.httpsPorts = ports; return nil })
 }
 
 // WithRequestHost sets the Host header that servers in the sandbox see, for
 // servers that accept only one name: "localhost:${PORT}" for instance, where
 // ${PORT} stands for the port. The host that was requested is in
 // X-Forwarded-Host.
-func WithRequestHost(host string) Option {
-	return func(c *config) error { c.requestHost = host; return nil }
+func WithRequestHost(host string) CreateOption {
+	return createOption(func(c *config) error { c.requestHost = host; return nil })
 }
 
 // WithCodeTransport sets how RunCode reaches the kernel. By default that is found
 // out: the websocket, or HTTP where the websocket is not available.
-func WithCodeTransport(t CodeTransport) Option {
-	return func(c *config) error {
+func WithCodeTransport(t CodeTransport) HandleOption {
+	return handleOption(func(c *config) error {
 		if t != CodeTransportAuto && t != CodeTransportWebsocket && t != CodeTransportHTTP {
 			return fmt.Errorf("sandbox: WithCodeTransport(%q): unknown", string(t))
 		}
 		c.code = t
 		return nil
-	}
-}
-
-func newConfig(base sandboxConfig, opts []Option) (config, error) {
-	c := config{sandboxConfig: base}
-	// A lifetime or lease given here replaces a default one of either kind.
-	c.lifetime, c.lease = 0, 0
-	c.timeout = timeoutConfig{}
-	for i, o := range opts {
-		if o == nil {
-			return c, fmt.Errorf("sandbox: option %d is nil: leave it out: %w", i+1, api.ErrInvalidArgument)
-		}
-		if err := o(&c); err != nil {
-			return c, err
-		}
-	}
-	if c.lifetime != 0 && c.lease != 0 {
-		return c, errors.New("sandbox: WithLifetime and WithLease exclude each other: a fixed life is not renewed")
-	}
-	if c.lifetime == 0 && c.lease == 0 {
-		c.lifetime, c.lease, c.leaseAsked = base.lifetime, base.lease, base.leaseAsked
-	}
-	if c.timeout == (timeoutConfig{}) {
-		c.timeout = base.timeout
-	}
-	if err := c.timeout.check(); err != nil {
-		return c, err
-	}
-	return c, c.checkCredentials()
+	})
 }
 
 // life returns what the service is told: how long the sandbox may live from
@@ -279,4 +233,37 @@ func merge(a, b map[string]string) map[string]string {
 	maps.Copy(merged, a)
 	maps.Copy(merged, b)
 	return merged
+}
+
+// newConfig returns base with opts applied.
+func newConfig[O option](base sandboxConfig, opts []O) (config, error) {
+	c := config{sandboxConfig: base}
+	// A lifetime or lease given here replaces a default one of either kind.
+	c.lifetime, c.lease = 0, 0
+	c.timeout = timeoutConfig{}
+	if err := applyAll(&c, opts); err != nil {
+		return c, err
+	}
+	if c.lifetime != 0 && c.lease != 0 {
+		return c, errors.New("sandbox: WithLifetime and WithLease exclude each other: a fixed life is not renewed")
+	}
+	if c.lifetime == 0 && c.lease == 0 {
+		c.lifetime, c.lease, c.leaseAsked = base.lifetime, base.lease, base.leaseAsked
+	}
+	if c.timeout == (timeoutConfig{}) {
+		c.timeout = base.timeout
+	}
+	if err := c.timeout.check(); err != nil {
+		return c, err
+	}
+	return c, c.checkCredentials()
+}
+
+// configure returns the configuration of one call: opts applied to the client's defaults.
+func configure[O option](c *Client, method string, opts []O) (sandboxConfig, error) {
+	cfg, err := newConfig(c.defaults, opts)
+	if err == nil {
+		err = cfg.refuseClients(method)
+	}
+	return cfg.sandboxConfig, err
 }

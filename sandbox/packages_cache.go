@@ -36,11 +36,11 @@ const DefaultWheelCache = 2 << 30
 //
 // A wheel is identified by the hash in a lock, and what comes from a sandbox is
 // hashed here before it is kept: no sandbox can change what another one installs.
-func WithWheelCache(directory string, bytes int64) Option {
-	return func(c *config) error {
+func WithWheelCache(directory string, bytes int64) HandleOption {
+	return handleOption(func(c *config) error {
 		c.wheels = &wheelCache{directory: directory, limit: bytes}
 		return nil
-	}
+	})
 }
 
 // wheelCache is a directory of wheels, named by their hashes. The zero value uses

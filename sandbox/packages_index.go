@@ -34,22 +34,22 @@ type PackageIndex struct {
 // password are refused unless [WithPipCredentials] is given, too. They reach pip
 // through its environment, appear in no argument and no log, and are removed from
 // pip's output.
-func WithPackageIndex(i PackageIndex) Option {
+func WithPackageIndex(i PackageIndex) HandleOption {
 	i.Extra, i.TrustedHosts, i.Certificates = slices.Clone(i.Extra), slices.Clone(i.TrustedHosts), slices.Clone(i.Certificates)
-	return func(c *config) error {
+	return handleOption(func(c *config) error {
 		if err := i.check(); err != nil {
 			return fmt.Errorf("sandbox: WithPackageIndex: %w", err)
 		}
 		c.index = &i
 		return nil
-	}
+	})
 }
 
 // WithPipCredentials lets [Packages] pass on addresses that contain a user or a
 // password: those of package indexes in the settings of this machine's pip, and
 // those of [WithPackageIndex]. Code in the sandbox can read them while pip runs.
-func WithPipCredentials() Option {
-	return func(c *config) error { c.pipCredentials = true; return nil }
+func WithPipCredentials() HandleOption {
+	return handleOption(func(c *config) error { c.pipCredentials = true; return nil })
 }
 
 // addresses returns the fields that must be addresses, by the names that errors

@@ -64,12 +64,12 @@ func TestPackageIndexRefused(t *testing.T) {
 		"Extra[0] has a user":            {Extra: []string{"https://" + password + "@h"}},
 		"Proxy has a user or a password": {Proxy: "http://me:" + password + "@h"},
 	} {
-		_, err := newConfig(sandboxConfig{}, []Option{WithPackageIndex(i)})
+		_, err := newConfig(sandboxConfig{}, []CreateOption{WithPackageIndex(i)})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), password) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := newConfig(sandboxConfig{}, []Option{WithPackageIndex(PackageIndex{URL: "https://me:x@h"}), WithPipCredentials()}); err != nil {
+	if _, err := newConfig(sandboxConfig{}, []CreateOption{WithPackageIndex(PackageIndex{URL: "https://me:x@h"}), WithPipCredentials()}); err != nil {
 		t.Errorf("credentials that were asked for: %v", err)
 	}
 }

@@ -48,27 +48,27 @@ type timeoutConfig struct {
 // it is killed. One that is paused instead is found again by [Connect], which
 // resumes it, and its handle does not keep it alive unless [WithLease] asks for
 // that: it is paused after [WithLifetime], 5 minutes by default, even while it is
-// in use. It has no effect on Connect.
-func WithOnTimeout(action OnTimeout) Option {
-	return func(c *config) error {
+// in use.
+func WithOnTimeout(action OnTimeout) CreateOption {
+	return createOption(func(c *config) error {
 		if action != OnTimeoutKill && action != OnTimeoutPause {
 			return fmt.Errorf("sandbox: WithOnTimeout(%q): want %q or %q", string(action), OnTimeoutKill, OnTimeoutPause)
 		}
 		c.timeout.onTimeout = action
 		return nil
-	}
+	})
 }
 
 // WithAutoPauseMode sets what the pause at the end of the lifetime keeps; the
 // default is [PauseFull]. It needs WithOnTimeout([OnTimeoutPause]).
-func WithAutoPauseMode(mode PauseMode) Option {
-	return func(c *config) error {
+func WithAutoPauseMode(mode PauseMode) CreateOption {
+	return createOption(func(c *config) error {
 		if mode != PauseFull && mode != PauseFilesystem {
 			return fmt.Errorf("sandbox: WithAutoPauseMode(%q): want %q or %q", string(mode), PauseFull, PauseFilesystem)
 		}
 		c.timeout.autoPauseMode = mode
 		return nil
-	}
+	})
 }
 
 // WithAutoResume makes any request for the paused sandbox wake it up, such as a
@@ -76,17 +76,17 @@ func WithAutoPauseMode(mode PauseMode) Option {
 // the lifetime with which it was created, and at least 5 minutes. It needs
 // WithOnTimeout([OnTimeoutPause]), and memory that was kept: [PauseFilesystem]
 // excludes it.
-func WithAutoResume() Option {
-	return func(c *config) error { c.timeout.autoResume = true; return nil }
+func WithAutoResume() CreateOption {
+	return createOption(func(c *config) error { c.timeout.autoResume = true; return nil })
 }
 
 // WithReboot makes [Connect] start a paused sandbox anew from its files, even if
 // its memory was kept, for one whose processes hang. Files that programs had not
 // written out when it was paused may be incomplete. It changes nothing for a
-// sandbox that runs, and has no effect on Create. A service may refuse it, and one
-// from before August 2026 ignores it and restores the memory.
-func WithReboot() Option {
-	return func(c *config) error { c.reboot = true; return nil }
+// sandbox that runs. A service may refuse it, and one from before August 2026 ignores
+// it and restores the memory.
+func WithReboot() ConnectOption {
+	return connectOption(func(c *config) error { c.reboot = true; return nil })
 }
 
 // check refuses combinations that the service cannot act on.

@@ -27,28 +27,28 @@ func TestLifecycleOptions(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	plain := s.client()
-	pausing := s.client(WithOnTimeout(OnTimeoutPause), WithAutoResume())
+	pausing := s.client(WithDefaults(WithOnTimeout(OnTimeoutPause), WithAutoResume()))
 	const resumed = `,"autoPause":true,"autoResume":{"enabled":true}`
 	for name, test := range map[string]struct {
 		client *Client
-		opts   []Option
+		opts   []CreateOption
 		want   string // in the request
 		err    string
 	}{
 		"nothing":                    {plain, nil, ``, ""},
-		"kill":                       {plain, []Option{WithOnTimeout(OnTimeoutKill)}, `,"autoPause":false`, ""},
-		"pause":                      {plain, []Option{WithOnTimeout(OnTimeoutPause)}, `,"autoPause":true`, ""},
-		"files only":                 {plain, []Option{WithAutoPauseMode(PauseFilesystem), WithOnTimeout(OnTimeoutPause)}, `,"autoPause":true,"autoPauseMemory":false`, ""},
-		"everything":                 {plain, []Option{WithOnTimeout(OnTimeoutPause), WithAutoPauseMode(PauseFull), WithAutoResume()}, `,"autoPause":true,"autoPauseMemory":true,"autoResume":{"enabled":true}`, ""},
+		"kill":                       {plain, []CreateOption{WithOnTimeout(OnTimeoutKill)}, `,"autoPause":false`, ""},
+		"pause":                      {plain, []CreateOption{WithOnTimeout(OnTimeoutPause)}, `,"autoPause":true`, ""},
+		"files only":                 {plain, []CreateOption{WithAutoPauseMode(PauseFilesystem), WithOnTimeout(OnTimeoutPause)}, `,"autoPause":true,"autoPauseMemory":false`, ""},
+		"everything":                 {plain, []CreateOption{WithOnTimeout(OnTimeoutPause), WithAutoPauseMode(PauseFull), WithAutoResume()}, `,"autoPause":true,"autoPauseMemory":true,"autoResume":{"enabled":true}`, ""},
 		"the client's":               {pausing, nil, resumed, ""},
-		"the client's, with a lease": {pausing, []Option{WithLease(DefaultLease)}, resumed, ""},
-		"instead of the client's":    {pausing, []Option{WithOnTimeout(OnTimeoutKill)}, `,"autoPause":false`, ""},
-		"resume without pause":       {plain, []Option{WithAutoResume()}, "", "WithAutoResume needs"},
-		"resume after a kill":        {plain, []Option{WithOnTimeout(OnTimeoutKill), WithAutoResume()}, "", "WithAutoResume needs"},
-		"mode without pause":         {plain, []Option{WithAutoPauseMode(PauseFull)}, "", "WithAutoPauseMode needs"},
-		"resume from files":          {plain, []Option{WithOnTimeout(OnTimeoutPause), WithAutoPauseMode(PauseFilesystem), WithAutoResume()}, "", "exclude each other"},
-		"unknown action":             {plain, []Option{WithOnTimeout("sleep")}, "", `"sleep"`},
-		"unknown mode":               {plain, []Option{WithAutoPauseMode("disk")}, "", `"disk"`},
+		"the client's, with a lease": {pausing, []CreateOption{WithLease(DefaultLease)}, resumed, ""},
+		"instead of the client's":    {pausing, []CreateOption{WithOnTimeout(OnTimeoutKill)}, `,"autoPause":false`, ""},
+		"resume without pause":       {plain, []CreateOption{WithAutoResume()}, "", "WithAutoResume needs"},
+		"resume after a kill":        {plain, []CreateOption{WithOnTimeout(OnTimeoutKill), WithAutoResume()}, "", "WithAutoResume needs"},
+		"mode without pause":         {plain, []CreateOption{WithAutoPauseMode(PauseFull)}, "", "WithAutoPauseMode needs"},
+		"resume from files":          {plain, []CreateOption{WithOnTimeout(OnTimeoutPause), WithAutoPauseMode(PauseFilesystem), WithAutoResume()}, "", "exclude each other"},
+		"unknown action":             {plain, []CreateOption{WithOnTimeout("sleep")}, "", `"sleep"`},
+		"unknown mode":               {plain, []CreateOption{WithAutoPauseMode("disk")}, "", `"disk"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.seen("POST")
@@ -194,28 +194,29 @@ func TestWhyItIsGone(t *testing.T) {
 // kept it alive.
 func TestLeaseOfASandboxThatPauses(t *testing.T) {
 	t.Parallel()
-	create := func(t *testing.T, c *Client, opts ...Option) (*Sandbox, error) {
+	create := func(t *testing.T, c *Client, life HandleOption) (*Sandbox, error) {
 		t.Helper()
-		return c.Create(t.Context(), append(opts, WithOnTimeout(OnTimeoutPause))...)
+		return c.Create(t.Context(), WithOnTimeout(OnTimeoutPause), life)
 	}
-	attach := func(t *testing.T, c *Client, opts ...Option) (*Sandbox, error) {
+	attach := func(t *testing.T, c *Client, life HandleOption) (*Sandbox, error) {
 		t.Helper()
-		return c.Connect(t.Context(), "i1", opts...)
+		return c.Connect(t.Context(), "i1", life)
 	}
+	usual := WithCodeTransport(CodeTransportAuto) // says nothing of its life
 	for name, test := range map[string]struct {
-		open      func(*testing.T, *Client, ...Option) (*Sandbox, error)
-		opts      []Option
+		open      func(*testing.T, *Client, HandleOption) (*Sandbox, error)
+		life      HandleOption
 		onTimeout OnTimeout // as the service says
 		renewals  int       // in ten minutes
 		asks      int       // how often the handle asks what the service says
 	}{
-		"created":                    {create, nil, OnTimeoutPause, 0, 0},
-		"created, with a lease":      {create, []Option{WithLease(5 * time.Minute)}, OnTimeoutPause, 3, 0},
-		"connected":                  {attach, nil, OnTimeoutPause, 0, 1},
-		"connected, with a lease":    {attach, []Option{WithLease(5 * time.Minute)}, OnTimeoutPause, 3, 0},
-		"connected to another":       {attach, nil, OnTimeoutKill, 3, 1},
-		"connected, unknown":         {attach, nil, "", 3, 1},
-		"connected, with a lifetime": {attach, []Option{WithLifetime(time.Minute)}, OnTimeoutKill, 0, 0},
+		"created":                    {create, usual, OnTimeoutPause, 0, 0},
+		"created, with a lease":      {create, WithLease(5 * time.Minute), OnTimeoutPause, 3, 0},
+		"connected":                  {attach, usual, OnTimeoutPause, 0, 1},
+		"connected, with a lease":    {attach, WithLease(5 * time.Minute), OnTimeoutPause, 3, 0},
+		"connected to another":       {attach, usual, OnTimeoutKill, 3, 1},
+		"connected, unknown":         {attach, usual, "", 3, 1},
+		"connected, with a lifetime": {attach, WithLifetime(time.Minute), OnTimeoutKill, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -244,7 +245,7 @@ func TestLeaseOfASandboxThatPauses(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer c.Close()
-				sb, err := test.open(t, c, test.opts...)
+				sb, err := test.open(t, c, test.life)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -74,7 +74,7 @@ type PoolStats struct {
 type Pool struct {
 	client *Client
 	params PoolParams
-	opts   []Option
+	opts   []CreateOption
 
 	ctx    context.Context //nolint:containedctx // of what happens in the background, until Close
 	cancel context.CancelCauseFunc
@@ -107,8 +107,8 @@ type poolAnswer struct {
 
 // NewPool returns a pool of sandboxes that Create makes with opts, and begins to make
 // them. Failures to make them are reported by Get, and in the log of the client.
-func (c *Client) NewPool(p *PoolParams, opts ...Option) (*Pool, error) {
-	cfg, err := c.config("NewPool", opts)
+func (c *Client) NewPool(p *PoolParams, opts ...CreateOption) (*Pool, error) {
+	cfg, err := configure(c, "NewPool", opts)
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (f *farm) peak() int {
 }
 
 // inPool runs a test with a pool, in a bubble, and checks that nothing is left.
-func inPool(t *testing.T, p *PoolParams, opts []Option, test func(*testing.T, *farm, *Pool)) {
+func inPool(t *testing.T, p *PoolParams, opts []CreateOption, test func(*testing.T, *farm, *Pool)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFarm()
@@ -250,14 +250,14 @@ func TestPoolChecksAndPrepares(t *testing.T) {
 func TestPoolReplacesTheOld(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		opts      []Option
+		opts      []CreateOption
 		least     time.Duration
 		refresh   int
 		discarded bool
 	}{
-		"a fixed life":                {[]Option{WithLifetime(8 * time.Minute)}, 0, 0, true},
-		"more than half of it":        {[]Option{WithLifetime(60 * time.Minute)}, 30 * time.Minute, 0, false},
-		"a long life":                 {[]Option{WithLifetime(600 * time.Minute)}, 0, 0, false},
+		"a fixed life":                {[]CreateOption{WithLifetime(8 * time.Minute)}, 0, 0, true},
+		"more than half of it":        {[]CreateOption{WithLifetime(60 * time.Minute)}, 30 * time.Minute, 0, false},
+		"a long life":                 {[]CreateOption{WithLifetime(600 * time.Minute)}, 0, 0, false},
 		"a lease":                     {nil, 0, 0, false},
 		"a lease that is not renewed": {nil, 0, 500, true},
 	} {
@@ -397,14 +397,14 @@ func TestPoolParams(t *testing.T) {
 	c := newService(t).client()
 	for name, test := range map[string]struct {
 		params PoolParams
-		opts   []Option
+		opts   []CreateOption
 		want   string
 	}{
 		"negative":        {PoolParams{Warm: -1}, nil, "want none below 0"},
 		"limit":           {PoolParams{Warm: 2, Limit: 1}, nil, "want a limit of at least the sandboxes that wait"},
-		"lifetime":        {PoolParams{MinLifetime: time.Minute}, []Option{WithLifetime(time.Minute)}, "want at most half of the 1m0s"},
-		"of the client":   {PoolParams{}, []Option{WithRetries(1)}, "NewPool: WithRetries is an option of the client"},
-		"an option's own": {PoolParams{}, []Option{WithLease(time.Second)}, "WithLease(1s)"},
+		"lifetime":        {PoolParams{MinLifetime: time.Minute}, []CreateOption{WithLifetime(time.Minute)}, "want at most half of the 1m0s"},
+		"of the client":   {PoolParams{}, []CreateOption{WithRetries(1)}, "NewPool: WithRetries is an option of the client"},
+		"an option's own": {PoolParams{}, []CreateOption{WithLease(time.Second)}, "WithLease(1s)"},
 	} {
 		if _, err := c.NewPool(&test.params, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q in it", name, err, test.want)

@@ -154,7 +154,8 @@ func (p portClient) callerHeader(h http.Header) {
 // closes the connection. Errors are those of [Sandbox.Transport]. If the handshake is
 // refused, the error is [ErrGone], [ErrPortClosed], or [websocket.ErrBadHandshake] with an
 // [*api.Error] that has the reason from the answer. The answer is returned with it, as by
-// [websocket.Dialer.DialContext].
+// [websocket.Dialer.DialContext]. The connection is one of gorilla's package, because the
+// standard library has none.
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -49,7 +49,7 @@ func newSleeper(t *testing.T, autoResume bool) *sleeper {
 	return s
 }
 
-func (s *sleeper) sandbox(t *testing.T, opts ...Option) *Sandbox {
+func (s *sleeper) sandbox(t *testing.T, opts ...CreateOption) *Sandbox {
 	t.Helper()
 	sb, err := s.client(WithSandboxURL(s.relay.URL())).Create(t.Context(), opts...)
 	if err != nil {

@@ -48,7 +48,6 @@ type Sandbox struct {
 
 	lease  lease
 	asleep asleep
-	asker  asker
 	dying  atomic.Bool // it is being killed by Close
 }
 
@@ -57,22 +56,36 @@ type inFlight struct{ cancel context.CancelCauseFunc }
 
 // Create starts a sandbox with a client of its own, made from the options and the
 // environment; the sandbox's Close closes that client, too. See [Client.Create].
-func Create(ctx context.Context, opts ...Option) (*Sandbox, error) {
-	return withOwnClient(opts, func(c *Client) (*Sandbox, error) { return c.Create(ctx) })
+func Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
+	return withOwnClient(opts, func(c *Client, opts []CreateOption) (*Sandbox, error) { return c.Create(ctx, opts...) })
 }
 
 // Connect returns a handle to an existing sandbox, with a client of its own. See
 // [Client.Connect].
-func Connect(ctx context.Context, id string, opts ...Option) (*Sandbox, error) {
-	return withOwnClient(opts, func(c *Client) (*Sandbox, error) { return c.Connect(ctx, id) })
+func Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
+	return withOwnClient(opts, func(c *Client, opts []ConnectOption) (*Sandbox, error) { return c.Connect(ctx, id, opts...) })
 }
 
-func withOwnClient(opts []Option, open func(*Client) (*Sandbox, error)) (*Sandbox, error) {
-	c, err := NewClient(opts...)
+// withOwnClient makes a client of those of opts that are about one, and gives it to open
+// with the others.
+func withOwnClient[O option](opts []O, open func(*Client, []O) (*Sandbox, error)) (*Sandbox, error) {
+	if err := checkOptions(opts); err != nil {
+		return nil, err
+	}
+	var ofClient []ClientOption
+	var others []O
+	for _, o := range opts {
+		if client, ok := any(o).(ClientOption); ok {
+			ofClient = append(ofClient, client)
+		} else {
+			others = append(others, o)
+		}
+	}
+	c, err := NewClient(ofClient...)
 	if err != nil {
 		return nil, err
 	}
-	sb, err := open(c)
+	sb, err := open(c, others)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -82,7 +95,7 @@ func withOwnClient(opts []Option, open func(*Client) (*Sandbox, error)) (*Sandbo
 
 // Use creates a sandbox, calls fn with it and closes it however fn ends, even if
 // it panics. It returns the errors of fn and of Close.
-func Use(ctx context.Context, fn func(context.Context, *Sandbox) error, opts ...Option) (err error) {
+func Use(ctx context.Context, fn func(context.Context, *Sandbox) error, opts ...CreateOption) (err error) {
 	sb, err := Create(ctx, opts...)
 	if err != nil {
 		return err
@@ -108,8 +121,9 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.lease.sb, sb.lease.length = sb, cfg.renewal()
 	sb.lease.unsure = (!created || cfg.inherits) && !cfg.leaseAsked
 	sb.lease.start(sb.lease.length / 2)
-	sb.asker.sb = sb
-	sb.asker.use(cfg.ask)
+	if cfg.ask != nil {
+		(&asker{sb, cfg.ask}).start()
+	}
 	return sb
 }
 

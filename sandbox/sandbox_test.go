@@ -143,26 +143,27 @@ func TestPausedSandboxSaysSo(t *testing.T) {
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	c := s.client(WithTemplate("mine"), WithLifetime(time.Hour), WithMetadata(map[string]string{"a": "1", "b": "1"}))
+	c := s.client(WithDefaults(WithTemplate("mine"), WithLifetime(time.Hour), WithMetadata(map[string]string{"a": "1", "b": "1"})))
 	for name, test := range map[string]struct {
-		opts []Option
+		opts []CreateOption
 		want map[string]any // in the request; nil: an error
 	}{
 		"defaults of the client": {nil, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
-		"no template":            {[]Option{WithTemplate("")}, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
-		"own": {[]Option{WithTemplate("x"), WithLease(time.Minute), WithMetadata(map[string]string{"b": "2"}), WithEnvs(map[string]string{"E": "f"}), WithInternet(false), WithPrivateTraffic(), WithHTTPSPorts(443, 8443), WithRequestHost("localhost:${PORT}")},
+		"no template":            {[]CreateOption{WithTemplate("")}, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
+		"own": {[]CreateOption{WithTemplate("x"), WithLease(time.Minute), WithMetadata(map[string]string{"b": "2"}), WithEnvs(map[string]string{"E": "f"}), WithInternet(false), WithPrivateTraffic(), WithHTTPSPorts(443, 8443), WithRequestHost("localhost:${PORT}")},
 			map[string]any{
 				"templateID": "x", "timeout": 60.0, "metadata": map[string]any{"a": "1", "b": "2"}, "envVars": map[string]any{"E": "f"},
 				"allow_internet_access": false, "network": map[string]any{"allowPublicTraffic": false, "httpsPorts": []any{443.0, 8443.0}, "maskRequestHost": "localhost:${PORT}"},
 			}},
-		"both lives":       {[]Option{WithLease(time.Minute), WithLifetime(time.Minute)}, nil},
-		"no life":          {[]Option{WithLifetime(0)}, nil},
-		"short lease":      {[]Option{WithLease(time.Second)}, nil},
-		"client option":    {[]Option{WithAPIKey("other")}, nil},
-		"another":          {[]Option{WithInterceptors()}, nil},
-		"unknown way":      {[]Option{WithCodeTransport("pigeon")}, nil},
-		"lease over hour":  {[]Option{WithLease(2 * time.Hour)}, nil},
-		"lifetime of ages": {[]Option{WithLifetime(1 << 62)}, nil},
+		"both lives":       {[]CreateOption{WithLease(time.Minute), WithLifetime(time.Minute)}, nil},
+		"no life":          {[]CreateOption{WithLifetime(0)}, nil},
+		"short lease":      {[]CreateOption{WithLease(time.Second)}, nil},
+		"client option":    {[]CreateOption{WithAPIKey("other")}, nil},
+		"another":          {[]CreateOption{WithInterceptors()}, nil},
+		"defaults":         {[]CreateOption{WithDefaults(WithTemplate("x"))}, nil},
+		"unknown way":      {[]CreateOption{WithCodeTransport("pigeon")}, nil},
+		"lease over hour":  {[]CreateOption{WithLease(2 * time.Hour)}, nil},
+		"lifetime of ages": {[]CreateOption{WithLifetime(1 << 62)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.seen("POST /v2/sandboxes ")

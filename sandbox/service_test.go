@@ -91,9 +91,9 @@ func newPipedService(t testing.TB) *service {
 }
 
 // client returns a client of the service.
-func (s *service) client(opts ...Option) *Client {
+func (s *service) client(opts ...ClientOption) *Client {
 	s.t.Helper()
-	usual := []Option{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}
+	usual := []ClientOption{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}
 	if s.transport != nil {
 		usual = append(usual, WithTransport(s.transport))
 	}
@@ -106,7 +106,7 @@ func (s *service) client(opts ...Option) *Client {
 }
 
 // sandbox creates a sandbox that is closed at the end of the test.
-func (s *service) sandbox(opts ...Option) *Sandbox {
+func (s *service) sandbox(opts ...CreateOption) *Sandbox {
 	s.t.Helper()
 	sb, err := s.client().Create(s.t.Context(), opts...)
 	if err != nil {

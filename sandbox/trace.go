@@ -31,19 +31,16 @@ type Trace struct {
 	Envs func(ctx context.Context) map[string]string
 }
 
-// WithTrace sets the hooks that are called when calls begin and end. It is an option
-// of the client.
-func WithTrace(t Trace) Option {
-	return func(c *config) error {
+// WithTrace sets the hooks that are called when calls begin and end.
+func WithTrace(t Trace) ClientOption {
+	return clientOption(func(c *config) error {
 		c.trace = t
 		if t.Headers != nil {
 			c.client = append(c.client, api.WithHeaders(t.Headers))
 		}
-		if c.clientOption == "" {
-			c.clientOption = "WithTrace"
-		}
+		c.isOfClient("WithTrace")
 		return nil
-	}
+	})
 }
 
 // tracing calls a hook that may be nil.

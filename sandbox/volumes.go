@@ -109,19 +109,19 @@ func (v *Volumes) volume(about *VolumeInfo) *Volume {
 // is absolute. Other sandboxes may have the volume at the same time. What is in it is
 // part of no pause and no snapshot, and outlives the sandbox. The option may be given
 // several times.
-func WithVolume(name, dir string) Option {
-	return func(c *config) error {
+func WithVolume(name, dir string) CreateOption {
+	return createOption(func(c *config) error {
 		if name == "" || !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
 			return errors.New("sandbox: WithVolume(" + clip.Line(name, maxVolumeName) + ", " + clip.Line(dir, maxVolumeName) + "): want the name of a volume and an absolute directory other than /")
 		}
 		mounts := make([]VolumeMount, 0, len(c.volumes)+1)
 		c.volumes = append(append(mounts, c.volumes...), VolumeMount{Name: name, Path: dir})
 		return nil
-	}
+	})
 }
 
 // WithVolumeURL sets the address of what is in volumes; without it, E2B_VOLUME_API_URL,
 // the API's address or the volume determines it.
-func WithVolumeURL(url string) Option {
-	return clientOption("WithVolumeURL", api.WithVolumeURL(url))
+func WithVolumeURL(url string) ClientOption {
+	return ofAPI("WithVolumeURL", api.WithVolumeURL(url))
 }

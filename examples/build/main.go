@@ -72,14 +72,14 @@ func build(ctx context.Context, w io.Writer, here bool, project, out string) (er
 		}
 	}
 	// It needs nothing from the network, so it gets no network.
-	options := []sandbox.Option{sandbox.WithInternet(false)}
+	options := []sandbox.CreateOption{sandbox.WithInternet(false)}
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		if err := sb.Files.UploadDir(ctx, project, "project", &sandbox.UploadDirParams{Exclude: unwanted, Gzip: true}); err != nil {

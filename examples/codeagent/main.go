@@ -119,14 +119,14 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 		a.Run.Audit = file
 	}
 	// A model's code reaches nothing from the sandbox, and nothing outside reaches the sandbox.
-	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
+	options := []sandbox.CreateOption{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if j.local {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		result, err := a.Solve(ctx, sb, j.task)

@@ -13,7 +13,7 @@ import (
 
 // fail runs a step that fails in a container of its own, and asks the daemon what is left of
 // that.
-func fail(ctx context.Context, w io.Writer, options []sandbox.Option) error {
+func fail(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) error {
 	fmt.Fprintln(w, "--- a step that fails")
 	var id string
 	err := sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -25,7 +25,7 @@ func fail(ctx context.Context, w io.Writer, options []sandbox.Option) error {
 		fmt.Fprintln(w, "docker ps:", found)
 		_, err = sb.RunCode(ctx, "open('orders.csv')", nil)
 		return err
-	}, options...) // which ends the container however the step ends
+	}, cloud) // which ends the container however the step ends
 	failed, ok := errors.AsType[*sandbox.ExecutionError](err)
 	if !ok {
 		return fmt.Errorf("the step that should fail ended with: %w", err)

@@ -84,11 +84,11 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, image, task string
 			return err
 		}
 		return solve(ctx, w, sb, model, task)
-	}, cloud.Options()...)
+	}, cloud.Option())
 	if err != nil {
 		return err
 	}
-	return fail(ctx, w, cloud.Options())
+	return fail(ctx, w, cloud.Option())
 }
 
 // inside reads the limits from within.

@@ -34,18 +34,18 @@ func team(ctx context.Context, w io.Writer, model *loop.Model, task string, more
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	fmt.Fprintln(w, "--- a team of agents, all of it inside")
-	built, err := build(ctx, w, cloud.Options())
+	built, err := build(ctx, w, cloud.Option())
 	if err != nil {
 		return err
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return solveInside(ctx, w, sb, model, task)
-	}, append(cloud.Options(), sandbox.WithTemplate(built), sandbox.WithInternet(false))...)
+	}, cloud.Option(), sandbox.WithTemplate(built), sandbox.WithInternet(false))
 }
 
 // build makes a template of the Dockerfile and returns its name. If a step fails, it shows
 // what that wrote.
-func build(ctx context.Context, w io.Writer, options []sandbox.Option) (name string, err error) {
+func build(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) (name string, err error) {
 	dir, err := os.MkdirTemp("", "dockerexecutor-")
 	if err != nil {
 		return "", err
@@ -60,7 +60,7 @@ func build(ctx context.Context, w io.Writer, options []sandbox.Option) (name str
 		return "", err
 	}
 	defer dockerfile.Close()
-	client, err := sandbox.NewClient(options...)
+	client, err := sandbox.NewClient(cloud)
 	if err != nil {
 		return "", err
 	}

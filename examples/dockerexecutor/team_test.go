@@ -164,7 +164,7 @@ func TestTeamHasNoKey(t *testing.T) {
 	cloud := sandboxtest.New(t, local.WithEngine(local.EngineDocker), local.WithDocker(params),
 		local.WithBinary(dockertest.Program(t)), local.WithRegistryMirror("docker.io", mirror(t, dockertest.Image)))
 	var out strings.Builder
-	built, err := build(t.Context(), &out, cloud.Options())
+	built, err := build(t.Context(), &out, cloud.Option())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}

@@ -49,7 +49,7 @@ func TestKeyless(t *testing.T) {
 	}
 	var out strings.Builder
 	command := "env | grep -c " + key + "; curl -sS https://" + host + "/; curl -sS https://other.test/ || true"
-	if err := keyless(t.Context(), append(cloud.Options(), sandbox.WithEnvFile("")), host, key, command, &out); err != nil {
+	if err := keyless(t.Context(), []sandbox.ClientOption{cloud.Option(), sandbox.WithEnvFile("")}, host, key, command, &out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"0\n", "the key is right: true\n", "403"} {
@@ -57,7 +57,7 @@ func TestKeyless(t *testing.T) {
 			t.Errorf("got %q, want %q in it", &out, want)
 		}
 	}
-	err := keyless(t.Context(), append(cloud.Options(), sandbox.WithEnvFile("")), "203.0.113.1", key, "true", io.Discard)
+	err := keyless(t.Context(), []sandbox.ClientOption{cloud.Option(), sandbox.WithEnvFile("")}, "203.0.113.1", key, "true", io.Discard)
 	if !errors.Is(err, api.ErrInvalidArgument) || strings.Contains(err.Error(), key) {
 		t.Errorf("an address: got %v, want api.ErrInvalidArgument without the key", err)
 	}
@@ -71,7 +71,7 @@ func TestKeyless(t *testing.T) {
 
 func mustClient(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Client {
 	t.Helper()
-	client, err := sandbox.NewClient(append(cloud.Options(), sandbox.WithEnvFile(""))...)
+	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithEnvFile(""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,20 +53,20 @@ func run(ctx context.Context, here bool, host, command string) (err error) {
 	if host == "" || key == "" || command == "" {
 		return errors.New("it takes -host, the key in API_KEY, and a command; see -h")
 	}
-	var options []sandbox.Option
+	var options []sandbox.ClientOption
 	if here {
 		cloud, err := local.Start(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 	}
 	return keyless(ctx, options, host, key, command, os.Stdout)
 }
 
 // keyless runs a command whose requests to host have the key.
-func keyless(ctx context.Context, options []sandbox.Option, host string, key api.Key, command string, out io.Writer) (err error) {
+func keyless(ctx context.Context, options []sandbox.ClientOption, host string, key api.Key, command string, out io.Writer) (err error) {
 	client, err := sandbox.NewClient(options...)
 	if err != nil {
 		return err

@@ -40,14 +40,14 @@ func main() {
 }
 
 func start(ctx context.Context, here bool, atOnce int, lines io.Reader, out io.Writer) (err error) {
-	var options []sandbox.Option
+	var options []sandbox.ClientOption
 	if here {
 		cloud, err := local.Start(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 	}
 	client, err := sandbox.NewClient(options...)
 	if err != nil {

@@ -50,14 +50,14 @@ func main() {
 }
 
 func run(ctx context.Context, w io.Writer, model *loop.Model, here bool, task string) (err error) {
-	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
+	options := []sandbox.CreateOption{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, shared *sandbox.Sandbox) error {
 		return sandbox.Use(ctx, func(ctx context.Context, apart *sandbox.Sandbox) error {

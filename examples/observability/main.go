@@ -42,14 +42,14 @@ func main() {
 func observability(ctx context.Context, w io.Writer, here bool) (err error) {
 	spans := &collector{}
 	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(spans))
-	options := []sandbox.Option{otel.WithTracing(provider, nil)}
+	options := []sandbox.CreateOption{otel.WithTracing(provider, nil)}
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	err = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		ctx, span := provider.Tracer("example").Start(ctx, "report")

@@ -60,14 +60,14 @@ func prepared(ctx context.Context, w, log io.Writer, here bool, project string) 
 	if err != nil || len(tests) == 0 {
 		return errors.Join(fmt.Errorf("%s has no tests/test_*.py", project), err)
 	}
-	var options []sandbox.Option
+	var options []sandbox.ClientOption
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 	}
 	client, err := sandbox.NewClient(options...)
 	if err != nil {

@@ -67,14 +67,14 @@ func preview(ctx context.Context, listener net.Listener, here bool, dir, command
 	if dir == "" {
 		return errors.New("which directory? See -h")
 	}
-	var options []sandbox.Option
+	var options []sandbox.CreateOption
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	err = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) (err error) {
 		if err := sb.Files.UploadDir(ctx, dir, "site", nil); err != nil {

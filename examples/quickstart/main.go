@@ -57,14 +57,14 @@ func main() {
 // run connects to a service or starts a local one, does the job and cleans up.
 func run(ctx context.Context, w io.Writer, here bool, out string) (err error) {
 	do := &steps{w: w, since: time.Now()}
-	var options []sandbox.Option
+	var options []sandbox.CreateOption
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 		do.done("started a local cloud (isolation: %s)", cloud.Isolation())
 	}
 	sb, err := sandbox.Create(ctx, options...)

@@ -48,14 +48,14 @@ func resume(ctx context.Context, here bool, file string, goal int) (err error) {
 	if err != nil {
 		return err
 	}
-	var options []sandbox.Option
+	var options []sandbox.CreateOption
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return fit(ctx, os.Stdout, sb, st, goal, func() error { return save(file, st) })

@@ -51,7 +51,7 @@ func without(t *testing.T, cloud *sandboxtest.Cloud, goal int) outcome {
 	}
 	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return fit(ctx, io.Discard, sb, st, goal, func() error { return nil })
-	}, cloud.Options()...)
+	}, cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestKilled(t *testing.T) {
 			}
 			return save(file, st)
 		})
-	}, cloud.Options()...)
+	}, cloud.Option())
 	if !errors.Is(err, sandbox.ErrGone) {
 		t.Fatalf("without its sandbox the run ended with %v", err)
 	}
@@ -96,7 +96,7 @@ func TestKilled(t *testing.T) {
 	}
 	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return fit(ctx, t.Output(), sb, saved, 50, func() error { return nil })
-	}, cloud.Options()...)
+	}, cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

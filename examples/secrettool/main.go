@@ -84,14 +84,14 @@ func secrettool(ctx context.Context, here bool, address string, arguments []stri
 	if err != nil {
 		return err
 	}
-	options := []sandbox.Option{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
+	options := []sandbox.CreateOption{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return work(ctx, os.Stdout, sb, issues, ask(os.Stdin, os.Stderr), steps)

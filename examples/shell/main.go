@@ -50,14 +50,14 @@ func open(ctx context.Context, here bool, id string, tty *os.File) (err error) {
 	if here && id != "" {
 		return errors.New("-local starts a cloud of its own, which has no sandbox for -id")
 	}
-	var options []sandbox.Option
+	var options []sandbox.CreateOption
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	var sb *sandbox.Sandbox
 	if id == "" {

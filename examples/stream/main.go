@@ -49,14 +49,14 @@ func main() {
 // serve serves until ctx ends, which is not an error. It closes listener.
 func serve(ctx context.Context, listener net.Listener, here bool) (err error) {
 	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
-	var options []sandbox.Option
+	var options []sandbox.ClientOption
 	if here {
 		cloud, err := local.Start(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 	}
 	client, err := sandbox.NewClient(options...)
 	if err != nil {

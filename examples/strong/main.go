@@ -71,7 +71,7 @@ func with(ctx context.Context, options []local.Option, do func(*sandbox.Client) 
 		return err // it says what to prepare
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		return err
 	}

@@ -35,14 +35,14 @@ func main() {
 
 // run solves the tasks one after another in one sandbox.
 func run(ctx context.Context, w io.Writer, here bool) (err error) {
-	options := []sandbox.Option{sandbox.WithInternet(false)}
+	options := []sandbox.CreateOption{sandbox.WithInternet(false)}
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		figures, err := solve[salesFigures](ctx, w, sb, sales)

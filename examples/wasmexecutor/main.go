@@ -65,7 +65,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, task string) (err 
 			return err
 		}
 		return attack(ctx, w, sb)
-	}, cloud.Options()...)
+	}, cloud.Option())
 }
 
 const fibonacci = "Could you give me the 100th number of the Fibonacci sequence? The first and the second are 1. Compare what you write with the numbers that known gives."

@@ -75,14 +75,14 @@ func wholeagent(ctx context.Context, here bool, packages []string, p *sandbox.Pr
 	if err := prepare(p); err != nil {
 		return err
 	}
-	var options []sandbox.Option
+	var options []sandbox.CreateOption
 	if here {
 		var cloud *local.Cloud
 		if cloud, err = local.Start(ctx); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, cloud.Close()) }()
-		options = cloud.Options()
+		options = append(options, cloud.Option())
 	}
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return run(ctx, sb, packages, p)

@@ -100,7 +100,7 @@ func (b *bench) layered(ctx context.Context, runs int) (r result, err error) {
 	err = keeping(ctx, func(client *sandbox.Client) error {
 		at := func(n int) string { return fmt.Sprintf("layer%d", n) }
 		for n := range chain {
-			var from []sandbox.Option
+			var from []sandbox.CreateOption
 			if n > 0 {
 				from = append(from, sandbox.WithTemplate(at(n-1)))
 			}

@@ -82,7 +82,7 @@ func (b *bench) restored() measurement {
 				return err
 			}
 			one := *b
-			one.kind = []sandbox.Option{sandbox.WithTemplate(kept.ID)}
+			one.kind = []sandbox.CreateOption{sandbox.WithTemplate(kept.ID)}
 			r, err = one.created(0, onePlusOneInPandas)(ctx, runs)
 			return errors.Join(err, b.client.DeleteSnapshot(ctx, kept.ID))
 		})

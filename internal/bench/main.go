@@ -82,14 +82,14 @@ type bench struct {
 	sizes
 	cloud   *local.Cloud
 	client  *sandbox.Client
-	options []sandbox.Option // for that cloud, for rows with a client of their own
-	kind    []sandbox.Option // of sandboxes, if they are not the cloud's usual ones
-	engines []local.Engine   // to measure besides the default one
-	egress  string           // what Report says about egress
-	origin  string           // address of a server outside of the sandboxes
-	proxy   string           // address of a proxy that leads everything to origin
-	command string           // path of e2bctl, or ""
-	images  string           // directory that images may be read from; "" where no sandbox can begin with an image
+	option  sandbox.ClientOption   // for that cloud, for rows with a client of their own
+	kind    []sandbox.CreateOption // of sandboxes, if they are not the cloud's usual ones
+	engines []local.Engine         // to measure besides the default one
+	egress  string                 // what Report says about egress
+	origin  string                 // address of a server outside of the sandboxes
+	proxy   string                 // address of a proxy that leads everything to origin
+	command string                 // path of e2bctl, or ""
+	images  string                 // directory that images may be read from; "" where no sandbox can begin with an image
 }
 
 // run starts a local cloud and measures the rows one after the other, so that
@@ -114,13 +114,13 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 		return err
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	b := &bench{
-		sizes: sizes, cloud: cloud, client: client, options: cloud.Options(), egress: cloud.Report().Egress, command: command, engines: engines,
+		sizes: sizes, cloud: cloud, client: client, option: cloud.Option(), egress: cloud.Report().Egress, command: command, engines: engines,
 		origin: origin.Listener.Addr().String(), proxy: proxy.Listener.Addr().String(),
 	}
 	if cloud.Isolation() == local.Full {

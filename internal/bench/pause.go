@@ -75,7 +75,7 @@ func keeping(ctx context.Context, do func(*sandbox.Client) error, more ...local.
 		return err
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		return err
 	}

@@ -271,12 +271,12 @@ func (b *bench) begunAgain(size int64, change func(st *state.State, list []float
 // counting returns a client that counts the bytes it sends.
 func (b *bench) counting(sent *atomic.Int64) (*sandbox.Client, error) {
 	var dialer net.Dialer
-	return sandbox.NewClient(append(b.options, sandbox.WithTransport(&http.Transport{
+	return sandbox.NewClient(b.option, sandbox.WithTransport(&http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, network, address)
 			return countedConn{conn, sent}, err
 		},
-	}))...)
+	}))
 }
 
 type countedConn struct {

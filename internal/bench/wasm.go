@@ -19,7 +19,7 @@ const wasmRow = "WebAssembly: "
 func (b *bench) wasmRows() []row {
 	const floor = "the usual sandbox"
 	w := *b
-	w.kind = []sandbox.Option{sandbox.WithTemplate("base-wasm")}
+	w.kind = []sandbox.CreateOption{sandbox.WithTemplate("base-wasm")}
 	return []row{
 		{
 			name: wasmRow + "create to first Python result", runs: 10, measure: w.created(w.pause, onePlusOne),

@@ -188,7 +188,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 	cloud := shared(t)
 	sb := cloud.Create(t)
 	pid := evaluate(t, sb, "x = 1; import os; os.getpid()")
-	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestTwoClients(t *testing.T) {
 		t.Run(string(transport), func(t *testing.T) {
 			way := sandbox.WithCodeTransport(transport)
 			sb := cloud.Create(t, way)
-			other, err := sandbox.Connect(t.Context(), sb.ID(), append(cloud.Options(), way)...)
+			other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option(), way)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -543,7 +543,7 @@ func TestKilledDuringBuild(t *testing.T) {
 			t.Errorf("got %s %+v, want it to be ready, or to have failed because the server ended", left.Status, left.Reason)
 		}
 		api.ready(t, "job", spec)
-		sb, err := sandbox.Create(t.Context(), append(after.options(), sandbox.WithTemplate("job"))...)
+		sb, err := sandbox.Create(t.Context(), after.option(), sandbox.WithTemplate("job"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.San
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
 			sb := cloud.Create(t, sandbox.WithCodeTransport(transport))
-			other, err := sandbox.Connect(t.Context(), sb.ID(), append(cloud.Options(), sandbox.WithCodeTransport(transport))...)
+			other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option(), sandbox.WithCodeTransport(transport))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -204,7 +204,7 @@ func TestCutControlCallsAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	r := relaytest.New(t, cloud.URL())
-	client, err := sandbox.NewClient(append(cloud.Options(), sandbox.WithAPIURL(r.URL()))...)
+	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithAPIURL(r.URL()))
 	if err != nil {
 		t.Fatal(err)
 	}

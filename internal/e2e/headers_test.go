@@ -122,16 +122,16 @@ func keyless(t *testing.T, n *internet, state string) *sandbox.Client {
 }
 
 // bearer has requests to api.test sent with a secret.
-func bearer() sandbox.Option {
+func bearer() sandbox.CreateOption {
 	return sandbox.WithNetwork(sandbox.Network{Headers: map[string]map[string]string{
 		"api.test": {"Authorization": "Bearer " + sandbox.SecretRef("key")}, "*.wild.test": {"X-Api-Key": sandbox.SecretRef("key")},
 	}})
 }
 
 // newKeyless makes a sandbox that knows the addresses of the internet's hosts.
-func newKeyless(t *testing.T, client *sandbox.Client, options ...sandbox.Option) *sandbox.Sandbox {
+func newKeyless(t *testing.T, client *sandbox.Client, options ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
-	sb, err := client.Create(t.Context(), append([]sandbox.Option{bearer()}, options...)...)
+	sb, err := client.Create(t.Context(), append([]sandbox.CreateOption{bearer()}, options...)...)
 	if errors.Is(err, api.ErrInvalidArgument) && strings.Contains(err.Error(), "network.rules") {
 		pinned.Skip(t, "no header rules here: %v", err)
 	}

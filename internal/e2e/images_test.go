@@ -140,7 +140,7 @@ func TestImage(t *testing.T) {
 	busybox := busyboxLayer(t)
 	images.push(t, "library/small:1", v1.Config{Env: []string{"PATH=/opt/bin:/bin", "GREETING=hello"}, WorkingDir: "/srv", Cmd: []string{"sleep", "9"}}, nil, busybox, archiveOf(t, false, "opt/", "", "opt/version", "one"))
 	cloud := sandboxtest.New(t, local.WithRegistryMirror("docker.io", images.URL))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestImageStages(t *testing.T) {
 	images.push(t, "tools/build", v1.Config{Env: []string{"PATH=/bin"}}, nil, busyboxLayer(t))
 	images.push(t, "tools/empty", v1.Config{User: "7:8"}, nil, archiveOf(t, false, "only", "file"))
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestImageRefused(t *testing.T) {
 	private.push(t, "mine", v1.Config{}, []remote.Option{remote.WithAuth(&authn.Basic{Username: "me", Password: "secret"})}, archiveOf(t, false, "a", "a"))
 	b := &builder{dir: t.TempDir()}
 	var err error
-	if b.client, err = sandbox.NewClient(builds.cloud.Options()...); err != nil {
+	if b.client, err = sandbox.NewClient(builds.cloud.Option()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.client.Close() })

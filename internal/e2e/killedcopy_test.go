@@ -43,7 +43,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	t.Helper()
 	state, cache := filepath.Join(t.TempDir(), "state"), t.TempDir()
 	before := startServer(t, stateVariable+"="+state, "XDG_CACHE_HOME="+cache)
-	sb, err := sandbox.Create(t.Context(), before.options()...)
+	sb, err := sandbox.Create(t.Context(), before.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	wantNothingOf(t, family, groups, cache, state)
 
 	after := startServer(t, stateVariable+"="+state, "XDG_CACHE_HOME="+cache)
-	client, err := sandbox.NewClient(after.options()...)
+	client, err := sandbox.NewClient(after.option())
 	if err != nil {
 		t.Fatal(err)
 	}

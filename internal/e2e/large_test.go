@@ -40,7 +40,7 @@ func TestLarge(t *testing.T) {
 	const size = 256 << 20
 	ctx := t.Context()
 	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
-	client, err := sandbox.NewClient(append(server.options(), sandbox.WithVolumeURL(server.url))...)
+	client, err := sandbox.NewClient(server.option(), sandbox.WithVolumeURL(server.url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestPauseCancelled(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
-		sb, err := sandbox.Create(t.Context(), server.options()...)
+		sb, err := sandbox.Create(t.Context(), server.option())
 		if err != nil {
 			t.Fatal(err)
 		}

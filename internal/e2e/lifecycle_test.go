@@ -17,9 +17,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-func client(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Client {
+func client(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Client {
 	t.Helper()
-	c, err := sandbox.NewClient(append(cloud.Options(), opts...)...)
+	c, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestDeadSandbox(t *testing.T) {
 	cloud := shared(t)
 	sb := cloud.Create(t)
 	evaluate(t, sb, "1")
-	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestDeadSandbox(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, sb, "killed")
-	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...); !errors.Is(err, sandbox.ErrGone) {
+	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option()); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("connect: %v, want sandbox.ErrGone", err)
 	}
 }
@@ -196,7 +196,7 @@ func TestDetachThenConnect(t *testing.T) {
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}
-	again, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	again, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	cloud.Advance(16 * time.Second)
-	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...); !errors.Is(err, sandbox.ErrGone) {
+	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option()); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("it outlives its lease: %v, want sandbox.ErrGone", err)
 	}
 }
@@ -263,14 +263,14 @@ func TestUse(t *testing.T) {
 				t.Error("the panic is lost")
 			}
 		}()
-		_ = sandbox.Use(t.Context(), func(context.Context, *sandbox.Sandbox) error { panic("boom") }, cloud.Options()...)
+		_ = sandbox.Use(t.Context(), func(context.Context, *sandbox.Sandbox) error { panic("boom") }, cloud.Option())
 	}()
 	if ids := left(); len(ids) != 0 {
 		t.Errorf("a panic leaves %v, want none", ids)
 	}
 	broken := errors.New("broken")
 	ctx, cancel := context.WithCancel(t.Context())
-	err := sandbox.Use(ctx, func(context.Context, *sandbox.Sandbox) error { cancel(); return broken }, cloud.Options()...)
+	err := sandbox.Use(ctx, func(context.Context, *sandbox.Sandbox) error { cancel(); return broken }, cloud.Option())
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v, want %v", err, broken)
 	}

@@ -20,12 +20,12 @@ import (
 func TestGetOrCreate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	get := func(name string, opts ...sandbox.Option) *sandbox.Sandbox {
+	get := func(name string, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 		t.Helper()
 		sb, err := client.GetOrCreate(t.Context(), name, opts...)
 		if err != nil {

@@ -317,18 +317,17 @@ func TestAsk(t *testing.T) {
 	defer close(never)
 	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{
 		AllowOut: []string{"allowed.test"}, DenyOut: []string{"203.0.113.0/24"},
-		Ask: func(_ context.Context, host string) bool {
-			mu.Lock()
-			asked[host]++
-			mu.Unlock()
-			switch host {
-			case "panic.test":
-				panic("no idea")
-			case "never.test":
-				<-never
-			}
-			return strings.HasPrefix(host, "yes") || host == "198.51.100.1"
-		},
+	}), sandbox.WithAsk(func(_ context.Context, host string) bool {
+		mu.Lock()
+		asked[host]++
+		mu.Unlock()
+		switch host {
+		case "panic.test":
+			panic("no idea")
+		case "never.test":
+			<-never
+		}
+		return strings.HasPrefix(host, "yes") || host == "198.51.100.1"
 	}))
 	const direct = " --noproxy '*' "
 	check := func(sb *sandbox.Sandbox, want map[string]string) {
@@ -392,7 +391,7 @@ func TestAsk(t *testing.T) {
 	mu.Unlock()
 
 	// One that never returns does not hold Close; without a handle it is no.
-	second, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	second, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

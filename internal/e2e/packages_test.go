@@ -339,7 +339,7 @@ func TestLock(t *testing.T) {
 	x.add(t, "words", "1.5", "n = 1\n")
 	cache := t.TempDir()
 	cloud := x.cloud(t)
-	options := []sandbox.Option{
+	options := []sandbox.CreateOption{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
 	first := cloud.Create(t, options...)
@@ -412,7 +412,7 @@ func TestLockIsKept(t *testing.T) {
 	x.add(t, "greeting", "1.0", "text = 'hello'\n")
 	cache := t.TempDir()
 	cloud := x.cloud(t)
-	options := []sandbox.Option{
+	options := []sandbox.CreateOption{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache(cache, 0),
 	}
 	sb := cloud.Create(t, options...)
@@ -483,7 +483,7 @@ func TestIndexCredentials(t *testing.T) {
 	const password = "s3cr3t-pass"
 	given := sandbox.WithPackageIndex(sandbox.PackageIndex{URL: "http://me:" + password + "@index.test/simple/", TrustedHosts: []string{"index.test"}})
 	cloud := x.cloud(t)
-	_, err := sandbox.Create(t.Context(), append(cloud.Options(), given)...)
+	_, err := sandbox.Create(t.Context(), cloud.Option(), given)
 	if err == nil || !strings.Contains(err.Error(), "WithPipCredentials") || strings.Contains(err.Error(), password) {
 		t.Fatalf("without WithPipCredentials: %v", err)
 	}

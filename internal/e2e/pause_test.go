@@ -26,9 +26,9 @@ import (
 const pauseLife = 20 * time.Minute
 
 // sleeping creates a sandbox that is paused at the end of its lifetime.
-func sleeping(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.Option) *sandbox.Sandbox {
+func sleeping(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
-	return cloud.Create(t, append([]sandbox.Option{sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithLifetime(pauseLife)}, opts...)...)
+	return cloud.Create(t, append([]sandbox.CreateOption{sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithLifetime(pauseLife)}, opts...)...)
 }
 
 // expire lets the lifetimes of a cloud's sandboxes end.

@@ -191,7 +191,7 @@ func TestConnectToCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

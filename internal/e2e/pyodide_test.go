@@ -30,8 +30,8 @@ import (
 const pyodideTag = "cp314-cp314-pyemscripten_2026_0_wasm32"
 
 // fromIndex are the options of a sandbox that installs from an index and keeps no wheels.
-func fromIndex(more ...sandbox.Option) []sandbox.Option {
-	return append([]sandbox.Option{
+func fromIndex(more ...sandbox.CreateOption) []sandbox.CreateOption {
+	return append([]sandbox.CreateOption{
 		sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}), sandbox.WithWheelCache("", -1),
 	}, more...)
 }
@@ -39,7 +39,7 @@ func fromIndex(more ...sandbox.Option) []sandbox.Option {
 // alone checks that the sandboxes of pip have ended, and want sandboxes are left.
 func alone(t *testing.T, cloud *sandboxtest.Cloud, want int) {
 	t.Helper()
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

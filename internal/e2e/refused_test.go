@@ -32,7 +32,7 @@ func TestImpossibleKey(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	for _, key := range []string{"e2b_ secret", "e2b_secret\n", "e2b_\x00secret", "secrét"} {
-		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(api.Key(key)))...)
+		_, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithAPIKey(api.Key(key)))
 		if !errors.Is(err, api.ErrInvalidKey) || strings.Contains(err.Error(), "secr") {
 			t.Errorf("key %q: %v", key, err)
 		}
@@ -46,7 +46,7 @@ func TestRefusedKey(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	const key = "e2b_0123456789012345678901234567890123456789"
-	_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithAPIKey(key))...)
+	_, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithAPIKey(key))
 	if !errors.Is(err, api.ErrUnauthorized) || strings.Contains(err.Error(), key) {
 		t.Errorf("got %v, want api.ErrUnauthorized and no %q in it", err, key)
 	}
@@ -56,7 +56,7 @@ func TestUnknownTemplate(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	for _, template := range []string{"no-such-template", "base:no-such-tag", "../base", strings.Repeat("x", 100_000)} {
-		_, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithTemplate(template))...)
+		_, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithTemplate(template))
 		if !errors.Is(err, api.ErrNotFound) || !errors.Is(err, sandbox.ErrUnknownTemplate) || errors.Is(err, sandbox.ErrGone) {
 			t.Errorf("%.40s: got %.1000v, want ErrNotFound and ErrUnknownTemplate, not ErrGone", template, err)
 			continue
@@ -104,7 +104,7 @@ func TestUnsupportedFields(t *testing.T) {
 			t.Errorf("%s: got %d %s, want status http.StatusBadRequest and %q in it", value, resp.StatusCode, body, []byte(field))
 		}
 	}
-	client2, err := sandbox.NewClient(cloud.Options()...)
+	client2, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (s *server) resumed(t *testing.T, id string) *sandbox.Sandbox {
 	if status, answer := s.ask(t, "POST", "/v2/sandboxes/"+id+"/connect", "{}"); status != http.StatusCreated {
 		t.Fatalf("connect to the paused sandbox: got %d %v, want %d", status, answer, http.StatusCreated)
 	}
-	sb, err := sandbox.Connect(t.Context(), id, s.options()...)
+	sb, err := sandbox.Connect(t.Context(), id, s.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,8 +93,8 @@ func TestRestart(t *testing.T) {
 			t.Parallel()
 			state := filepath.Join(t.TempDir(), "state")
 			before := startServer(t, stateVariable+"="+state)
-			sb, err := sandbox.Create(t.Context(), append(before.options(),
-				sandbox.WithMetadata(map[string]string{"who": "me"}), sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))...)
+			sb, err := sandbox.Create(t.Context(), before.option(),
+				sandbox.WithMetadata(map[string]string{"who": "me"}), sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +160,7 @@ func TestKilledWhilePausing(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	for range rounds {
 		before := startServer(t, stateVariable+"="+state)
-		sb, err := sandbox.Create(t.Context(), before.options()...)
+		sb, err := sandbox.Create(t.Context(), before.option())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestKilledWhileChanging(t *testing.T) {
 			"connect": {"POST", "/v2/sandboxes/%s/connect"}, "kill": {"DELETE", "/sandboxes/%s"}, "pause": {"POST", "/sandboxes/%s/pause"},
 		} {
 			before := startServer(t, stateVariable+"="+state)
-			sb, err := sandbox.Create(t.Context(), before.options()...)
+			sb, err := sandbox.Create(t.Context(), before.option())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -268,7 +268,7 @@ func TestKilledWhileChanging(t *testing.T) {
 func TestFrozenAndKilled(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
-	sb, err := sandbox.Create(t.Context(), server.options()...)
+	sb, err := sandbox.Create(t.Context(), server.option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestStateDirectoryFull(t *testing.T) {
 		}
 	})
 	server := startServer(t, stateVariable+"="+state)
-	sb, err := sandbox.Create(t.Context(), server.options()...)
+	sb, err := sandbox.Create(t.Context(), server.option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,8 +98,8 @@ func startServer(t *testing.T, env ...string) *server {
 
 func (s *server) pid() int { return s.command.Process.Pid }
 
-func (s *server) options() []sandbox.Option {
-	return []sandbox.Option{sandbox.WithAPIKey(s.key), sandbox.WithAPIURL(s.url), sandbox.WithSandboxURL(s.url)}
+func (s *server) option() sandbox.ClientOption {
+	return sandbox.WithOptions(sandbox.WithAPIKey(s.key), sandbox.WithAPIURL(s.url), sandbox.WithSandboxURL(s.url))
 }
 
 // kill kills the server as a crash does.
@@ -132,7 +132,7 @@ func TestServerKilled(t *testing.T) {
 	}
 	cache := t.TempDir()
 	server := startServer(t, "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
-	sb, err := sandbox.Create(t.Context(), server.options()...)
+	sb, err := sandbox.Create(t.Context(), server.option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,7 @@ func TestSnapshotAndFork(t *testing.T) {
 		t.Fatalf("got %q, want four sandboxes", ids)
 	}
 	for i, id := range ids {
-		child, err := sandbox.Connect(t.Context(), id, cloud.Options()...)
+		child, err := sandbox.Connect(t.Context(), id, cloud.Option())
 		if err != nil {
 			t.Fatal(err)
 		}

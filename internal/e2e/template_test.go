@@ -30,7 +30,7 @@ type builder struct {
 
 func newBuilder(t *testing.T, options ...local.Option) *builder {
 	t.Helper()
-	client, err := sandbox.NewClient(sandboxtest.New(t, append(options, local.WithWarm(0))...).Options()...)
+	client, err := sandbox.NewClient(sandboxtest.New(t, append(options, local.WithWarm(0))...).Option())
 	if err != nil {
 		t.Fatal(err)
 	}

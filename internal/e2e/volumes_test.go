@@ -27,7 +27,7 @@ func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Vo
 	if cloud.Isolation() != local.Full {
 		pinned.Skip(t, "volumes need namespaces")
 	}
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestVolumeSize(t *testing.T) {
 	ctx := t.Context()
 	state := filepath.Join(t.TempDir(), "state")
 	before := startServer(t, stateVariable+"="+state, boundedVariable+"=1")
-	client, err := sandbox.NewClient(append(before.options(), sandbox.WithVolumeURL(before.url))...)
+	client, err := sandbox.NewClient(before.option(), sandbox.WithVolumeURL(before.url))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestVolumeSize(t *testing.T) {
 	patience.Until(t, "its loop devices are gone", func() bool { return len(loopDevices(t, state)) == 0 })
 
 	after := startServer(t, stateVariable+"="+state)
-	again, err := sandbox.NewClient(append(after.options(), sandbox.WithVolumeURL(after.url))...)
+	again, err := sandbox.NewClient(after.option(), sandbox.WithVolumeURL(after.url))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -302,7 +302,7 @@ func aheadCloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
 }
 
 // createAhead returns a sandbox with a kernel that waits, and the kernel's number.
-func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.Option) (sb *sandbox.Sandbox, pid string) {
+func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.CreateOption) (sb *sandbox.Sandbox, pid string) {
 	t.Helper()
 	patience.Until(t, "a sandbox has a kernel before code is run", func() bool {
 		sb = cloud.Create(t, options...)
@@ -688,7 +688,7 @@ func TestManyForkedKernels(t *testing.T) {
 		go func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+			sb, err := sandbox.Create(t.Context(), cloud.Option())
 			if err != nil {
 				errs <- err
 				return

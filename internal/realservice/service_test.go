@@ -15,15 +15,10 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // connect returns a handle of the service's sandbox, for the tests that share it.
-func connect(t *testing.T, s *realservice.Service, options ...sandbox.Option) *sandbox.Sandbox {
+func connect(t *testing.T, s *realservice.Service, options ...sandbox.ConnectOption) *sandbox.Sandbox {
 	t.Helper()
-	all := append([]sandbox.Option{sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL), sandbox.WithRetries(0)}, options...)
-	client, err := sandbox.NewClient(all...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { client.Close() })
-	sb, err := client.Connect(t.Context(), realservice.SandboxID)
+	all := append([]sandbox.ConnectOption{sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL), sandbox.WithRetries(0)}, options...)
+	sb, err := sandbox.Connect(t.Context(), realservice.SandboxID, all...)
 	if err != nil {
 		t.Fatal(err)
 	}

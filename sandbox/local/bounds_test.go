@@ -76,7 +76,7 @@ func useBounds(w io.Writer, level string) error {
 		_, err = sb.RunCode(ctx, eat, nil)
 		fmt.Fprintln(w, "kernel:", reason(err))
 		return nil
-	}, cloud.Options()...)
+	}, cloud.Option())
 }
 
 // reason says whether memory ran out.

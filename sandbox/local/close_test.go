@@ -21,7 +21,7 @@ func TestCloseWithKernelConnection(t *testing.T) {
 	t.Parallel()
 	patience.SoonAfter(t, "Close", 5*time.Second, func() func() {
 		cloud := sandboxtest.New(t)
-		sb, err := sandbox.Create(t.Context(), append(cloud.Options(), sandbox.WithCodeTransport(sandbox.CodeTransportWebsocket))...)
+		sb, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithCodeTransport(sandbox.CodeTransportWebsocket))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -42,7 +42,7 @@ func TestCloseWithKernelConnection(t *testing.T) {
 func TestCallsAfterClose(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestCallsAfterClose(t *testing.T) {
 		"Info":      func() error { _, err := sb.Info(t.Context()); return err },
 		"Dial":      func() error { _, err := sb.Dial(t.Context(), 80); return err },
 		"Create":    func() error { _, err := client.Create(t.Context()); return err },
-		"a new one": func() error { _, err := sandbox.Create(t.Context(), cloud.Options()...); return err },
+		"a new one": func() error { _, err := sandbox.Create(t.Context(), cloud.Option()); return err },
 	} {
 		err := call()
 		if !errors.Is(err, local.ErrClosed) || !errors.Is(err, sandbox.ErrGone) || !strings.Contains(err.Error(), "the local cloud at "+cloud.URL()+" was closed") {

@@ -137,13 +137,12 @@ func startContained(w io.Writer, refuse string) error {
 		if err != nil {
 			return err
 		}
-		options := append(cloud.Options(), sandbox.WithTemplate(snapshot.ID))
 		return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
 			result, err := sb.Commands.Run(ctx, "cat dir/file", nil)
 			if err == nil {
 				fmt.Fprint(w, "kept: ", result.Stdout)
 			}
 			return err
-		}, options...)
-	}, cloud.Options()...)
+		}, cloud.Option(), sandbox.WithTemplate(snapshot.ID))
+	}, cloud.Option())
 }

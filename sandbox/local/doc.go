@@ -9,7 +9,7 @@
 //		return err
 //	}
 //	defer cloud.Close()
-//	sb, err := sandbox.Create(ctx, cloud.Options()...)
+//	sb, err := sandbox.Create(ctx, cloud.Option())
 //
 // Programs in other languages reach the same cloud through the variables of
 // [Cloud.Env]. On Linux the cloud needs no account, Docker, KVM or root. On macOS and

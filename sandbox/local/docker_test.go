@@ -137,7 +137,7 @@ func TestDockerSnapshot(t *testing.T) {
 func TestDockerBuild(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, dockerOptions(t, local.DockerParams{})...)
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestDockerImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client, err := sandbox.NewClient(cloud.Options()...)
+		client, err := sandbox.NewClient(cloud.Option())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +284,7 @@ func TestDockerDockerfile(t *testing.T) {
 	dir := t.TempDir()
 	reference, _ := savedImage(t, dir, dockertest.Bare, "USER nobody", "WORKDIR /tmp")
 	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{}), local.WithImageDir(dir))...)
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -341,7 +341,7 @@ func TestDockerImageMoves(t *testing.T) {
 	d.Docker(t, "tag", dockertest.Bare, moving)
 	t.Cleanup(func() { d.Docker(t, "rmi", "--force", moving) })
 	cloud := sandboxtest.New(t, local.WithEngine(local.EngineDocker), local.WithBinary(dockertest.Program(t)), local.WithDocker(local.DockerParams{Host: d.Host(), Image: moving}))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,7 +376,7 @@ func TestDockerUserOfImage(t *testing.T) {
 	dir := t.TempDir()
 	reference, _ := savedImage(t, dir, dockertest.Bare, "USER 12:34")
 	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{User: "nobody"}), local.WithImageDir(dir))...)
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -198,7 +198,7 @@ func TestDockerDockerfiles(t *testing.T) {
 	all, context, images, theirs := readDockerfiles(t), dockerContext(t), t.TempDir(), t.TempDir()
 	reference, _ := savedImage(t, images, dockertest.Bare)
 	cloud := sandboxtest.New(t, local.WithImageDir(images))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

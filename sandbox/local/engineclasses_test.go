@@ -148,7 +148,7 @@ func (w *promised) mountsHold(t *testing.T) string {
 	if got := says(t, sb, write); got != "of the host\nrefused" {
 		t.Errorf("got %q, want what the host has and no way to write", got)
 	}
-	other, err := sandbox.Create(t.Context(), append(w.cloud.Options(), sandbox.WithMount(sandbox.Mount{Dir: t.TempDir(), Path: "/other"}))...)
+	other, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithMount(sandbox.Mount{Dir: t.TempDir(), Path: "/other"}))
 	if err == nil {
 		t.Errorf("a directory that is not allowed: got no error, %v", other.Close())
 	}
@@ -160,7 +160,7 @@ func (w *promised) memoryEnds(t *testing.T) string {
 	if missing := w.missing("memory limit"); missing != "" {
 		return missing
 	}
-	sb, err := sandbox.Create(t.Context(), w.small.Options()...)
+	sb, err := sandbox.Create(t.Context(), w.small.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ func (w *promised) manyConnections(t *testing.T) string {
 // daemonKilled kills the first process of a sandbox, and looks at another sandbox.
 func (w *promised) daemonKilled(t *testing.T) string {
 	other := w.cloud.Create(t)
-	sb, err := sandbox.Create(t.Context(), w.cloud.Options()...)
+	sb, err := sandbox.Create(t.Context(), w.cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

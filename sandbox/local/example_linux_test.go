@@ -42,7 +42,7 @@ func ExampleStart() {
 		return
 	}
 	defer cloud.Close() // ends all its sandboxes
-	sb, err := sandbox.Create(ctx, cloud.Options()...)
+	sb, err := sandbox.Create(ctx, cloud.Option())
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -77,7 +77,7 @@ func ExampleSetupWasm() {
 		}
 		fmt.Println(execution.Text()) // emscripten
 		return nil
-	}, cloud.Options()...)
+	}, cloud.Option())
 	if err != nil {
 		fmt.Println(err)
 	}
@@ -97,7 +97,7 @@ func ExampleCloud_Inject() {
 		fmt.Println(err)
 		return
 	}
-	_, err = sandbox.Create(ctx, cloud.Options()...)
+	_, err = sandbox.Create(ctx, cloud.Option())
 	fmt.Println(errors.Is(err, api.ErrRetryable))
 	for _, request := range cloud.Requests() {
 		fmt.Println(request.Method, request.Path, request.Status)

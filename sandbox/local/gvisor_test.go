@@ -118,7 +118,7 @@ except urllib.error.HTTPError as e: print(e.code)'`)
 func TestGVisorTemplate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, append(gvisorOptions(t), local.WithEngine(local.EngineRoom))...)
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestGVisorDies(t *testing.T) {
 	cloud := sandboxtest.New(t, append(gvisorOptions(t), local.WithLogger(logger))...)
 	other := cloud.Create(t)
 	before := sentries(t, os.Getpid())
-	sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+	sb, err := sandbox.Create(t.Context(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

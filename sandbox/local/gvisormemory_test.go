@@ -89,7 +89,7 @@ func TestGVisorRestart(t *testing.T) {
 	options := append(gvisorOptions(t), local.WithStateDir(state))
 	first := sandboxtest.New(t, options...)
 	create := func() *sandbox.Sandbox {
-		sb, err := sandbox.Create(t.Context(), first.Options()...)
+		sb, err := sandbox.Create(t.Context(), first.Option())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestGVisorRestart(t *testing.T) {
 		t.Error(err)
 	}
 	second := sandboxtest.New(t, options...)
-	client, err := sandbox.NewClient(second.Options()...)
+	client, err := sandbox.NewClient(second.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestGVisorOutOfMemory(t *testing.T) {
 			return err
 		},
 	} {
-		sb, err := sandbox.Create(t.Context(), cloud.Options()...)
+		sb, err := sandbox.Create(t.Context(), cloud.Option())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -126,5 +126,5 @@ func startRefused(w io.Writer, refuse string) error {
 		}
 		fmt.Fprintf(w, "started: %s: %s%s", cloud.Isolation(), result.Stdout, cloud.Report().Notes)
 		return nil
-	}, cloud.Options()...)
+	}, cloud.Option())
 }

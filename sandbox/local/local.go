@@ -114,17 +114,17 @@ func (c *Cloud) warn(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// Options returns the options that make a client or a sandbox of package sandbox use
-// this cloud.
-func (c *Cloud) Options() []sandbox.Option {
-	return []sandbox.Option{
+// Option returns the option that makes a client or a sandbox of package sandbox use this
+// cloud.
+func (c *Cloud) Option() sandbox.ClientOption {
+	return sandbox.WithOptions(
 		sandbox.WithAPIKey(c.APIKey()),
 		sandbox.WithAPIURL(c.URL()),
 		sandbox.WithSandboxURL(c.URL()),
 		sandbox.WithVolumeURL(c.URL()),
 		sandbox.WithDomain(c.service.Domain()),
 		sandbox.WithDialContext(c.dial),
-	}
+	)
 }
 
 // dial opens a connection to the cloud. Where it is closed, its port may be refused, or

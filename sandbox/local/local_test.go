@@ -226,7 +226,7 @@ func TestFault(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: 503, Message: "busy"})
-	if _, err := sandbox.Create(t.Context(), cloud.Options()...); !errors.Is(err, api.ErrUnavailable) {
+	if _, err := sandbox.Create(t.Context(), cloud.Option()); !errors.Is(err, api.ErrUnavailable) {
 		t.Errorf("want unavailable: %v", err)
 	}
 	sb := cloud.Create(t)
@@ -297,14 +297,13 @@ func TestTwoClouds(t *testing.T) {
 		t.Error("not two")
 	}
 	sb := one.Create(t)
-	if _, err := sandbox.Create(t.Context(), one.Options()...); !errors.Is(err, api.ErrRateLimited) {
+	if _, err := sandbox.Create(t.Context(), one.Option()); !errors.Is(err, api.ErrRateLimited) {
 		t.Errorf("second sandbox: %v", err)
 	}
-	if _, err := sandbox.Connect(t.Context(), sb.ID(), two.Options()...); !errors.Is(err, sandbox.ErrGone) && !errors.Is(err, api.ErrNotFound) {
+	if _, err := sandbox.Connect(t.Context(), sb.ID(), two.Option()); !errors.Is(err, sandbox.ErrGone) && !errors.Is(err, api.ErrNotFound) {
 		t.Errorf("through the other cloud: %v", err)
 	}
-	wrong := append(two.Options(), sandbox.WithAPIKey(one.APIKey()))
-	if _, err := sandbox.Create(t.Context(), wrong...); !errors.Is(err, api.ErrUnauthorized) {
+	if _, err := sandbox.Create(t.Context(), two.Option(), sandbox.WithAPIKey(one.APIKey())); !errors.Is(err, api.ErrUnauthorized) {
 		t.Errorf("with the other key: %v", err)
 	}
 }
@@ -325,7 +324,7 @@ func TestWarmCount(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

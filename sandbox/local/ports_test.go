@@ -454,7 +454,7 @@ func TestDial(t *testing.T) {
 	transport.CloseIdleConnections()
 
 	// It ends with the handle, and with the sandbox.
-	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Options()...)
+	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

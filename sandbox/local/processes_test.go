@@ -178,14 +178,14 @@ func takeProcesses(w io.Writer, level string) error {
 		var clients sync.WaitGroup
 		for range 8 {
 			clients.Go(func() {
-				if other, err := sandbox.Create(ctx, cloud.Options()...); err == nil { // it may find no processes
+				if other, err := sandbox.Create(ctx, cloud.Option()); err == nil { // it may find no processes
 					_ = other.Kill(ctx)
 				}
 			})
 		}
 		clients.Wait()
 		return nil
-	}, cloud.Options()...)
+	}, cloud.Option())
 	if err != nil {
 		fmt.Fprintln(w, "the crowded sandbox:", err)
 	}
@@ -195,5 +195,5 @@ func takeProcesses(w io.Writer, level string) error {
 			fmt.Fprint(w, result.Stdout)
 		}
 		return err
-	}, cloud.Options()...)
+	}, cloud.Option())
 }

@@ -262,7 +262,7 @@ for child in children:
     os.kill(child, signal.SIGTERM)
     held += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7 # not one that was killed before
 print("held", held)'`
-	sb, err := sandbox.Create(t.Context(), w.small.Options()...)
+	sb, err := sandbox.Create(t.Context(), w.small.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +351,7 @@ func (w *promised) sharedLayers(t *testing.T) (bool, error) {
 }
 
 func (w *promised) volumes(t *testing.T) (bool, error) {
-	client, err := sandbox.NewClient(w.cloud.Options()...)
+	client, err := sandbox.NewClient(w.cloud.Option())
 	if err != nil {
 		return false, err
 	}
@@ -374,7 +374,7 @@ func (w *promised) volumes(t *testing.T) (bool, error) {
 
 func (w *promised) headerRules(t *testing.T) (bool, error) {
 	rules := sandbox.Network{AllowOut: []string{"a.test"}, DenyOut: []string{sandbox.AllTraffic}, Headers: map[string]map[string]string{"a.test": {"X-Key": "value"}}}
-	sb, err := sandbox.Create(t.Context(), append(w.cloud.Options(), sandbox.WithNetwork(rules))...)
+	sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithNetwork(rules))
 	if err != nil {
 		return false, err
 	}
@@ -383,7 +383,7 @@ func (w *promised) headerRules(t *testing.T) (bool, error) {
 }
 
 func (w *promised) mounts(t *testing.T) (bool, error) {
-	sb, err := sandbox.Create(t.Context(), append(w.cloud.Options(), sandbox.WithMount(sandbox.Mount{Dir: w.shown, Path: "/shown"}))...)
+	sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithMount(sandbox.Mount{Dir: w.shown, Path: "/shown"}))
 	if err != nil {
 		return false, err
 	}
@@ -402,7 +402,7 @@ func (w *promised) missing(feature string) string {
 }
 
 func (w *promised) images(t *testing.T) (bool, error) {
-	client, err := sandbox.NewClient(w.cloud.Options()...)
+	client, err := sandbox.NewClient(w.cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,7 +128,7 @@ func startWithPython(w io.Writer, python string) error {
 		}
 		fmt.Fprintln(w, "code:", err)
 		return nil
-	}, cloud.Options()...)
+	}, cloud.Option())
 }
 
 // hidePython covers this machine's interpreters with an empty file, for this process

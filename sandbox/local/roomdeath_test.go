@@ -45,7 +45,7 @@ func TestRoomsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

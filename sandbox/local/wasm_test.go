@@ -291,7 +291,7 @@ func TestWasmTemplate(t *testing.T) {
 				t.Errorf("%s in a cloud of %s: got %q, want %q", name, own, got, want)
 			}
 		}
-		client, err := sandbox.NewClient(cloud.Options()...)
+		client, err := sandbox.NewClient(cloud.Option())
 		if err != nil {
 			t.Fatal(err)
 		}

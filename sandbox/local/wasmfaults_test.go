@@ -226,7 +226,7 @@ func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of c
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("damage %d: code in a new context: got %v, want %q", i, err, want)
 		}
-		if _, err := sandbox.Create(t.Context(), cloud.Options()...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := sandbox.Create(t.Context(), cloud.Option()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("damage %d: a sandbox: got %v, want %q", i, err, want)
 		}
 		if _, err := wasmenv.Find(); !errors.Is(err, wasmenv.ErrDamaged) && !errors.Is(err, wasmenv.ErrNotSetUp) {

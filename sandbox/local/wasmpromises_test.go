@@ -51,7 +51,7 @@ func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
 		},
 		"shared layers": w.sharedLayers,
 		"volumes": func(t *testing.T) (bool, error) {
-			client, err := sandbox.NewClient(w.cloud.Options()...)
+			client, err := sandbox.NewClient(w.cloud.Option())
 			if err != nil {
 				return false, err
 			}
@@ -72,7 +72,7 @@ func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
 			return code(t, all[1], "open('/data/file').read()", nil).Text() == "shared", nil
 		},
 		"mounts of host directories": func(t *testing.T) (bool, error) {
-			sb, err := sandbox.Create(t.Context(), append(w.cloud.Options(), sandbox.WithMount(sandbox.Mount{Dir: w.shown, Path: "/shown"}))...)
+			sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithMount(sandbox.Mount{Dir: w.shown, Path: "/shown"}))
 			if err != nil {
 				return false, err
 			}

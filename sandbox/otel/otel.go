@@ -24,7 +24,7 @@ type Params struct {
 
 // WithTracing returns an option of the client that reports its calls as spans of p.
 // It is a [sandbox.WithTrace], of which a client has one.
-func WithTracing(p trace.TracerProvider, params *Params) sandbox.Option {
+func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 	t := newTracer(p, params)
 	return sandbox.WithTrace(sandbox.Trace{
 		Create:  t.create,

@@ -62,7 +62,7 @@ func newTraced(t *testing.T, params *otel.Params) *traced {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	t.Cleanup(transport.CloseIdleConnections)
 	x.wire = &wire{RoundTripper: transport, sent: map[string]string{}}
-	client, err := sandbox.NewClient(append(cloud.Options(), sandbox.WithTransport(x.wire), otel.WithTracing(x.provider, params))...)
+	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithTransport(x.wire), otel.WithTracing(x.provider, params))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,9 +55,9 @@ func (c *Cloud) Inject(t testing.TB, f local.Fault) {
 // fails t at once if there is no sandbox; an error of closing fails t at its end.
 // opts are applied after those of the cloud. Like t.Fatal, Create must be called from
 // the goroutine of t.
-func (c *Cloud) Create(t testing.TB, opts ...sandbox.Option) *sandbox.Sandbox {
+func (c *Cloud) Create(t testing.TB, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
-	sb, err := sandbox.Create(t.Context(), append(c.Options(), opts...)...)
+	sb, err := sandbox.Create(t.Context(), append([]sandbox.CreateOption{c.Option()}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

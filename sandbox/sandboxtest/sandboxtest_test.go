@@ -30,7 +30,7 @@ func TestCreate(t *testing.T) {
 		}
 		id = sb.ID()
 	})
-	if _, err := sandbox.Connect(t.Context(), id, cloud.Options()...); !errors.Is(err, sandbox.ErrGone) && !errors.Is(err, api.ErrNotFound) {
+	if _, err := sandbox.Connect(t.Context(), id, cloud.Option()); !errors.Is(err, sandbox.ErrGone) && !errors.Is(err, api.ErrNotFound) {
 		t.Errorf("after its test: %v", err)
 	}
 }
@@ -72,7 +72,7 @@ func TestFaultThatNoRequestMet(t *testing.T) {
 		cloud := sandboxtest.New(t, local.WithWarm(0))
 		cloud.Inject(t, local.Fault{Operation: local.OpPauseSandbox})
 		cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusServiceUnavailable, Times: 3})
-		if sb, err := sandbox.Create(t.Context(), cloud.Options()...); err == nil {
+		if sb, err := sandbox.Create(t.Context(), cloud.Option()); err == nil {
 			t.Error("created", sb.ID())
 		}
 	})

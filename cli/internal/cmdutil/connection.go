@@ -138,14 +138,14 @@ func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Co
 		if err != nil {
 			return nil, err
 		}
-		options = append(options, record.Options()...)
+		options = append(options, record.Option())
 	case LocalEphemeral:
 		var err error
 		if cloud, err = local.Start(ctx, append(limits.Options(), local.WithLogger(f.Logger()))...); err != nil {
 			return nil, err
 		}
 		f.WarnOfIsolation(cloud.Report().IsolationNote)
-		options = append(options, cloud.Options()...)
+		options = append(options, cloud.Option())
 	}
 	client, err := sandbox.NewClient(options...)
 	if errors.Is(err, api.ErrNoAPIKey) {
@@ -236,8 +236,8 @@ func (f *Factory) IsElsewhere(conn *Connection) bool {
 func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 
 // ClientOptions returns the options that the global flags set.
-func (f *Factory) ClientOptions() []sandbox.Option {
-	options := []sandbox.Option{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
+func (f *Factory) ClientOptions() []sandbox.ClientOption {
+	options := []sandbox.ClientOption{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
 	options = append(options, f.tracing.Options()...)
 	if f.flags.apiURL != "" {
 		options = append(options, sandbox.WithAPIURL(f.flags.apiURL))

@@ -24,8 +24,8 @@ func (n *NetworkFlags) add(flags *pflag.FlagSet) {
 	flags.Var(&n.headers, "header", "put a header into requests to https://HOST, repeatable:\nsecret:NAME in VALUE is the value of that secret, which the\nsandbox never sees")
 }
 
-func (n *NetworkFlags) options() []sandbox.Option {
-	var options []sandbox.Option
+func (n *NetworkFlags) options() []sandbox.CreateOption {
+	var options []sandbox.CreateOption
 	if n.noInternet {
 		options = append(options, sandbox.WithInternet(false))
 	}

@@ -55,8 +55,8 @@ func (n *NewSandboxFlags) Changed() string {
 }
 
 // Options returns the options that create the sandbox.
-func (n *NewSandboxFlags) Options() []sandbox.Option {
-	options := []sandbox.Option{sandbox.WithTemplate(n.Template)}
+func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
+	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}
 	if n.Lifetime > 0 {
 		options = append(options, sandbox.WithLifetime(time.Duration(n.Lifetime)))
 	}

@@ -253,7 +253,7 @@ func (p Place) holder() (int, error) {
 	return lockHolder(lock)
 }
 
-// Options point package sandbox at the recorded cloud.
-func (r Record) Options() []sandbox.Option {
-	return []sandbox.Option{sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL), sandbox.WithVolumeURL(r.URL)}
+// Option points package sandbox at the recorded cloud.
+func (r Record) Option() sandbox.ClientOption {
+	return sandbox.WithOptions(sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL), sandbox.WithVolumeURL(r.URL))
 }

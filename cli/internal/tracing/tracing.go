@@ -71,11 +71,11 @@ func Start(ctx context.Context, command string, logger *slog.Logger) (context.Co
 }
 
 // Options returns what clients need to report their calls.
-func (t *Tracing) Options() []sandbox.Option {
+func (t *Tracing) Options() []sandbox.ClientOption {
 	if t == nil {
 		return nil
 	}
-	return []sandbox.Option{otel.WithTracing(t.provider, nil)}
+	return []sandbox.ClientOption{otel.WithTracing(t.provider, nil)}
 }
 
 // End ends the span of the command, which exits with a status, and sends what was not

@@ -226,7 +226,7 @@ func checkSandbox(ctx context.Context, cloud *local.Cloud) (c check, l limits) {
 		}
 		c.Detail = fmt.Sprintf("first result %v after create, over %s", time.Since(started).Round(time.Millisecond), sb.CodeTransport())
 		return errors.Join(err, l.read(ctx, sb))
-	}, append(cloud.Options(), sandbox.WithEnvFile(""))...)
+	}, cloud.Option(), sandbox.WithEnvFile(""))
 	if err != nil {
 		c.Status, c.Detail = checkFailed, cmdutil.Message(err)
 	}

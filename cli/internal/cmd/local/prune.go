@@ -177,7 +177,7 @@ func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, er
 	if err != nil {
 		return nil, err
 	}
-	client, err := sandbox.NewClient(record.Options()...)
+	client, err := sandbox.NewClient(record.Option())
 	if err != nil {
 		return nil, err
 	}

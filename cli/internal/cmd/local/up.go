@@ -265,7 +265,7 @@ func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	}
 	var client *sandbox.Client
 	if idle > 0 {
-		if client, err = sandbox.NewClient(cloud.Options()...); err != nil {
+		if client, err = sandbox.NewClient(cloud.Option()); err != nil {
 			return err
 		}
 		defer cmdutil.Closing(client, &err)

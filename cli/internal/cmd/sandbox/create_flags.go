@@ -46,7 +46,7 @@ func (c *createFlags) checkTimeoutFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-func (c *createFlags) options() []sandbox.Option {
+func (c *createFlags) options() []sandbox.CreateOption {
 	options := c.Options()
 	if len(c.Envs) > 0 {
 		options = append(options, sandbox.WithEnvs(c.Envs))

@@ -1,0 +1,131 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// CreateOption sets one setting of a sandbox to create. Each [HandleOption] and each
+// [ClientOption] is one, too. An option takes precedence over the environment, and a later
+// option over an earlier one.
+type CreateOption interface {
+	option
+	forCreate()
+}
+
+// ConnectOption sets one setting of a call of [Connect]. Each [HandleOption] and each
+// [ClientOption] is one, too.
+type ConnectOption interface {
+	option
+	forConnect()
+}
+
+// HandleOption sets one setting of a handle, whether its sandbox is created or exists: it
+// is both a [CreateOption] and a [ConnectOption].
+type HandleOption interface {
+	CreateOption
+	ConnectOption
+}
+
+// ClientOption sets one setting of a [Client]. It fits everywhere: [Create], [Connect] and
+// [Use] make a client of their own. The methods of a Client return an error for it, because
+// their client exists.
+type ClientOption interface {
+	HandleOption
+	forClient()
+}
+
+// option is what all options have in common.
+type option interface{ apply(c *config) error }
+
+// The options of each kind.
+type (
+	createOption  func(*config) error
+	connectOption func(*config) error
+	handleOption  func(*config) error
+	clientOption  func(*config) error
+)
+
+func (o createOption) apply(c *config) error  { return o(c) }
+func (o connectOption) apply(c *config) error { return o(c) }
+func (o handleOption) apply(c *config) error  { return o(c) }
+func (o clientOption) apply(c *config) error  { return o(c) }
+
+func (createOption) forCreate()   {}
+func (connectOption) forConnect() {}
+func (handleOption) forCreate()   {}
+func (handleOption) forConnect()  {}
+func (clientOption) forCreate()   {}
+func (clientOption) forConnect()  {}
+func (clientOption) forClient()   {}
+
+// WithOptions returns one option that does what opts do, in their order.
+func WithOptions(opts ...ClientOption) ClientOption {
+	opts = slices.Clone(opts)
+	return clientOption(func(c *config) error { return applyAll(c, opts) })
+}
+
+// WithDefaults sets what the sandboxes of the client are created with, and connected to,
+// unless an option of the call says otherwise. If opts have a [ClientOption], the error of
+// [NewClient] says so.
+func WithDefaults(opts ...CreateOption) ClientOption {
+	opts = slices.Clone(opts)
+	return clientOption(func(c *config) error {
+		c.isOfClient("WithDefaults")
+		defaults, err := newConfig(c.sandboxConfig, opts)
+		if err != nil {
+			return err
+		}
+		c.sandboxConfig = defaults.sandboxConfig
+		return defaults.refuseClients("WithDefaults")
+	})
+}
+
+// ofAPI returns an option that is one of package api.
+func ofAPI(name string, o api.Option) ClientOption {
+	return clientOption(func(c *config) error {
+		c.client = append(c.client, o)
+		c.isOfClient(name)
+		return nil
+	})
+}
+
+// isOfClient records that an option is about the client.
+func (c *config) isOfClient(name string) {
+	if c.clientOption == "" {
+		c.clientOption = name
+	}
+}
+
+// refuseClients returns an error if there was an option about the client, where place takes none.
+func (c *config) refuseClients(place string) error {
+	if c.clientOption == "" {
+		return nil
+	}
+	return fmt.Errorf("sandbox: %s: %s is an option of the client: give it to NewClient", place, c.clientOption)
+}
+
+// checkOptions refuses options that are nil.
+func checkOptions[O option](opts []O) error {
+	for i, o := range opts {
+		if any(o) == nil {
+			return fmt.Errorf("sandbox: option %d is nil: leave it out: %w", i+1, api.ErrInvalidArgument)
+		}
+	}
+	return nil
+}
+
+// applyAll applies options to c.
+func applyAll[O option](c *config, opts []O) error {
+	if err := checkOptions(opts); err != nil {
+		return err
+	}
+	for _, o := range opts {
+		if err := o.apply(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
