@@ -404,7 +404,7 @@ func TestHostileArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 		block := bytes.Repeat([]byte("x"), 1<<20) // zeros would become a hole
-		for range 100 { // more than the disk has, and cut off
+		for range 100 {                           // more than the disk has, and cut off
 			if _, err := w.Write(block); err != nil {
 				t.Fatal(err)
 			}

@@ -18,7 +18,7 @@ func TestKernelUser(t *testing.T) {
 	if cloud.Report().UserIDs == 1 {
 		t.Skip("sandboxes have one user id here, so that there is no other user")
 	}
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func TestPeers(t *testing.T) {
 		t.Errorf("curl: got %q", got)
 	}
 
-	for name, network := range map[string]sandbox.Option{
+	for name, network := range map[string]sandbox.CreateOption{
 		"off":     sandbox.WithInternet(false),
 		"denied":  sandbox.WithNetwork(sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}),
 		"another": sandbox.WithNetwork(sandbox.Network{DenyOut: []string{sandbox.AllTraffic}, AllowOut: []string{private.Host(8080)}}),
