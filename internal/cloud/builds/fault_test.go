@@ -48,6 +48,19 @@ func TestDiskFails(t *testing.T) {
 		if status, log := s.end(t, again); status.Status != templates.Ready {
 			t.Errorf("after %q, again: got %v, want ready:\n%s", fault.Which(), status.Status, log)
 		}
+		if err := s.EmptyCache(); err != nil {
+			t.Error(err)
+		}
+		named := map[string]bool{}
+		made, _, err := s.all.Find(templates.ParseReference("job:v1"))
+		for _, build := range made.Builds {
+			for _, layer := range build.Layers {
+				named[layer] = true
+			}
+		}
+		if n := s.kept(t); err != nil || fault.Which() != store.DeleteRecord && n != len(named) {
+			t.Errorf("after %q there are %d layers without the cache (%v), want the %d of the template", fault.Which(), n, err, len(named))
+		}
 		s.kill(t)
 		next := w.serve(t, dir)
 		next.layers.Sweep()
