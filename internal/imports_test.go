@@ -204,6 +204,7 @@ var imports = map[string]string{
 	"internal/cloud/setupdir":         "",
 	"internal/cloud/shortage":         "",
 	"internal/cloud/store":            "",
+	"internal/cloud/store/storetest":  "internal/cloud/store",
 	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/layers internal/cloud/ordered internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":           "",
 	"internal/cloud/treecopy":         "",

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
 // wantLayers checks how many layers there are.
@@ -305,4 +306,61 @@ func TestLayersOfTheResumed(t *testing.T) {
 	}
 	wantLayers(t, v, 0)
 	v.end(t)
+}
+
+// A record that cannot be read may be of a sandbox on layers: none is removed then, and the
+// sandbox is there again once its record can be read.
+func TestUnreadableKeepsLayers(t *testing.T) {
+	t.Parallel()
+	for name, damage := range map[string]func(t *testing.T, dir, id string){
+		"damaged": func(t *testing.T, dir, id string) { storetest.Damage(t, dir, store.Sandboxes, id) },
+		"of another version": func(t *testing.T, dir, id string) {
+			st, err := store.Open(t.Context(), dir)
+			if err == nil {
+				_, err = st.Put(store.Sandboxes, id, []byte(`{"Version":2}`), "")
+			}
+			if err == nil {
+				err = st.Close()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			v := serve(t, dir, shared)
+			made, err := v.Snapshot(t.Context(), v.create(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for range 2 {
+				child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
+				if err != nil {
+					t.Fatal(err)
+				}
+				made, err = v.Snapshot(t.Context(), child.ID, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
+				ids = append(ids, child.ID)
+			}
+			upper, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.pause(t, upper.ID, lifecycle.PauseOptions{DropMemory: true})
+			v.crash(t)
+			damage(t, dir, upper.ID)
+			next := serve(t, dir, shared)
+			wantLayers(t, next, 3)
+			for _, id := range ids {
+				resume(t, next, id)
+			}
+			next.end(t)
+		})
+	}
 }

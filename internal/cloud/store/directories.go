@@ -40,7 +40,7 @@ func (s *Store) NewDir() (string, error) {
 	dir := filepath.Join(s.path(staging), rand.Text())
 	err := s.makeDirectories() // of a temporary store
 	if err == nil {
-		err = os.Mkdir(dir, 0o700)
+		err = s.makeDirectory(dir)
 	}
 	if err != nil {
 		return "", fmt.Errorf("making a directory for files in %s: %w", s.dir, explain(err))
@@ -73,11 +73,11 @@ func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	if err := s.flush(dir); err != nil {
 		return "", err
 	}
-	if err := os.Rename(dir, to); err != nil {
+	if err := s.rename(dir, to); err != nil {
 		return "", err
 	}
 	if err := s.flush(s.path(published)); err != nil {
-		return "", errors.Join(err, os.Rename(to, dir))
+		return "", errors.Join(err, s.rename(to, dir))
 	}
 	return to, nil
 }
@@ -94,14 +94,6 @@ func (s *Store) rehearse() error {
 		return errors.Join(fmt.Errorf("its file system cannot keep directories safely: use a directory on a local disk: %w", err), os.RemoveAll(dir))
 	}
 	return os.Remove(to)
-}
-
-// flush returns when the names in a directory outlast a loss of power.
-func (s *Store) flush(dir string) error {
-	if !s.durable {
-		return nil
-	}
-	return syncDir(dir)
 }
 
 // dispose removes a directory that no record names, unless the store was closed: what is

@@ -67,7 +67,7 @@ func (s *Store) discard(path string) (string, error) {
 		err = os.Chmod(path, 0o700)
 	}
 	if err == nil && to != path {
-		err = os.Rename(path, to)
+		err = s.rename(path, to)
 	}
 	return to, err
 }

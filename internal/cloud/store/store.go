@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -61,6 +60,8 @@ type Store struct {
 	background sync.WaitGroup // what removes directories
 	emptying   sync.Mutex     // held by the one that does so
 	closing    atomic.Bool    // it is to leave the rest to the next start
+
+	before atomic.Pointer[func(Change) error] // see Before
 }
 
 // records keeps the encoded records of the tables.
@@ -170,9 +171,9 @@ func (s *Store) put(table Table, id string, value []byte, dir string) (former, t
 	default:
 		e.Saved = time.Time{}
 	}
-	err = s.records.put(table, id, e.encode())
+	err = s.putRecord(table, id, e)
 	if err != nil && publish {
-		err = errors.Join(err, os.Rename(to, dir))
+		err = errors.Join(err, s.rename(to, dir))
 	}
 	return old.Dir, to, err
 }
@@ -210,7 +211,7 @@ func (s *Store) delete(table Table, id string) (dir string, err error) {
 	if err != nil && !errors.Is(err, errRecord) { // that one goes, and its files at the next start
 		return "", err
 	}
-	return old.Dir, s.records.delete(table, id)
+	return old.Dir, s.deleteRecord(table, id)
 }
 
 // find returns the record of an id; one without a Dir if there is none.

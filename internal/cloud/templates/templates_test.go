@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
@@ -204,6 +205,7 @@ func TestRestart(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
+		"no record":       ``,
 		"no JSON":         `{`,
 		"another version": `{"Version":3}`,
 		"another id":      `{"Version":1,"Template":{"ID":"b","Builds":[{"ID":"x"}]}}`,
@@ -223,7 +225,13 @@ func TestUnreadable(t *testing.T) {
 			if _, err := s.store.Put(store.Templates, "damaged", []byte(value), ""); err != nil {
 				t.Fatal(err)
 			}
-			s = s.restart(t, dir)
+			if err := s.store.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if value == "" {
+				storetest.Damage(t, dir, store.Templates, "damaged")
+			}
+			s = serve(t, dir)
 			if _, err := s.find("job"); err != nil {
 				t.Errorf("the others: got %v", err)
 			}

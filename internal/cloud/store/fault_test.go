@@ -1,0 +1,132 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+)
+
+// written returns a new directory of a store with a file.
+func written(t *testing.T, s *store.Store, text string) string {
+	t.Helper()
+	dir, err := s.NewDir()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "text"), []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// After an error at whichever change of the disk everything is as it was, and the same works
+// when the disk does. Where the fault comes too late for an error, all is as without it, but
+// for a directory that the next start removes.
+func TestFaultAtEachChange(t *testing.T) {
+	t.Parallel()
+	put := func(id string) func(s *store.Store, dir, old string) error {
+		return func(s *store.Store, dir, _ string) error {
+			_, err := s.Put(store.Sandboxes, id, []byte("new"), dir)
+			return err
+		}
+	}
+	for name, tt := range map[string]struct {
+		do      func(s *store.Store, dir, old string) error // old is the directory of the record a
+		changes int                                         // that can fail
+	}{
+		"a new directory":      {func(s *store.Store, _, _ string) error { _, err := s.NewDir(); return err }, 1},
+		"a directory given up": {func(s *store.Store, dir, _ string) error { return s.Discard(dir) }, 1},
+		"a first record":       {put("b"), 4},
+		"a record replaced":    {put("a"), 5},
+		"a record without files": {func(s *store.Store, _, _ string) error {
+			_, err := s.Put(store.Keys, "k", []byte("new"), "")
+			return err
+		}, 1},
+		"a record that loses them": {func(s *store.Store, _, _ string) error {
+			_, err := s.Put(store.Sandboxes, "a", []byte("new"), "")
+			return err
+		}, 2},
+		"a record that keeps them": {func(s *store.Store, _, old string) error {
+			_, err := s.Put(store.Sandboxes, "a", []byte("new"), old)
+			return err
+		}, 1},
+		"a record deleted":  {func(s *store.Store, _, _ string) error { return s.Delete(store.Sandboxes, "a") }, 2},
+		"one without files": {func(s *store.Store, _, _ string) error { return s.Delete(store.Keys, "other") }, 1},
+	} {
+		for _, durable := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, durable %v", name, durable), func(t *testing.T) {
+				t.Parallel()
+				var want storetest.State // without a fault
+				for n := tt.changes + 1; n > 0; n-- {
+					home := filepath.Join(t.TempDir(), "state")
+					s := store.Temporary(home)
+					if durable {
+						var err error
+						if s, err = store.Open(t.Context(), home); err != nil {
+							t.Fatal(err)
+						}
+					}
+					old, err := s.Put(store.Sandboxes, "a", []byte("old"), written(t, s, "old"))
+					if err == nil {
+						_, err = s.Put(store.Keys, "other", []byte("old"), "")
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+					dir := written(t, s, "new")
+					was := storetest.Take(t, s, home)
+					fault := storetest.FailNth(s, n)
+					err = tt.do(s, dir, old)
+					is := storetest.Take(t, s, home)
+					storetest.Mend(s)
+					ignored := cmpopts.IgnoreFields(storetest.Record{}, "Dir", "Saved")
+					switch {
+					case (fault.Which() == "") != (n > tt.changes):
+						t.Errorf("change %d failed: %q, want %d that can fail", n, fault.Which(), tt.changes)
+					case fault.Which() == "":
+						if want = is; err != nil {
+							t.Errorf("without a fault: %v", err)
+						}
+					case errors.Is(err, storetest.ErrFault):
+						storetest.Same(t, was, is)
+						if err := tt.do(s, dir, old); err != nil {
+							t.Errorf("without the fault that there was at %q: %v", fault.Which(), err)
+						}
+					case err != nil:
+						t.Errorf("got error %v at %q, want that of the disk", err, fault.Which())
+					case fault.Which() != store.Rename || len(is.Unnamed) > len(want.Unnamed)+1:
+						t.Errorf("got no error though it could not %s, with %q left", fault.Which(), is.Unnamed)
+					}
+					if now := storetest.Take(t, s, home); !cmp.Equal(want.Records, now.Records, ignored) {
+						t.Errorf("at %q the records are (-want +got):\n%s", fault.Which(), cmp.Diff(want.Records, now.Records, ignored))
+					}
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+					if !durable {
+						continue
+					}
+					next, err := store.Open(t.Context(), home)
+					if err != nil {
+						t.Fatal(err)
+					}
+					now := storetest.Take(t, next, home)
+					if !cmp.Equal(want.Records, now.Records, ignored) || len(now.Unnamed) > 0 {
+						t.Errorf("after %q the next start has %+v, want %+v and nothing else", fault.Which(), now, want.Records)
+					}
+					if err := next.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+}

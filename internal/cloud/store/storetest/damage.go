@@ -1,0 +1,26 @@
+package storetest
+
+import (
+	"path/filepath"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// Damage makes a record one that cannot be read, in the directory of a store that is closed.
+func Damage(t *testing.T, dir string, table store.Table, id string) {
+	t.Helper()
+	db, err := bolt.Open(filepath.Join(dir, "store.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Put([]byte(id), []byte("{")) })
+	if err != nil {
+		t.Error(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,134 @@
+// Package storetest has one change of a store fail, and compares what a store has before and
+// after that.
+package storetest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+)
+
+// ErrFault is the error of the change that fails.
+var ErrFault = errors.New("the disk failed")
+
+// Fault is one change of a store that fails.
+type Fault struct {
+	mu    sync.Mutex
+	left  int
+	which store.Change
+}
+
+// FailNth has the n-th change fail that the store makes from now on, the first being 1.
+func FailNth(s *store.Store, n int) *Fault {
+	f := &Fault{left: n}
+	s.Before(func(c store.Change) error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.left--; f.left != 0 {
+			return nil
+		}
+		f.which = c
+		return ErrFault
+	})
+	return f
+}
+
+// Mend has no later change fail.
+func Mend(s *store.Store) { s.Before(func(store.Change) error { return nil }) }
+
+// Which returns the change that failed; "": the store made fewer changes.
+func (f *Fault) Which() store.Change {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.which
+}
+
+// State is all that a store has.
+type State struct {
+	Records map[string]Record // by table and id
+	Unnamed []string          // directories that no record names
+}
+
+// Record is one record with its files.
+type Record struct {
+	Value, Dir string
+	Saved      time.Time
+	Files      map[string]string // by path, what is in them
+}
+
+// tables are those with records.
+var tables = []store.Table{
+	store.Sandboxes, store.Running, store.Keys, store.Layers, store.Templates,
+	store.Volumes, store.Secrets, store.Cache, store.Images, store.Uploads,
+}
+
+// Take returns the state of the store in dir, once what it removes in the background is gone.
+func Take(t *testing.T, s *store.Store, dir string) State {
+	t.Helper()
+	s.Wait()
+	all := State{Records: map[string]Record{}}
+	var named []string
+	for _, table := range tables {
+		records, err := s.Records(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			named = append(named, r.Dir)
+			all.Records[string(table)+" "+r.ID] = Record{string(r.Value), r.Dir, r.Saved, files(t, r.Dir)}
+		}
+	}
+	for _, parent := range []string{"files", "new", "trash"} {
+		paths, err := filepath.Glob(filepath.Join(dir, parent, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			if !slices.Contains(named, path) {
+				all.Unnamed = append(all.Unnamed, strings.TrimPrefix(path, dir))
+			}
+		}
+	}
+	return all
+}
+
+// files returns what is in the files of a directory; "" has none.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	if dir == "" {
+		return nil
+	}
+	found := map[string]string{}
+	root := os.DirFS(dir)
+	err := fs.WalkDir(root, ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(root, path)
+		found[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Same fails the test unless a state is exactly what it was.
+func Same(t *testing.T, was, is State) {
+	t.Helper()
+	if diff := cmp.Diff(was, is, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("the store is not as it was (-was +is):\n%s", diff)
+	}
+}
