@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
@@ -164,6 +165,34 @@ func TestForwardPause(t *testing.T) {
 	}
 	if _, err := sb.Forward(t.Context(), "127.0.0.1:0", 7000, nil); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("after Close of the handle: %v, want sandbox.ErrClosed", err)
+	}
+}
+
+// A client that does not read what a server sends without end does not hold up Close.
+func TestForwardUnread(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	endless := strings.Replace(echoServer, "data := c.recv(65536)", "data := bytes(65536)", 1)
+	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(endless), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.WaitPort(t.Context(), 7000); err != nil {
+		t.Fatal(err)
+	}
+	address, f := forward(t, sb, 7000)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 8<<20)); err != nil { // more comes than any buffer has
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
