@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -172,7 +173,7 @@ func TestForwardPause(t *testing.T) {
 func TestForwardUnread(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	endless := strings.Replace(echoServer, "data := c.recv(65536)", "data := bytes(65536)", 1)
+	endless := strings.Replace(echoServer, "data := c.recv(65536):", "data := bytes(65536):\n            print(end='.', flush=True, file=open('/tmp/sent', 'a'))", 1)
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(endless), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -188,9 +189,15 @@ func TestForwardUnread(t *testing.T) {
 	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(conn, make([]byte, 8<<20)); err != nil { // more comes than any buffer has
+	if _, err := io.ReadFull(conn, make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
 	}
+	sent := ""
+	patience.Until(t, "the server cannot send more", func() bool {
+		before := sent
+		sent = run(t, sb, "wc -c </tmp/sent")
+		return sent == before
+	})
 	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
