@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/archive"
@@ -42,14 +43,18 @@ func (f *Files) CopyFS(ctx context.Context, fsys fs.FS, dir string) error {
 	switch {
 	case !ran:
 		f.discard(ctx, file, "")
-	case strings.Contains(exit.Result.Stderr, "File exists"):
+	case slices.ContainsFunc(strings.Split(exit.Result.Stderr, "\n"), saysExists):
 		err = &existsError{exit}
 	}
 	return f.failed(ctx, "copy", dir, err)
 }
 
 // copyLine unpacks the archive, which needs no name once it is open, and replaces nothing.
-const copyLine = `{ rm -f -- "$ARCHIVE"; mkdir -p -- "$DIR" && LC_ALL=C exec tar -x -k -m -o -f - -C "$DIR"; } <"$ARCHIVE"`
+const copyLine = `{ rm -f -- "$ARCHIVE"; export LC_ALL=C; mkdir -p -- "$DIR" && exec tar -x -k -m -o -f - -C "$DIR"; } <"$ARCHIVE"`
+
+// saysExists reports whether a line of mkdir or tar gives this reason, which comes last: the
+// name before it may hold the same words.
+func saysExists(line string) bool { return strings.HasSuffix(line, ": File exists") }
 
 // existsError is a copy that found files in its way: what tar says names them.
 type existsError struct{ *ExitError }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -158,7 +159,12 @@ func (f *Files) sendArchive(ctx context.Context, pack func(context.Context, io.W
 	packed := make(chan struct{})
 	go func() {
 		defer close(packed)
-		w.CloseWithError(pack(ctx, w))
+		err := pack(ctx, w)
+		if err != nil {
+			// net/http compares it, which panics for errors such as those of archive/tar.
+			err = fmt.Errorf("pack the files: %w", err)
+		}
+		w.CloseWithError(err)
 	}()
 	err := f.WriteFrom(ctx, file, r, p)
 	r.CloseWithError(errUploadEnded)

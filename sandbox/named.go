@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -27,7 +29,7 @@ const maxName = 256
 // paused when its lifetime is over, unless [WithOnTimeout] says otherwise, and WithLifetime
 // says how long that is, 5 minutes by default.
 //
-// The name belongs to the API key, whatever client uses it, and has 1 to 256 bytes. On a
+// The name belongs to the API key, whatever client uses it, and has 1 to 256 bytes of UTF-8. On a
 // local cloud, callers at the same time get the same sandbox. Other services have nothing
 // that could hold one of two callers back: there each may create one, of which all later
 // calls return the older, and the other is left until its lifetime is over. A fork has the
@@ -37,24 +39,37 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOpt
 	if err != nil {
 		return nil, err
 	}
-	if name == "" || len(name) > maxName {
-		return nil, fmt.Errorf("sandbox: the name %q: want 1 to %d bytes: %w", clip.Text(name, 64), maxName, api.ErrInvalidArgument)
+	if name == "" || len(name) > maxName || !utf8.ValidString(name) {
+		return nil, fmt.Errorf("sandbox: the name %q: want 1 to %d bytes of UTF-8: %w", clip.Text(name, 64), maxName, api.ErrInvalidArgument)
 	}
 	cfg.metadata, cfg.uniqueLabel = merge(cfg.metadata, map[string]string{NameLabel: name}), NameLabel
 	if cfg.timeout.onTimeout == "" {
 		cfg.timeout.onTimeout = OnTimeoutPause
 	}
-	for {
+	for attempt := 1; ; attempt++ {
 		sb, err := c.getOrCreate(ctx, name, cfg)
 		// Another caller created or killed it meanwhile.
-		if errors.Is(err, errNameTaken) || errors.Is(err, ErrGone) && ctx.Err() == nil {
-			continue
+		again := errors.Is(err, errNameTaken) || errors.Is(err, ErrGone)
+		if !again || attempt == maxNameAttempts {
+			return sb, err
 		}
-		return sb, err
+		select {
+		case <-time.After(time.Duration(attempt) * nameAttemptPause):
+		case <-ctx.Done():
+			return nil, err
+		}
 	}
 }
 
-var errNameTaken = errors.New("sandbox: another sandbox has the name")
+// maxNameAttempts is how often [Client.GetOrCreate] tries, because a service may go on to
+// say that it has a sandbox that is gone, or refuse one for another reason. The first pause
+// between attempts is nameAttemptPause, and each of the others is that much longer.
+const (
+	maxNameAttempts  = 10
+	nameAttemptPause = 20 * time.Millisecond
+)
+
+var errNameTaken = errors.New("sandbox: another sandbox may have the name")
 
 func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig) (*Sandbox, error) {
 	info, err := c.named(ctx, name)
@@ -70,7 +85,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig
 	}
 	sb, err := c.createTraced(ctx, cfg)
 	if errors.Is(err, api.ErrConflict) {
-		return nil, errNameTaken
+		return nil, fmt.Errorf("%w: %w", errNameTaken, err)
 	}
 	if err != nil {
 		return nil, err

@@ -135,7 +135,11 @@ func (f *Forwarding) serve(near net.Conn) {
 		f.reset(near, err)
 		return
 	}
-	stop := context.AfterFunc(f.life, func() { _ = far.Close() })
+	stop := context.AfterFunc(f.life, func() {
+		f.reset(near, net.ErrClosed)
+		_ = near.Close() // its client may not read what is written to it
+		_ = far.Close()
+	})
 	defer stop()
 	var sending sync.WaitGroup
 	sending.Go(func() {

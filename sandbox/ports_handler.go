@@ -20,7 +20,9 @@ import (
 // client in the headers X-Forwarded-For, -Host and -Proto. A redirect that names the port
 // by its address inside or outside is made one to a path, which leads to the handler again.
 //
-// The tokens and the id of the sandbox are in no answer of the handler itself. Whoever
+// The tokens and the id of the sandbox are in no answer of the handler itself. The server
+// inside may receive the id and the token of [WithPrivateTraffic] in headers: one that shows
+// the headers of its requests shows those, too. Whoever
 // reaches it reaches the port as this handle does, which sends those tokens: check who may
 // before, above all for ports of E2B's own (49983, 49999, 8888). Where the sandbox does not
 // answer, the answer is status 502 with a line of text, and the reason is in the log of

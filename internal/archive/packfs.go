@@ -23,13 +23,13 @@ func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 		case name == ".":
 			return nil
 		case entry.IsDir():
-			return archive.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o777})
+			return writeHeader(archive, name, &tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o777})
 		case entry.Type() == fs.ModeSymlink:
 			target, err := fs.ReadLink(fsys, name)
 			if err != nil {
 				return err
 			}
-			return archive.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777})
+			return writeHeader(archive, name, &tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777})
 		case !entry.Type().IsRegular():
 			return &fs.PathError{Op: "copy", Path: name, Err: fs.ErrInvalid}
 		}
@@ -39,6 +39,14 @@ func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 		return err
 	}
 	return archive.Close()
+}
+
+// writeHeader begins an entry. The error of a name that tar cannot have does not say which.
+func writeHeader(archive *tar.Writer, name string, header *tar.Header) error {
+	if err := archive.WriteHeader(header); err != nil {
+		return &fs.PathError{Op: "copy", Path: name, Err: err}
+	}
+	return nil
 }
 
 func packFile(archive *tar.Writer, fsys fs.FS, name string) error {
@@ -52,7 +60,7 @@ func packFile(archive *tar.Writer, fsys fs.FS, name string) error {
 		return err
 	}
 	mode := int64(0o666 | info.Mode().Perm()&0o111)
-	if err := archive.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: mode}); err != nil {
+	if err := writeHeader(archive, name, &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: mode}); err != nil {
 		return err
 	}
 	n, err := io.Copy(archive, file)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 )
 
@@ -30,6 +32,16 @@ func (f *Fault) check() error {
 	}
 	if f.Operation != "" && !slices.Contains(control.Operations(), f.Operation) {
 		return fmt.Errorf("there is no operation %.64q", f.Operation)
+	}
+	for name, values := range f.Header {
+		if !httpguts.ValidHeaderFieldName(name) {
+			return fmt.Errorf("the header %.64q: it is not a name of a header", name)
+		}
+		for _, value := range values {
+			if !httpguts.ValidHeaderFieldValue(value) {
+				return fmt.Errorf("the header %s: %.128q cannot be the value of a header", name, value)
+			}
+		}
 	}
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
 		return fmt.Errorf("the status %d: want 0, or 200 to 599", f.Status)
@@ -112,10 +124,10 @@ func (fs *faults) of(operation func(*http.Request) string, next http.Handler) ht
 		case f.Status == 0:
 			panic(http.ErrAbortHandler)
 		default:
-			for name, values := range f.Header {
-				w.Header()[name] = values
-			}
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			for name, values := range f.Header {
+				w.Header()[http.CanonicalHeaderKey(name)] = values
+			}
 			w.WriteHeader(f.Status)
 			_ = json.NewEncoder(w).Encode(map[string]any{"code": f.Status, "message": f.Message})
 		}

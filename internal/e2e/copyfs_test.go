@@ -53,3 +53,35 @@ func TestCopyFS(t *testing.T) {
 		t.Errorf("without the right to: %v, want the reason", err)
 	}
 }
+
+// listed is an error that cannot be compared, such as those of archive/tar.
+type listed []string
+
+func (e listed) Error() string { return strings.Join(e, ", ") }
+
+// failingFS fails with an error that cannot be compared.
+type failingFS struct{}
+
+func (failingFS) Open(string) (fs.File, error) { return nil, listed{"no", "luck"} }
+
+// Whatever a file system has and says, the program survives the copy.
+func TestCopyOddFS(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	if err := sb.Files.CopyFS(t.Context(), fstest.MapFS{"a\x00b": {}}, "odd"); err == nil || !strings.Contains(err.Error(), "a\x00b") {
+		t.Errorf("a NUL byte: %v, want an error with the name", err)
+	}
+	err := sb.Files.CopyFS(t.Context(), failingFS{}, "odd")
+	if _, ok := errors.AsType[listed](err); !ok {
+		t.Errorf("a file system that fails: %v, want its error", err)
+	}
+	if err := sb.Files.CopyFS(t.Context(), fstest.MapFS{"x": {}}, "/proc/File exists"); err == nil || errors.Is(err, fs.ErrExist) {
+		t.Errorf("a directory that cannot be made: %v, want an error other than fs.ErrExist", err)
+	}
+	if err := sb.Files.CopyFS(t.Context(), fstest.MapFS{"x": {}}, "/bin/bash"); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file in place of the directory: %v, want fs.ErrExist", err)
+	}
+	if got := run(t, sb, `find ~ -name '.e2bctl-*' -o -name odd`); got != "" {
+		t.Errorf("left behind: %q", got)
+	}
+}

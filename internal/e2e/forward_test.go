@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -164,6 +166,40 @@ func TestForwardPause(t *testing.T) {
 	}
 	if _, err := sb.Forward(t.Context(), "127.0.0.1:0", 7000, nil); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("after Close of the handle: %v, want sandbox.ErrClosed", err)
+	}
+}
+
+// A client that does not read what a server sends without end does not hold up Close.
+func TestForwardUnread(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	endless := strings.Replace(echoServer, "data := c.recv(65536):", "data := bytes(65536):\n            print(end='.', flush=True, file=open('/tmp/sent', 'a'))", 1)
+	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(endless), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.WaitPort(t.Context(), 7000); err != nil {
+		t.Fatal(err)
+	}
+	address, f := forward(t, sb, 7000)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	sent := ""
+	patience.Until(t, "the server cannot send more", func() bool {
+		before := sent
+		sent = run(t, sb, "wc -c </tmp/sent")
+		return sent == before
+	})
+	if err := f.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -86,9 +87,64 @@ func TestGetOrCreate(t *testing.T) {
 	if fresh := get("chat 7"); fresh.ID() == id {
 		t.Error("a sandbox that was killed is returned")
 	}
-	for _, name := range []string{"", strings.Repeat("n", 257)} {
+	for _, name := range []string{"", strings.Repeat("n", 257), "\xff"} {
 		if _, err := client.GetOrCreate(t.Context(), name); !errors.Is(err, api.ErrInvalidArgument) {
-			t.Errorf("a name of %d bytes: got %v, want api.ErrInvalidArgument", len(name), err)
+			t.Errorf("the name %q: got %v, want api.ErrInvalidArgument", name, err)
 		}
+	}
+}
+
+// A name may have any characters, and stands for itself alone.
+func TestGetOrCreateOddNames(t *testing.T) {
+	t.Parallel()
+	client, err := sandbox.NewClient(shared(t).Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	seen := map[string]string{}
+	for _, name := range []string{"odd", "odd ", "odd\n", "odd\r", "odd\x00", "odd&odd=1+%20#", "odd\u202e\ufffd", "=", "*"} {
+		for range 2 {
+			sb, err := client.GetOrCreate(t.Context(), name)
+			if err != nil {
+				t.Fatalf("%q: %v", name, err)
+			}
+			t.Cleanup(func() { _ = sb.Kill(t.Context()) })
+			if other, ok := seen[sb.ID()]; ok && other != name {
+				t.Errorf("%q and %q have one sandbox", name, other)
+			}
+			seen[sb.ID()] = name
+		}
+	}
+	if len(seen) != 9 {
+		t.Errorf("9 names have %d sandboxes", len(seen))
+	}
+}
+
+// A service that always refuses, or always says that the sandbox is gone, is not asked for ever.
+func TestGetOrCreateEnds(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	client, err := sandbox.NewClient(cloud.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusConflict, Message: "for another reason", Times: -1})
+	if _, err := client.GetOrCreate(t.Context(), "name"); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), "for another reason") {
+		t.Errorf("always a conflict: %v, want api.ErrConflict and the reason", err)
+	}
+	again := sandboxtest.New(t, local.WithWarm(0))
+	client, err = sandbox.NewClient(again.Options()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if _, err := client.GetOrCreate(t.Context(), "name"); err != nil {
+		t.Fatal(err)
+	}
+	again.Inject(t, local.Fault{Operation: local.OpConnectSandbox, Status: http.StatusNotFound, Times: -1})
+	if _, err := client.GetOrCreate(t.Context(), "name"); !errors.Is(err, sandbox.ErrGone) {
+		t.Errorf("always gone: %v, want sandbox.ErrGone", err)
 	}
 }

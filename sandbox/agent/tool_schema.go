@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -28,15 +27,17 @@ import (
 // letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a digit
 // one before it. In the arguments it has its own name again.
 //
-// The arguments are checked against schema before fn is called; what does not match
-// raises a TypeError in the code. Two things are left to fn: patterns that [regexp] does
-// not know, and formats. fn receives a JSON object: bytes are base64 in it, tuples are
+// The arguments are checked against schema before fn is called; what does not match, or
+// would take too long to check, raises a TypeError in the code. Two things are left to fn:
+// formats, and patterns that [regexp] does not know, with what depends on them. fn receives a JSON object: bytes are base64 in it, tuples are
 // arrays, times are RFC 3339; other values that JSON does not have raise a TypeError.
 // What fn returns travels as package state defines, and a [json.RawMessage] as the value
 // that it stands for. Contexts, errors and panics of fn are those of [NewTool].
 //
-// The error says what is wrong with the name, the schema or an option: among others a
-// schema that refers to another document, and two properties with one name in Python.
+// The error says what is wrong with the name, the schema or an option. References have to
+// be within the schema, such as "#/$defs/name": those to other documents, to an $anchor or
+// to a nested $id are refused, and $dynamicRef. So are two properties with one name in
+// Python, and more than 100 schemas in each other.
 func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Context, json.RawMessage) (any, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -64,6 +65,7 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 // objectSchema is the schema of a tool's arguments.
 type objectSchema struct {
 	resolved   *jsonschema.Resolved
+	plain      *plainSchema // the same
 	parameters []toolParameter
 	own        map[string]string // the names of properties, by those of their parameters
 }
@@ -73,7 +75,11 @@ func readSchema(text json.RawMessage) (*objectSchema, error) {
 	if err := json.Unmarshal(text, &loose); err != nil {
 		return nil, fmt.Errorf("read it: %w", err)
 	}
-	known, err := json.Marshal(withoutForeignPatterns(loose))
+	plain, err := newPlainSchema(loose)
+	if err != nil {
+		return nil, err
+	}
+	known, err := json.Marshal(loose)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +90,7 @@ func readSchema(text json.RawMessage) (*objectSchema, error) {
 	if schema.Type != "object" {
 		return nil, errors.New(`its type has to be "object", whose properties are the parameters`)
 	}
-	o := &objectSchema{own: map[string]string{}}
+	o := &objectSchema{plain: plain, own: map[string]string{}}
 	if o.resolved, err = schema.Resolve(nil); err != nil {
 		return nil, err
 	}
@@ -108,50 +114,18 @@ func readSchema(text json.RawMessage) (*objectSchema, error) {
 	return o, nil
 }
 
-// withoutForeignPatterns leaves out of a schema the patterns that Go cannot compile:
-// those of JSON Schema are JavaScript's, which can look ahead.
-func withoutForeignPatterns(schema any) any {
-	switch schema := schema.(type) {
-	case []any:
-		for i := range schema {
-			schema[i] = withoutForeignPatterns(schema[i])
-		}
-	case map[string]any:
-		if pattern, ok := schema["pattern"].(string); ok && foreign(pattern) {
-			delete(schema, "pattern")
-		}
-		if patterns, ok := schema["patternProperties"].(map[string]any); ok {
-			for pattern := range patterns {
-				if foreign(pattern) {
-					delete(patterns, pattern)
-				}
-			}
-		}
-		for key := range schema {
-			schema[key] = withoutForeignPatterns(schema[key])
-		}
-	}
-	return schema
-}
-
-func foreign(pattern string) bool {
-	_, err := regexp.Compile(pattern)
-	return err != nil
-}
-
 // propertyNames returns the names of a schema's properties in their order, which a map
 // does not have.
 func propertyNames(schema json.RawMessage) ([]string, error) {
-	var object struct {
-		Properties json.RawMessage `json:"properties"`
-	}
+	var object map[string]json.RawMessage // no struct, for which case does not matter
 	if err := json.Unmarshal(schema, &object); err != nil {
 		return nil, err
 	}
-	if object.Properties == nil {
+	properties := object["properties"]
+	if properties == nil {
 		return nil, nil
 	}
-	decoder := json.NewDecoder(bytes.NewReader(object.Properties))
+	decoder := json.NewDecoder(bytes.NewReader(properties))
 	if _, err := decoder.Token(); err != nil { // the brace
 		return nil, err
 	}
@@ -203,7 +177,10 @@ func schemaType(s *jsonschema.Schema) pythonType {
 		types = []string{""}
 	}
 	var annotations, details []string
-	for _, one := range types {
+	for i, one := range types {
+		if slices.Contains(types[:i], one) { // else what is in it would be described twice at each level
+			continue
+		}
 		annotation := cmp.Or(pythonTypes[one], "Any")
 		detail := annotation
 		switch {
@@ -261,6 +238,10 @@ func (o *objectSchema) arguments(v state.Value) (json.RawMessage, error) {
 	}
 	var plain any
 	if err := json.Unmarshal(text, &plain); err != nil {
+		return nil, err
+	}
+	check := effort{targets: o.plain.targets, left: checkBase + checkPerByte*len(text)}
+	if err := check.apply(o.plain.root, plain, 0); err != nil {
 		return nil, err
 	}
 	if err := o.resolved.Validate(plain); err != nil {

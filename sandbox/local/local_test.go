@@ -238,10 +238,21 @@ func TestFault(t *testing.T) {
 		`there is no operation "MakeSandbox"`: {Operation: "MakeSandbox"},
 		"syntax error in pattern":             {Path: "/sandboxes/["},
 		"the status 99":                       {Status: 99},
+		`the header "a b"`:                    {Status: 500, Header: http.Header{"a b": {"x"}}},
+		`"x\r\nSet-Cookie: y" cannot be`:      {Status: 500, Header: http.Header{"A": {"x\r\nSet-Cookie: y"}}},
 	} {
 		if err := cloud.Cloud.Inject(wrong); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: got error %v, want %q", wrong, err, want)
 		}
+	}
+	cloud.Inject(t, local.Fault{Path: "/health", Status: 502, Header: http.Header{"content-type": {"text/html"}}})
+	response, err := http.Get(cloud.URL() + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if got := response.Header["Content-Type"]; len(got) != 1 || got[0] != "text/html" || response.StatusCode != 502 {
+		t.Errorf("the answer has the status %d and the types %q, want those of the fault", response.StatusCode, got)
 	}
 	never := local.Fault{Operation: local.OpDeleteSecret, Times: -1}
 	cloud.Inject(t, never)

@@ -51,7 +51,8 @@ type Fault struct {
 	Status int
 	// Message is the error message of the answer.
 	Message string
-	// Header is sent with the answer.
+	// Header is sent with the answer, whose Content-Type is that of JSON unless Header has
+	// another one.
 	Header http.Header
 	// Times is how many requests receive it; 0 means one, and a negative number all.
 	Times int
@@ -71,7 +72,7 @@ func (c *Cloud) Requests() []Request {
 // Inject makes a later request fail, for tests. Of several faults that match a request,
 // the first to be injected is used, those without an Operation before the others. The
 // error says what is wrong with f: an Operation that there is not, a pattern that cannot
-// be parsed, a Status that is none.
+// be parsed, a Status that is none, a Header that HTTP does not allow.
 func (c *Cloud) Inject(f Fault) error { return c.service.Inject(f.internal()) }
 
 // UnmetFaults returns the faults that no request has met, in the order of their injection:

@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxSchemaLevels is how deep the schemas in a schema may be nested. To read one takes time
+// that grows with the square of that.
+const maxSchemaLevels = 100
+
+// maxCheckLevels is how deep the check of a value may go: a schema may refer to itself.
+const maxCheckLevels = 1000
+
+// How many schemas the check of a call's arguments may apply: checkBase, and checkPerByte for
+// each byte of them. Without a limit, a few references or a nested value are work for ever.
+const checkBase, checkPerByte = 100_000, 32
+
+// Keywords with schemas in them, by what those are applied to.
+var (
+	toSameValue = []string{"not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies"}
+	toFields    = []string{"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
+	toItems     = []string{"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
+	toNothing   = []string{"$defs", "definitions", "contentSchema"}
+	withSchemas = slices.Concat(toSameValue, toFields, toItems, toNothing)
+	// withNames are those whose object is none of schema's keywords, but has a schema by name.
+	withNames = []string{"dependentSchemas", "dependencies", "properties", "patternProperties", "$defs", "definitions"}
+	// keywords are all for which this file looks.
+	keywords = append([]string{"$id", "$ref", "$dynamicRef", "pattern", "type", "required", "enum", "const"}, withSchemas...)
+)
+
+// plainSchema is a schema as encoding/json decodes it.
+type plainSchema struct {
+	root    any
+	targets map[string]any // the schemas to which references lead
+}
+
+// newPlainSchema tidies a schema: see [plainSchema.tidy].
+func newPlainSchema(root any) (*plainSchema, error) {
+	p := &plainSchema{root, map[string]any{}}
+	if _, err := p.tidy(root, 0); err != nil {
+		return nil, err
+	}
+	for ref := range p.targets {
+		target, ok := follow(root, ref)
+		if !ok {
+			return nil, fmt.Errorf("it refers to %.128q, which is not there", ref)
+		}
+		p.targets[ref] = target
+	}
+	return p, nil
+}
+
+// tidy removes what encoding/json would take for a keyword because it ignores case, and
+// patterns that Go cannot compile: those of JSON Schema are JavaScript's, which can look
+// ahead. It reports whether the schema allows more than before. What depends on such a
+// pattern is removed with it, so that nothing is refused because of that.
+func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
+	object, ok := schema.(map[string]any)
+	switch {
+	case level > maxSchemaLevels:
+		return false, fmt.Errorf("it has more than %d schemas in each other", maxSchemaLevels)
+	case !ok:
+		return false, nil
+	}
+	for key := range object {
+		if i := slices.IndexFunc(keywords, func(word string) bool { return strings.EqualFold(word, key) }); i >= 0 && keywords[i] != key {
+			delete(object, key)
+		}
+	}
+	if err := p.reference(object, level); err != nil {
+		return false, err
+	}
+	if pattern, ok := object["pattern"].(string); ok && foreign(pattern) {
+		delete(object, "pattern")
+		looser = true
+	}
+	if patterns, ok := object["patternProperties"].(map[string]any); ok && slices.ContainsFunc(slices.Collect(maps.Keys(patterns)), foreign) {
+		maps.DeleteFunc(patterns, func(pattern string, _ any) bool { return foreign(pattern) })
+		delete(object, "additionalProperties")
+		delete(object, "unevaluatedProperties")
+		looser = true
+	}
+	for _, keyword := range withSchemas {
+		for _, part := range partsOf(object, keyword) {
+			partLooser, err := p.tidy(part, level+1)
+			if err != nil {
+				return false, err
+			}
+			if looser = looser || partLooser; partLooser && slices.Contains([]string{"not", "if", "oneOf"}, keyword) {
+				delete(object, keyword)
+			}
+		}
+	}
+	return looser, nil
+}
+
+// reference notes to which other schema a schema refers.
+func (p *plainSchema) reference(object map[string]any, level int) error {
+	if dynamic, ok := object["$dynamicRef"]; ok {
+		return fmt.Errorf("it has a $dynamicRef, %.128q: only a $ref is followed", fmt.Sprint(dynamic))
+	}
+	if id, ok := object["$id"]; ok && level > 0 {
+		return fmt.Errorf("a schema in it has an $id, %.128q: references to it are not followed", fmt.Sprint(id))
+	}
+	ref, ok := object["$ref"].(string)
+	if !ok {
+		return nil
+	}
+	if ref != "#" && !strings.HasPrefix(ref, "#/") {
+		return fmt.Errorf(`it refers to %.128q: only references within it are followed, such as "#/$defs/name"`, ref)
+	}
+	p.targets[ref] = nil
+	return nil
+}
+
+func foreign(pattern string) bool {
+	_, err := regexp.Compile(pattern)
+	return err != nil
+}
+
+// partsOf returns the schemas that a keyword of a schema has.
+func partsOf(object map[string]any, keyword string) []any {
+	switch parts := object[keyword].(type) {
+	case []any:
+		return parts
+	case map[string]any:
+		if slices.Contains(withNames, keyword) {
+			return slices.Collect(maps.Values(parts))
+		}
+		return []any{parts}
+	}
+	return nil
+}
+
+// follow returns what a JSON pointer leads to, "#/$defs/name" for instance.
+func follow(root any, ref string) (any, bool) {
+	pointer, err := url.PathUnescape(ref)
+	if err != nil {
+		return nil, false
+	}
+	for _, token := range strings.Split(pointer, "/")[1:] {
+		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		switch at := root.(type) {
+		case map[string]any:
+			root = at[token]
+		case []any:
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			root = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return root, root != nil
+}
+
+var errEffort = errors.New("they are too large or too deeply nested to be checked against the tool's schema")
+
+// effort counts the schemas that the check of a value applies, whatever their results are.
+type effort struct {
+	targets map[string]any
+	left    int
+}
+
+func (e *effort) apply(schema, value any, level int) error {
+	object, ok := schema.(map[string]any)
+	e.left--
+	switch {
+	case e.left < 0 || level > maxCheckLevels:
+		return errEffort
+	case !ok: // true or false
+		return nil
+	}
+	if options, ok := object["enum"].([]any); ok {
+		e.left -= len(options)
+	}
+	if ref, ok := object["$ref"].(string); ok {
+		if err := e.apply(e.targets[ref], value, level+1); err != nil {
+			return err
+		}
+	}
+	if err := e.applyAll(object, toSameValue, "", value, level); err != nil {
+		return err
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			if err := e.applyAll(object, toFields, name, field, level); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, item := range value {
+			if err := e.applyAll(object, toItems, strconv.Itoa(i), item, level); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// applyAll applies the schemas of keywords to the field or item of a place, "" being the
+// whole value.
+func (e *effort) applyAll(object map[string]any, words []string, place string, value any, level int) error {
+	for _, keyword := range words {
+		for _, part := range partsFor(object, keyword, place) {
+			if err := e.apply(part, value, level+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// partsFor returns the schemas of a keyword that apply to a place: "properties" and lists of
+// items have one for each place.
+func partsFor(object map[string]any, keyword, place string) []any {
+	switch parts := object[keyword].(type) {
+	case []any:
+		if place == "" {
+			return parts
+		}
+		if i, err := strconv.Atoi(place); err == nil && i < len(parts) {
+			return parts[i : i+1]
+		}
+		return nil
+	case map[string]any:
+		if keyword == "properties" {
+			return []any{parts[place]}
+		}
+	}
+	return partsOf(object, keyword)
+}
