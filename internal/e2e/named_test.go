@@ -97,7 +97,7 @@ func TestGetOrCreate(t *testing.T) {
 // A name may have any characters, and stands for itself alone.
 func TestGetOrCreateOddNames(t *testing.T) {
 	t.Parallel()
-	client, err := sandbox.NewClient(shared(t).Options()...)
+	client, err := sandbox.NewClient(shared(t).Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestGetOrCreateOddNames(t *testing.T) {
 func TestGetOrCreateEnds(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	client, err := sandbox.NewClient(cloud.Options()...)
+	client, err := sandbox.NewClient(cloud.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestGetOrCreateEnds(t *testing.T) {
 		t.Errorf("always a conflict: %v, want api.ErrConflict and the reason", err)
 	}
 	again := sandboxtest.New(t, local.WithWarm(0))
-	client, err = sandbox.NewClient(again.Options()...)
+	client, err = sandbox.NewClient(again.Option())
 	if err != nil {
 		t.Fatal(err)
 	}
