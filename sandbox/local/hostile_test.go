@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func hostileCloud(t *testing.T) *sandboxtest.Cloud {
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
-	sb, other := cloud.Create(t), cloud.Create(t)
+	sb := cloud.Create(t)
 	if err := sb.Files.Write(t.Context(), "/tmp/attack.py", attack, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,13 @@ func TestAttack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	args := []string{strings.TrimPrefix(cloud.URL(), "http://"), strings.TrimPrefix(string(cloud.APIKey()), "e2b_"), other.ID(), abstract}
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{strings.TrimPrefix(cloud.URL(), "http://"), strings.TrimPrefix(string(cloud.APIKey()), "e2b_"), port, abstract}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,10 @@ func TestRoomsKilled(t *testing.T) {
 		if err := syscall.Kill(roomOf(t, mark), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		_, err = sb.Commands.Run(ctx, "true", nil)
+		patience.Until(t, "the sandboxes of the room have ended", func() bool {
+			_, err = sb.Commands.Run(ctx, "true", nil)
+			return err != nil
+		})
 		if gone, ok := errors.AsType[*sandbox.GoneError](err); cloud.Err() == nil && (!ok || !strings.Contains(gone.Reason, "signal 9")) {
 			t.Errorf("a command in a sandbox of the room: got %v, want how the room ended", err)
 		}

@@ -1,8 +1,9 @@
 """Tries what code in a sandbox must not be able to do.
 
-Usage: attack.py HOST:PORT KEY OTHER ABSTRACT, the address and half of the key of
-the cloud, the id of another sandbox, and the name of a socket of the host. Each
-success is a line that begins with ESCAPED; the last line says how many were tried.
+Usage: attack.py HOST:PORT KEY SERVER ABSTRACT ADDRESS..., the address and half of the
+key of the cloud, the port of a server on the loopback of the host, the name of a
+socket of the host, and its other addresses. The port of the cloud on a sandbox's own
+loopback is open, and leads to the public names of sandboxes alone. Each success is a line that begins with ESCAPED; the last line says how many were tried.
 """
 
 import concurrent.futures
@@ -12,7 +13,7 @@ import os
 import socket
 import sys
 
-address, key, other, abstract = sys.argv[1:5]
+address, key, server, abstract = sys.argv[1:5]
 port = address.rpartition(":")[2]
 libc = ctypes.CDLL(None, use_errno=True)
 tried = 0
@@ -121,12 +122,12 @@ def connect(family, to):
 
 attempt("abstract socket", lambda: connect(socket.AF_UNIX, "\0" + abstract))
 for host in ("127.0.0.1", "0.0.0.0"):
-    attempt("loopback", lambda: connect(socket.AF_INET, (host, int(port))))
+    attempt("loopback", lambda: connect(socket.AF_INET, (host, int(server))))
 
 NAMES = (
     "127.0.0.1 127.1 0x7f.1 0177.0.0.1 2130706433 127.0.0.2 0.0.0.0 0 localhost LOCALHOST localhost. localhost.localdomain ip6-localhost "
     "[::1] [::] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [0:0:0:0:0:ffff:127.0.0.1] [64:ff9b::7f00:1] [2002:7f00:1::] "
-    "169.254.169.254 [fd00:ec2::254] metadata.google.internal %s-%s.localhost" % (3000, other)
+    "169.254.169.254 [fd00:ec2::254] metadata.google.internal api.localhost sandbox.localhost"
 ).split() + sys.argv[5:]
 
 
@@ -144,10 +145,10 @@ def through_proxy(host, tunnel):
     return answer if answer.split(b" ")[1:2] == [b"200"] else None
 
 
-def directly(host):
-    """What answers a request for the API without a proxy."""
+def directly(host, called):
+    """What answers a request for the API, under the name that it is called, without a proxy."""
     with socket.create_connection((host.strip("[]"), int(port)), 5) as s:
-        s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        s.sendall(("GET /health HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n\r\n" % (called, port)).encode())
         answer = s.recv(4096)
     return answer if answer.split(b" ")[1:2] == [b"200"] else None
 
@@ -155,7 +156,8 @@ def directly(host):
 # All at once: some are names that a resolver may take long to look up.
 with concurrent.futures.ThreadPoolExecutor(64) as pool:
     for host in NAMES:
-        pool.submit(attempt, "connection to " + host, lambda host=host: directly(host))
+        for called in ("localhost", "127.0.0.1", "api.localhost", host):
+            pool.submit(attempt, "connection to %s as %s" % (host, called), lambda host=host, called=called: directly(host, called))
         for tunnel in (True, False):
             pool.submit(attempt, "proxy to " + host, lambda host=host, tunnel=tunnel: through_proxy(host, tunnel))
 

@@ -142,15 +142,15 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	return err
 }
 
-// tryCloud starts a local cloud and ends it, so that the first one of the machine need
-// not look for the files that are closed to others: it keeps what it finds.
+// tryCloud starts a local cloud and ends it. A root server looks for the files of the machine
+// that are closed to others when it starts, and keeps what it finds for the next ones.
 func tryCloud(ctx context.Context, progress io.Writer) error {
-	fmt.Fprintln(progress, "Looking for files of this machine that sandboxes must not see")
+	fmt.Fprintln(progress, "Trying a local cloud, so that the first one that is used starts at once")
 	cloud, err := local.Start(ctx, local.WithWarm(0))
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(progress, "A local cloud starts here: later ones look only at what has changed")
+	fmt.Fprintln(progress, "A local cloud starts here")
 	return cloud.Close()
 }
 
