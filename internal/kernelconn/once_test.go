@@ -29,26 +29,24 @@ func TestLateInterruptDoesNotHitTheNextCell(t *testing.T) {
 		defer mu.Unlock()
 		order = append(order, what)
 	}
-	hanging, release := make(chan func(), 1), make(chan struct{})
+	interrupted, release := make(chan struct{}), make(chan struct{})
+	end := sync.OnceFunc(func() { close(interrupted) })
 	s.rest = func(w http.ResponseWriter, _ *http.Request) {
-		(<-hanging)() // the code ends at once, and the answer is late
+		end() // the code ends at once, and the answer is late
 		<-release
 		happened("the interrupt is over")
 		w.WriteHeader(http.StatusNoContent)
 	}
 	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		k.Begin(m)
-		end := func() {
-			k.Reply(m, "ok")
-			k.Status(m, "idle")
-		}
 		if jupytertest.Code(m) == "hang" {
-			hanging <- end
 			k.Stream(m, "stdout", "x")
-			return
+			<-interrupted
+		} else {
+			happened("the next code runs")
 		}
-		happened("the next code runs")
-		end()
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
 	})
 	ks := s.kernels()
 	ctx, cancel := context.WithCancel(t.Context())
