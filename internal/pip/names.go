@@ -1,6 +1,9 @@
 package pip
 
-import "strings"
+import (
+	"strings"
+	"sync"
+)
 
 // importNames maps names under which modules are imported to the distributions
 // that contain them, where the index has nothing under the first name, or something
@@ -14,8 +17,8 @@ var importNames = map[string]string{
 }
 
 // standardModules are the modules of Python's standard library, in any of its
-// versions from 3.9 to 3.14.
-var standardModules = func() map[string]bool {
+// versions from 3.9 to 3.14. They are made when they are first needed, which few commands do.
+var standardModules = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	for name := range strings.FieldsSeq(`
 abc aifc annotationlib antigravity argparse array ast asynchat asyncio asyncore atexit audioop base64 bdb binascii bisect builtins bz2
@@ -34,4 +37,4 @@ xml xmlrpc zipapp zipfile zipimport zlib zoneinfo`) {
 		names[name] = true
 	}
 	return names
-}()
+})

@@ -115,7 +115,7 @@ func Parse(text string) (Requirement, error) {
 			return refuse("after the semicolon: %s", reason)
 		}
 	}
-	if module, _, _ := strings.Cut(name, "."); standardModules[module] {
+	if module, _, _ := strings.Cut(name, "."); standardModules()[module] {
 		return refuseImport("%s is part of Python: there is nothing to install", module)
 	}
 	r := Requirement{Text: trimmed, Name: Normalize(name)}

@@ -108,7 +108,7 @@ func TestRequirementsRenamed(t *testing.T) {
 		}
 	}
 	for module, distribution := range importNames {
-		if standardModules[module] || !lockedName().MatchString(distribution) {
+		if standardModules()[module] || !lockedName().MatchString(distribution) {
 			t.Errorf("%s stands for %s, want a module that Python does not have, and a package", module, distribution)
 		}
 	}
@@ -123,7 +123,7 @@ func TestStandardModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range strings.FieldsSeq(string(out)) {
-		if !strings.HasPrefix(name, "_") && !standardModules[name] {
+		if !strings.HasPrefix(name, "_") && !standardModules()[name] {
 			t.Errorf("%s is not on the list", name)
 		}
 	}
