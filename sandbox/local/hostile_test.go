@@ -36,7 +36,7 @@ func hostileCloud(t *testing.T) *sandboxtest.Cloud {
 func TestAttack(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
-	sb := cloud.Create(t)
+	sb, other := cloud.Create(t), cloud.Create(t, sandbox.WithPrivateTraffic())
 	if err := sb.Files.Write(t.Context(), "/tmp/attack.py", attack, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestAttack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{strings.TrimPrefix(cloud.URL(), "http://"), strings.TrimPrefix(string(cloud.APIKey()), "e2b_"), port, abstract}
+	args := []string{strings.TrimPrefix(cloud.URL(), "http://"), strings.TrimPrefix(string(cloud.APIKey()), "e2b_"), other.ID(), port, abstract}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)

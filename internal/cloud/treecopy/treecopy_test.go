@@ -132,6 +132,33 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// A mode that lets nobody search a directory does not keep what is in it from being copied,
+// also where this is no root.
+func TestPlaceInClosedDirectories(t *testing.T) {
+	t.Parallel()
+	to := t.TempDir() + "/to"
+	mode := uint32(0o600)
+	p := Placement{Source: ".", Target: to, Mode: &mode, Parents: me, Owner: &me}
+	if err := Place(packed(t, "dir/", "", "dir/deep/", "", "dir/deep/file", "1"), p); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/dir", "/dir/deep"} {
+		info, err := os.Stat(to + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Mode(); got != fs.ModeDir|0o600 {
+			t.Errorf("%s has the mode %v, want 0600", name, got)
+		}
+		if err := os.Chmod(to+name, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := os.ReadFile(to + "/dir/deep/file"); err != nil || string(text) != "1" {
+		t.Errorf("the file has %q, %v", text, err)
+	}
+}
+
 // What is there is replaced, but directories are merged, and get the mode of the archive, except
 // for the target.
 func TestPlaceOver(t *testing.T) {

