@@ -52,8 +52,8 @@ func (f *Files) CopyFS(ctx context.Context, fsys fs.FS, dir string) error {
 // copyLine unpacks the archive, which needs no name once it is open, and replaces nothing.
 const copyLine = `{ rm -f -- "$ARCHIVE"; export LC_ALL=C; mkdir -p -- "$DIR" && exec tar -x -k -m -o -f - -C "$DIR"; } <"$ARCHIVE"`
 
-// saysExists reports whether a line of mkdir or tar gives this reason, which comes last: the
-// name before it may hold the same words.
+// saysExists reports whether a line of mkdir or tar ends with this reason. A file's name, which
+// comes before the reason, may contain the same words.
 func saysExists(line string) bool { return strings.HasSuffix(line, ": File exists") }
 
 // existsError is a copy that found files in its way: what tar says names them.

@@ -66,8 +66,8 @@ func Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, e
 	return withOwnClient(opts, func(c *Client, opts []ConnectOption) (*Sandbox, error) { return c.Connect(ctx, id, opts...) })
 }
 
-// withOwnClient makes a client of those of opts that are about one, and gives it to open
-// with the others.
+// withOwnClient makes a client from the client's options among opts, and calls open with it
+// and the other options.
 func withOwnClient[O option](opts []O, open func(*Client, []O) (*Sandbox, error)) (*Sandbox, error) {
 	if err := checkOptions(opts); err != nil {
 		return nil, err

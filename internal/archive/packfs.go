@@ -8,10 +8,10 @@ import (
 	"io/fs"
 )
 
-// PackFS writes a file system to w as a tar stream, with the modes that os.CopyFS gives:
-// everybody may read and write files, as far as the umask of who unpacks it allows, and
-// execute those that somebody could. Times and owners are left out. What is neither a
-// directory, a file nor a symbolic link is an [fs.ErrInvalid].
+// PackFS writes a file system to w as a tar stream. Modes are those of os.CopyFS: everybody
+// may read and write each file, and execute it if anybody could. The umask of the program
+// that unpacks it applies. Times and owners are left out. A device, a socket or a pipe is
+// the error [fs.ErrInvalid].
 func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 	archive := tar.NewWriter(w)
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {

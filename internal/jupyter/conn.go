@@ -86,9 +86,9 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 	return c, nil
 }
 
-// OrDeadline returns the error of ctx in place of err if dialling took until the deadline of
-// ctx, and err otherwise. The dialer of websockets gives the connection that deadline, and
-// the connection times out a moment before ctx does.
+// OrDeadline returns err, an error of dialling. If it is a timeout and the deadline of ctx has
+// passed, OrDeadline returns the error of ctx instead. The connection has the same deadline as
+// ctx and times out a moment before it.
 func OrDeadline(ctx context.Context, err error) error {
 	deadline, limited := ctx.Deadline()
 	// Connecting and reading time out with errors of different types.

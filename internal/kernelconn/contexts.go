@@ -194,6 +194,7 @@ func (ks *Kernels) drop(id string) {
 	}
 	delete(ks.languages, id)
 	delete(ks.beside, id)
+	delete(ks.heard, id)
 	ks.mu.Unlock()
 	if k != nil {
 		k.close()

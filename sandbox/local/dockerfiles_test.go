@@ -191,7 +191,7 @@ func packedFiles(t *testing.T, zipped bool) string {
 // TestDockerDockerfiles builds Dockerfiles of all kinds here and with Docker, from one base and
 // one directory, and compares what is in them then: names, modes, owners by number, links,
 // contents and times of what was copied, and the user, the directory and the variables of
-// commands. They are stages of few Dockerfiles, since so many builds take long.
+// commands. Several cases are the stages of one Dockerfile, because each build takes long.
 func TestDockerDockerfiles(t *testing.T) {
 	t.Parallel()
 	daemon := dockertest.Shared(t)

@@ -201,7 +201,7 @@ func (w *promised) signalsToFirst(t *testing.T) string {
 	return ""
 }
 
-// interruptsEnd gives up code that catches interrupts.
+// interruptsEnd cancels code that catches interrupts.
 func (w *promised) interruptsEnd(t *testing.T) string {
 	sb := w.cloud.Create(t)
 	err := cutOff(t, sb, "while True:\n    try:\n        while True: pass\n    except BaseException: pass")

@@ -38,8 +38,8 @@ type Request struct {
 // Fault is an answer that a request receives instead of its real one. A request meets it
 // if all that is set of Operation, Method and Path is the request's.
 type Fault struct {
-	// Operation is what the request asks the API for; empty means any, and also requests
-	// into sandboxes.
+	// Operation is the operation of the API that the request is for. Empty means any request,
+	// including requests into sandboxes.
 	Operation Operation
 	// Method is the method of the request; empty means any.
 	Method string

@@ -121,8 +121,8 @@ type placing struct {
 	dirs       []placedDir
 }
 
-// placedDir is a directory that gets its mode and time when all is in it: files change its
-// time, and with some modes nobody could make any.
+// placedDir is a directory whose mode and time are set last: making files changes the time,
+// and some modes do not allow files to be made.
 type placedDir struct {
 	path string
 	mode uint32
@@ -289,8 +289,8 @@ const (
 	capabilityRecord = "SCHILY.xattr." + capabilityName
 )
 
-// dir makes a directory, or gives one that is there the owner and the mode of the archive, as
-// Docker does. The target itself, and what is behind a link, stay as they are.
+// dir makes a directory. An existing one gets the owner and the mode of the archive, as in
+// Docker. The target itself, and a directory behind a link, stay as they are.
 func (w *placing) dir(to string, h *tar.Header) error {
 	info, err := os.Stat(to)
 	switch {
@@ -342,7 +342,7 @@ func chown(to string, owner Owner) error {
 	return os.Lchown(to, int(owner.UID), int(owner.GID))
 }
 
-// finish gives directories their modes and times, what is in a directory before it.
+// finish sets the modes and times of directories, the innermost first.
 func (w *placing) finish() error {
 	for _, d := range slices.Backward(w.dirs) {
 		if err := unix.Chmod(d.path, d.mode); err != nil {

@@ -137,8 +137,8 @@ func (k *Keeper) startProcess(ctx context.Context) error {
 	return nil
 }
 
-// watch starts another process whenever one dies, until Close. It gives up where each of them
-// dies soon: Close then cleans up alone.
+// watch starts another process whenever one dies, until Close. After too many deaths in a short
+// time it stops, and Close then cleans up by itself.
 func (k *Keeper) watch(ctx context.Context) {
 	defer close(k.watched)
 	var deaths engine.Deaths

@@ -113,7 +113,8 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	return conn, nil
 }
 
-// Kills asks the server how many processes of the sandbox lack of memory has ended so far.
+// Kills asks the server for the number of processes of the sandbox that were killed for lack of
+// memory so far.
 func (g *Guest) Kills(ctx context.Context) (int, error) {
 	conn, a, err := g.ask(ctx, request{Kills: true})
 	if conn == nil {

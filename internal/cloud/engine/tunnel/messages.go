@@ -56,7 +56,8 @@ type order struct {
 type request struct {
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
-	// Kills asks for the number of processes that lack of memory has ended, and for no connection.
+	// Kills asks for the number of processes that were killed for lack of memory, and for no
+	// connection.
 	Kills bool `json:"kills,omitempty"`
 }
 

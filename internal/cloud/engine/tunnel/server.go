@@ -25,7 +25,8 @@ type Options struct {
 	Restored bool
 	Egress   engine.Egress // nil: nothing outside can be reached
 	Tell     func(line []byte)
-	// Kills returns how many processes of the sandbox lack of memory has ended so far; nil: none.
+	// Kills returns the number of processes of the sandbox that were killed for lack of memory
+	// so far. Nil means that nobody counts them, and the answer is 0.
 	Kills func() int
 
 	stuck time.Duration // 0: stuckTimeout
