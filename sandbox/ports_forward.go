@@ -101,6 +101,7 @@ func (f *Forwarding) Close() error {
 
 // accept takes connections until the forwarding ends.
 func (f *Forwarding) accept() {
+	defer func() { _ = f.listener.Close() }() // the other one, which wakes Accept, is not waited for
 	for {
 		select {
 		case f.slots <- struct{}{}:
