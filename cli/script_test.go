@@ -91,12 +91,14 @@ func TestLocalScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("CLOSED", closedAddress)
 			env.Setenv("XDG_CACHE_HOME", cache) // the prepared Python
-			// A script that fails half-way must not leave its cloud running.
+			// A script that fails half-way must not leave a cloud running.
 			env.Defer(func() {
-				down := exec.Command("e2bctl", "local", "down", "-q")
-				down.Env = env.Vars
-				if out, err := down.CombinedOutput(); err != nil {
-					env.T().Log("local down: ", err, string(out))
+				for _, state := range []string{"", "mine"} {
+					down := exec.Command("e2bctl", "local", "down", "-q", "--state-dir", state)
+					down.Dir, down.Env = env.WorkDir, env.Vars
+					if out, err := down.CombinedOutput(); err != nil {
+						env.T().Log("local down: ", err, string(out))
+					}
 				}
 			})
 			return privateDirectories(env)

@@ -100,7 +100,7 @@ func TestNoCloud(t *testing.T) {
 
 func TestConflictWithoutDomain(t *testing.T) {
 	t.Parallel()
-	const want = "a local cloud already runs at http://127.0.0.1:3999; end it with e2bctl local down"
+	const want = "a local cloud already runs at http://127.0.0.1:3999; end it with e2bctl local down, or start one beside it with a --state-dir and a --port of its own"
 	if got := (&ConflictError{URL: "http://127.0.0.1:3999"}).Error(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

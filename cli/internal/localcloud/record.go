@@ -68,7 +68,7 @@ func (e *ConflictError) Error() string {
 	if e.State != "" {
 		state += ", with the state directory " + e.State
 	}
-	return "a local cloud " + state + "; end it with e2bctl local down"
+	return "a local cloud " + state + "; end it with e2bctl local down, or start one beside it with a --state-dir and a --port of its own"
 }
 
 // conflictWith is the conflict with the local cloud of a record.

@@ -9,28 +9,39 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
 type downOptions struct {
 	IO    *cmdutil.IOStreams
 	JSON  bool
 	Quiet bool
+	State string
 }
 
 func newCmdDown(f *cmdutil.Factory) *cobra.Command {
-	return &cobra.Command{
+	opts := &downOptions{IO: f.IO}
+	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "End the local cloud and every sandbox in it",
 		Long: `End the running local cloud of this user, and wait until it has ended. Paused
 sandboxes are kept in its state directory, and those that pause when their time is
 over (autoPause) are paused. All others end with it; one that was paused before is kept
 as it was then. What is kept is said: the next local cloud on the same directory has it
-again, and e2bctl local prune removes it. If none is running, that is not an error.`,
+again, and e2bctl local prune removes it. If none is running, that is not an error.
+
+--state-dir ends the one with that state directory, which may run beside another one.`,
 		Args: cmdutil.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return downRun(cmd.Context(), &downOptions{IO: f.IO, JSON: f.JSON(), Quiet: f.Quiet()})
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			if opts.State, err = absolute(opts.State); err != nil {
+				return err
+			}
+			return downRun(cmd.Context(), opts)
 		},
 	}
+	addStateDir(cmd, &opts.State)
+	return cmd
 }
 
 // downView is what has ended and what is left, as -o json shows it.
@@ -41,14 +52,17 @@ type downView struct {
 }
 
 func downRun(ctx context.Context, opts *downOptions) error {
-	place, err := localcloud.Find()
+	place, err := localcloud.FindFor(opts.State)
 	if err != nil {
 		return err
 	}
 	record, _ := place.Read() // the zero Record while it starts, or if there is none
-	view := downView{StateDir: record.State, Kept: []localcloud.Kept{}}
-	if view.Ended, err = place.End(ctx); err != nil {
-		return err
+	view := downView{Kept: []localcloud.Kept{}}
+	if opts.State == "" || record.State == opts.State {
+		view.StateDir = record.State
+		if view.Ended, err = place.End(ctx); err != nil {
+			return err
+		}
 	}
 	if view.Ended && record.State != "" {
 		state, err := localcloud.ReadState(ctx, record.State)
@@ -63,13 +77,32 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	if opts.JSON {
 		return cmdutil.WriteJSON(opts.IO.Out, view)
 	}
-	if !view.Ended && !opts.Quiet {
-		fmt.Fprintln(opts.IO.Err, "no local cloud is running")
+	if opts.Quiet {
+		return nil
+	}
+	if !view.Ended {
+		sayNone(opts.IO.Err, opts.State)
 		if others := place.Others(); others != "" {
 			fmt.Fprintln(opts.IO.Err, cmdutil.Printable(others))
 		}
 	}
-	return nil
+	if opts.State != "" {
+		return nil
+	}
+	beside, err := place.Beside()
+	for _, other := range beside {
+		fmt.Fprintf(opts.IO.Err, "another one runs on %s; e2bctl local down --state-dir %s ends it\n", other.URL, shell.Quote(other.State))
+	}
+	return err
+}
+
+// sayNone says that there is no local cloud to end: none with this state directory, if one was named.
+func sayNone(w io.Writer, state string) {
+	if state != "" {
+		fmt.Fprintf(w, "no local cloud is running with the state directory %s\n", cmdutil.Printable(state))
+		return
+	}
+	fmt.Fprintln(w, "no local cloud is running")
 }
 
 // sayKept says what is left of a local cloud that has ended, if anything is.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -131,7 +130,11 @@ func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
 
 // openKeeper finds what has the sandboxes of a state directory.
 func openKeeper(ctx context.Context, dir string) (*keeper, error) {
-	place, err := localcloud.Find()
+	dir, err := absolute(dir)
+	if err != nil {
+		return nil, err
+	}
+	place, err := localcloud.FindFor(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +145,7 @@ func openKeeper(ctx context.Context, dir string) (*keeper, error) {
 	}
 	switch {
 	case dir != "":
-		dir, err = filepath.Abs(dir)
+		err = nil
 	case running:
 		dir, err = record.State, nil
 	default:

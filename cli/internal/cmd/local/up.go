@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+	"github.com/e2bctl/e2bctl/internal/shell"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -25,6 +25,7 @@ import (
 type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
+	OwnPort    bool // the port was named, if only as any free one
 	Domain     string
 	State      string // "": none, once it has been chosen
 	Ephemeral  bool
@@ -87,7 +88,12 @@ creates, at most 64. Each takes about 9 MB of memory.
 
 With --background it is left running, and what happens is written to a log file,
 which is named on stderr; where one runs already, its variables are
-printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.`,
+printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.
+
+With a --state-dir and a --port of its own, a second one runs beside the first. Other
+commands, like e2bctl create --local, use the first: eval "$(e2bctl local env
+--state-dir DIR)" points a shell at the second, and e2bctl local down --state-dir DIR
+ends it.`,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
@@ -101,11 +107,11 @@ printed, and its --idle stays as it is. With a limit or another flag, that is a 
 			if opts.Warm > local.MaxWarm {
 				return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", opts.Warm, local.MaxWarm)
 			}
-			if opts.State != "" { // the process in the background has another current directory
-				if opts.State, err = filepath.Abs(opts.State); err != nil {
-					return err
-				}
+			// The process in the background has another current directory.
+			if opts.State, err = absolute(opts.State); err != nil {
+				return err
 			}
+			opts.OwnPort = cmd.Flags().Changed("port")
 			if err := opts.Images.absolute(); err != nil {
 				return err
 			}
@@ -139,7 +145,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			localcloud.TellFailure(f.IO.Out, cmdutil.Message(err))
 		}
 	}()
-	place, err := localcloud.Find()
+	place, err := opts.place(ctx)
 	if err != nil {
 		return err
 	}
@@ -295,9 +301,17 @@ func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	}
 }
 
+// place returns where the record of the cloud belongs.
+func (o *upOptions) place(ctx context.Context) (localcloud.Place, error) {
+	if o.OwnPort && o.State != "" {
+		return localcloud.FindFree(ctx, o.State)
+	}
+	return localcloud.FindFor(o.State)
+}
+
 // upBackground starts another process that runs the cloud, unless there is one.
 func upBackground(ctx context.Context, opts *upOptions) error {
-	place, err := localcloud.Find()
+	place, err := opts.place(ctx)
 	if err != nil {
 		return err
 	}
@@ -306,6 +320,9 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 		return err
 	}
 	state, end := "local cloud on ", "e2bctl local down ends it"
+	if opts.OwnPort && opts.State != "" {
+		end = "e2bctl local down --state-dir " + shell.Quote(opts.State) + " ends it"
+	}
 	if found {
 		state = "the local cloud already runs on "
 	}

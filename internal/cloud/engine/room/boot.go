@@ -94,7 +94,12 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 	if (replaced || shown) && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced || replaced && shown {
 		return nil, nil
 	}
-	return r.takeWarm(ctx, limits)
+	if s, started = r.takeWarm(ctx, limits); s != nil && s.outdated() {
+		_ = s.Close() // the keeper removes what this could not
+		started()
+		return nil, nil
+	}
+	return s, started
 }
 
 // prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
@@ -462,7 +467,7 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 		}
 	}
 	if ranged && len(trees) > 0 {
-		list, err := memoryFile(s.room.private.list)
+		list, err := s.listUnshown()
 		if err != nil {
 			return spec, mounts, err
 		}

@@ -3,6 +3,7 @@
 package room
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,22 +28,36 @@ import (
 // closed to others, the tree is shown whole: its modes say nothing about what is in
 // it.
 
-// private finds what must not be shown, while the room starts. The first sandbox, which
-// is made to try the machine, waits for the result.
+// private finds what must not be shown: while the room starts, and again before a survey is a
+// day old. The first sandbox, which is made to try the machine, waits for the result.
 type private struct {
-	found  chan struct{} // closed when list and err are set; nil if nothing has to be hidden
-	list   []byte        // see inside.readPrivate
-	err    error
-	cancel context.CancelFunc
-	work   sync.WaitGroup
+	found   chan struct{} // closed when there is a result; nil if nothing has to be hidden
+	result  atomic.Pointer[unshown]
+	changed chan struct{} // told when sandboxes that are warm show what must be hidden now
+	cancel  context.CancelFunc
+	work    sync.WaitGroup
 }
 
+// unshown is what must not be shown of the trees. It does not change.
+type unshown struct {
+	list []byte    // see inside.readPrivate
+	made time.Time // when the oldest of its surveys looked at every file
+	err  error     // why no sandbox may start
+}
+
+// age is how old its oldest survey is, the time in which the machine slept included.
+func (u *unshown) age() time.Duration { return time.Now().Round(0).Sub(u.made.Round(0)) }
+
 // A survey is trusted for a day: files in directories that have not changed since
-// then are not looked at again. A room that stays alive makes a new survey in the
-// background, for the next room, unless that was done less than a minute ago.
+// then are not looked at again. A room makes a new survey in the background soon after its
+// start, unless that was done less than a minute ago, and then whenever the last one is
+// surveyDue old: no sandbox has to wait for it.
 const (
 	surveyExpires = 24 * time.Hour
+	surveyDue     = 20 * time.Hour
 	surveyRenewed = time.Minute
+	surveyPause   = 5 * time.Second  // after the start, when sandboxes have priority
+	surveyCheck   = 10 * time.Minute // how often the age is looked at
 )
 
 // surveys are the latest surveys of this process, by the path of the tree.
@@ -53,51 +69,91 @@ var surveys struct {
 // findPrivate begins to look for files that are closed to others, in mounts of the trees
 // as sandboxes are shown them. An error says that this machine refuses such mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
-	roots := make([]*os.File, 0, len(r.trees))
-	for _, path := range r.trees {
-		root, err := cloneTree(path)
-		if err != nil {
-			wire.CloseAll(roots)
-			return err
-		}
-		roots = append(roots, root)
+	roots, err := cloneTrees(r.trees)
+	if err != nil {
+		return err
 	}
 	ctx, r.private.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	found := make(chan struct{})
-	r.private.found = found
+	r.private.found, r.private.changed = found, make(chan struct{}, 1)
 	r.private.work.Go(func() {
-		outdated := r.surveyTrees(ctx, roots)
+		first := r.surveyTrees(ctx, roots, r.latestSurvey)
 		wire.CloseAll(roots)
+		r.private.result.Store(first)
 		close(found)
-		for _, path := range outdated {
-			select { // sandboxes have priority
-			case <-time.After(surveyPause):
-			case <-ctx.Done():
-				return
-			}
-			if err := r.surveyAgain(ctx, path); err != nil && ctx.Err() == nil {
-				r.options.Logger.WarnContext(ctx, "a tree could not be looked through again", "tree", path, "error", err)
-			}
+		if first.err == nil {
+			r.renewPrivate(ctx)
 		}
 	})
 	return nil
 }
 
-// surveyPause is how long a room waits before it looks at all files again.
-const surveyPause = 5 * time.Second
-
-// surveyTrees makes the list, and returns the trees for which it used an earlier
-// survey that is due for renewal.
-func (r *Room) surveyTrees(ctx context.Context, roots []*os.File) (outdated []string) {
-	var hidden []string
-	for i, path := range r.trees {
-		s, err := r.surveyTree(ctx, roots[i], path, latestSurvey(r.surveyFile(path), path))
+func cloneTrees(paths []string) ([]*os.File, error) {
+	roots := make([]*os.File, 0, len(paths))
+	for _, path := range paths {
+		root, err := cloneTree(path)
 		if err != nil {
-			r.private.err = fmt.Errorf("look for what is closed to others in %s: %w", path, err)
-			return nil
+			wire.CloseAll(roots)
+			return nil, err
 		}
-		if time.Since(s.Made) > surveyRenewed {
-			outdated = append(outdated, path)
+		roots = append(roots, root)
+	}
+	return roots, nil
+}
+
+// renewPrivate looks at all files again whenever the last survey is due for it, until ctx ends.
+func (r *Room) renewPrivate(ctx context.Context) {
+	for pause, due := surveyPause, surveyRenewed; ; pause, due = surveyCheck, surveyDue {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+		if r.private.result.Load().age() > due {
+			r.findAgain(ctx)
+		}
+	}
+}
+
+// findAgain looks at all files, and has sandboxes that start from now on show no more than the
+// result allows. If that fails, the last result serves until it expires.
+func (r *Room) findAgain(ctx context.Context) {
+	before := r.private.result.Load()
+	now := &unshown{}
+	roots, err := cloneTrees(r.trees)
+	if err != nil {
+		now.err = fmt.Errorf("look for what is closed to others: %w", err)
+	} else {
+		now = r.surveyTrees(ctx, roots, func(string) *survey.Snapshot { return nil })
+		wire.CloseAll(roots)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return
+	case now.err != nil:
+		r.options.Logger.WarnContext(ctx, "the trees could not be looked through again", "error", now.err)
+		if before.age() < surveyExpires {
+			return
+		}
+		now.list, now.made = before.list, before.made
+	}
+	r.private.result.Store(now)
+	if !bytes.Equal(before.list, now.list) {
+		tell(r.private.changed)
+	}
+}
+
+// surveyTrees surveys the trees, each with what the last survey of it found.
+func (r *Room) surveyTrees(ctx context.Context, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
+	var hidden []string
+	result := &unshown{made: time.Now()}
+	for i, path := range r.trees {
+		s, err := r.surveyTree(ctx, roots[i], path, last(path))
+		if err != nil {
+			return &unshown{err: fmt.Errorf("look for what is closed to others in %s: %w", path, err)}
+		}
+		if s.Made.Before(result.made) {
+			result.made = s.Made
 		}
 		if s.Closed() && i >= r.system {
 			continue
@@ -110,20 +166,9 @@ func (r *Room) surveyTrees(ctx context.Context, roots []*os.File) (outdated []st
 		r.options.Logger.DebugContext(ctx, "what is closed to others is not shown", "paths", hidden)
 	}
 	for _, path := range hidden {
-		r.private.list = append(append(r.private.list, path...), 0)
+		result.list = append(append(result.list, path...), 0)
 	}
-	return outdated
-}
-
-// surveyAgain looks at all files of a tree.
-func (r *Room) surveyAgain(ctx context.Context, path string) error {
-	root, err := cloneTree(path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	_, err = r.surveyTree(ctx, root, path, nil)
-	return err
+	return result
 }
 
 // surveyTree surveys the mount that sandboxes are shown, without other mounts on
@@ -149,12 +194,12 @@ func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, befor
 
 // latestSurvey returns the last survey of a tree, by this process or another one,
 // if it can still be trusted, else nil.
-func latestSurvey(file, path string) *survey.Snapshot {
+func (r *Room) latestSurvey(path string) *survey.Snapshot {
 	surveys.Lock()
 	s := surveys.latest[path]
 	surveys.Unlock()
 	if s == nil {
-		s = readSurvey(file)
+		s = readSurvey(r.surveyFile(path))
 	}
 	if s == nil || time.Since(s.Made) > surveyExpires || time.Since(s.Made) < 0 {
 		return nil
@@ -222,10 +267,47 @@ func (p *private) wait(ctx context.Context) error {
 	}
 	select {
 	case <-p.found:
-		return p.err
+		return p.result.Load().err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// listUnshown returns a file with the list of what s must not show.
+func (s *Sandbox) listUnshown() (*os.File, error) {
+	s.unshown = s.room.private.result.Load()
+	return memoryFile(s.unshown.list)
+}
+
+// outdated reports whether s shows what must be hidden now.
+func (s *Sandbox) outdated() bool {
+	return s.unshown != nil && !bytes.Equal(s.unshown.list, s.room.private.result.Load().list)
+}
+
+// dropOutdated closes the warm sandboxes that show what must be hidden now, so that others are
+// made in their place.
+func (r *Room) dropOutdated() {
+	for range len(r.warm.ready) {
+		select {
+		case s := <-r.warm.ready:
+			if s.outdated() {
+				_ = s.Close() // the keeper removes what this could not
+				r.warm.used <- struct{}{}
+			} else {
+				r.warm.ready <- s
+			}
+		default: // somebody was faster
+			return
+		}
+	}
+}
+
+// lost returns why the trees could not be surveyed; nil if they were.
+func (p *private) lost() error {
+	if result := p.result.Load(); result != nil {
+		return result.err
+	}
+	return nil
 }
 
 // end ends the search.

@@ -4,14 +4,17 @@ package room
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // privateTree makes a tree with files that are closed to others, and files that are
@@ -145,23 +148,103 @@ func TestTooPrivate(t *testing.T) {
 // TestReadSurvey: a survey that somebody else could have written is not trusted.
 func TestReadSurvey(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "survey")
+	r := &Room{options: Options{Dir: instanceDir(t)}}
+	tree := t.TempDir()
+	file := r.surveyFile(tree)
 	if err := saveSurvey(file, &survey.Snapshot{Made: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	if latestSurvey(file, "/nowhere") == nil {
+	if r.latestSurvey(tree) == nil {
 		t.Error("a survey is not read")
 	}
 	if err := os.Chmod(file, 0o622); err != nil {
 		t.Fatal(err)
 	}
-	if latestSurvey(file, "/nowhere") != nil {
+	if r.latestSurvey(tree) != nil {
 		t.Error("a survey that others can write is read")
 	}
 	if err := saveSurvey(file, &survey.Snapshot{Made: time.Now().Add(-2 * surveyExpires)}); err != nil {
 		t.Fatal(err)
 	}
-	if latestSurvey(file, "/nowhere") != nil {
+	if r.latestSurvey(tree) != nil {
 		t.Error("a survey is relied on for ever")
 	}
+}
+
+// TestPrivateRenewed: a room that lives for long looks at every file again before its survey
+// expires, so that nothing waits for it.
+func TestPrivateRenewed(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("files of the host's root are nobody's here")
+	}
+	tree, dir := privateTree(t), instanceDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		r := &Room{options: Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)}, trees: []string{tree}}
+		if err := r.findPrivate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer r.private.end()
+		if err := r.private.wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"public", "program"} {
+			if err := os.Chmod(filepath.Join(tree, name), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(surveyExpires - time.Second)
+			synctest.Wait()
+			if list := string(r.private.result.Load().list); !strings.Contains(list, filepath.Join(tree, name)+"\x00") {
+				t.Errorf("after nearly a day %q are hidden, want %s among them", list, name)
+			}
+			if s := r.latestSurvey(tree); s == nil || time.Since(s.Made) > surveyDue {
+				t.Errorf("the survey for the next start is %+v, want a new one", s)
+			}
+		}
+		// A tree that cannot be looked through is shown for a day, and not longer.
+		if err := os.RemoveAll(tree); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(surveyExpires - r.private.result.Load().age() - time.Second)
+		if err := r.private.wait(t.Context()); err != nil {
+			t.Errorf("within a day: %v", err)
+		}
+		time.Sleep(surveyCheck + time.Second)
+		synctest.Wait()
+		if err := r.private.wait(t.Context()); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after a day: %v, want why it could not be looked through", err)
+		}
+	})
+}
+
+// TestPrivateRenewedShown: what was closed in a directory that has not changed is in no sandbox
+// that begins after the renewal, although warm ones were made before.
+func TestPrivateRenewedShown(t *testing.T) {
+	t.Parallel()
+	tree := privateTree(t)
+	limits := engine.Limits{DiskBytes: 32 << 20}
+	r := startRoom(t, Options{Trees: []string{tree}, Warm: &limits, WarmCount: 2})
+	defer r.Close()
+	if !r.ranged() {
+		t.Skip("files of the host's root are nobody's here")
+	}
+	patience.Until(t, "two warm sandboxes are ready", func() bool { return len(r.warm.ready) == 2 })
+	before, err := os.Stat(filepath.Join(tree, "deep/er"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(tree, "deep/er/public"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(filepath.Join(tree, "deep/er")); err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Fatalf("the directory has changed: %v", err)
+	}
+	r.findAgain(t.Context())
+	for range 3 {
+		s := newSandbox(t, r, engine.SandboxOptions{Limits: limits})
+		if got := sh(t, s, "ls "+tree+"/deep/er"); got.Output != "" || got.Status != 0 {
+			t.Errorf("got %+v, want an empty directory", got)
+		}
+	}
+	patience.Until(t, "warm sandboxes are made in their place", func() bool { return len(r.warm.ready) == 2 })
 }

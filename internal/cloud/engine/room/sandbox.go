@@ -48,6 +48,7 @@ type Sandbox struct {
 	files   *os.File   // the file system with all that it writes; nil without namespaces
 	notes   []string
 	hidden  []string // trees that are not shown to it
+	unshown *unshown // what its trees are shown without; nil: nothing
 	lost    []string // trees that only its layers and saved files have
 
 	spawned chan spawned       // the room's answer to the request to start it

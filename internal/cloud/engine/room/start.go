@@ -118,7 +118,7 @@ func (r *Room) startLevels(ctx context.Context) error {
 		}
 		_ = r.endRoom() // the reason why the level could not be started says more
 		r.private.end()
-		if lost := r.private.err; lost != nil && errors.Is(err, lost) {
+		if lost := r.private.lost(); lost != nil && errors.Is(err, lost) {
 			return fmt.Errorf("room: start: %w", cmp.Or(shortage.Of(err), err)) // the machine refused nothing
 		}
 		r.private = private{} // at another level sandboxes need none

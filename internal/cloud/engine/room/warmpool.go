@@ -51,6 +51,9 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 			case <-r.zygote.warmed:
 				lacking = time.After(calm)
 				continue
+			case <-r.private.changed:
+				r.dropOutdated()
+				continue
 			case <-lacking:
 				lacking = nil
 				r.forkForReady(ctx)

@@ -173,7 +173,7 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 		}
 		mounts, spec.Mounted[i] = append(mounts, tree), true
 	}
-	list, err := memoryFile(r.private.list)
+	list, err := memoryFile(r.private.result.Load().list)
 	if err != nil {
 		wire.CloseAll(mounts)
 		return nil, err

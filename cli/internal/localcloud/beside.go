@@ -1,0 +1,79 @@
+package localcloud
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// besidePrefix begins the names of the directories of local clouds that run beside the user's.
+const besidePrefix = "beside-"
+
+// FindFor returns the place of the local cloud with this state directory, whose path is absolute:
+// one of its own where that cloud runs beside the user's local cloud, or else the place that
+// [Find] returns. An empty path is for the latter, too.
+func FindFor(state string) (Place, error) {
+	place, err := Find()
+	if err != nil || state == "" {
+		return place, err
+	}
+	own := place.beside(state)
+	if _, err := os.Stat(own.dir); err != nil {
+		return place, nil //nolint:nilerr // none has ever run there
+	}
+	if holder, err := own.holder(); err != nil || holder != 0 {
+		return own, err
+	}
+	return place, nil
+}
+
+// FindFree returns the place for a new local cloud with this state directory and a port of its
+// own. Where the user's local cloud has another state directory, the new one runs beside it.
+func FindFree(ctx context.Context, state string) (Place, error) {
+	place, err := FindFor(state)
+	if err != nil || place.separate() {
+		return place, err
+	}
+	if record, err := place.await(ctx); err != nil || record.State == state {
+		return place, nil //nolint:nilerr // none runs, or the claim says what is wrong
+	}
+	own := place.beside(state)
+	if err := os.Mkdir(own.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return Place{}, fmt.Errorf("the address and key of a local cloud: %w", err)
+	}
+	return own, nil
+}
+
+// beside is the place of a local cloud that runs while another one has p.
+func (p Place) beside(state string) Place {
+	sum := sha256.Sum256([]byte(state))
+	return Place{dir: filepath.Join(p.dir, besidePrefix+hex.EncodeToString(sum[:8]))}
+}
+
+// separate reports whether p is the place of a local cloud that runs beside the user's.
+func (p Place) separate() bool { return strings.HasPrefix(filepath.Base(p.dir), besidePrefix) }
+
+// Beside returns the records of the local clouds that run beside the one of p.
+func (p Place) Beside() ([]Record, error) {
+	dirs, err := filepath.Glob(filepath.Join(p.dir, besidePrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	for _, dir := range dirs {
+		record, err := Place{dir: dir}.Read()
+		if errors.Is(err, ErrNone) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	return records, nil
+}
