@@ -25,11 +25,39 @@ type Network struct {
 	// "example.com", or "*.example.com" for all names below it. They allow nothing. A host
 	// has one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
+	// EgressProxy is the proxy through which connections leave. A nil proxy leaves none.
+	EgressProxy *EgressProxy `json:"egressProxy,omitempty"`
 	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut
 	// denies, which it needs: see [SandboxService.Questions]. Only the local cloud can. For
 	// another service the calls that set it return an error that is
 	// [errors.ErrUnsupported], and do nothing.
 	Ask bool `json:"ask,omitempty"`
+}
+
+// EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
+// [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
+// the proxy does: none goes past it. DNS questions do not go through it.
+type EgressProxy struct {
+	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
+	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
+	Address string `json:"address"`
+	// Username is for a proxy that asks who is there. It has at most 255 bytes, and so has
+	// Password, which no service answers with.
+	Username string `json:"username,omitempty"`
+	Password string `json:"password,omitempty"`
+	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
+	TLS *EgressProxyTLS `json:"tls,omitempty"`
+}
+
+// EgressProxyTLS is TLS to a proxy, which always has to show a certificate.
+type EgressProxyTLS struct {
+	// Enabled turns TLS on. The other fields need it.
+	Enabled bool `json:"enabled"`
+	// ServerName is the name in the proxy's certificate. The default is the host of its address.
+	ServerName string `json:"serverName,omitempty"`
+	// CACert are certificates in PEM that vouch for the proxy in place of those that the
+	// service trusts. No service answers with them.
+	CACert string `json:"caCert,omitempty"`
 }
 
 // NetworkRule says what is done to requests on their way out of a sandbox.

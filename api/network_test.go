@@ -34,7 +34,8 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules := Network{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}, DNSServers: []string{"1.1.1.1"}}
-	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}, {HTTPSPorts: []int{443}}, {RequestHost: "localhost:${PORT}"}} {
+	proxied := Network{EgressProxy: &EgressProxy{Address: "proxy.example.com:1080", Username: "u", Password: "p", TLS: &EgressProxyTLS{Enabled: true, ServerName: "other.example.com", CACert: "c"}}}
+	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}, {HTTPSPorts: []int{443}}, {RequestHost: "localhost:${PORT}"}, {Network: &proxied}} {
 		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
@@ -51,6 +52,7 @@ func TestNetwork(t *testing.T) {
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"dnsServers":["1.1.1.1"],"allowPublicTraffic":false}}`,
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"httpsPorts":[443]}}`,
 		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"maskRequestHost":"localhost:${PORT}"}}`,
+		`POST /v2/sandboxes {"templateID":"base","timeout":300,"network":{"egressProxy":{"address":"proxy.example.com:1080","username":"u","password":"p","tls":{"enabled":true,"serverName":"other.example.com","caCert":"c"}}}}`,
 		`PUT /sandboxes/i1/network {}`,
 		`PUT /sandboxes/i1/network {"allowOut":["*.example.com"],"denyOut":["0.0.0.0/0"],"dnsServers":["1.1.1.1"]}`,
 		`PUT /sandboxes/i1/network {"allow_internet_access":false}`,

@@ -45,7 +45,18 @@ type Network struct {
 	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be
 	// given others later only if it was created with some.
 	Headers map[string]map[string]string
+	// EgressProxy is the proxy through which connections leave that the rules allow. A nil
+	// proxy leaves none. The local cloud gives it the address that it has checked, or the name
+	// where AllowOut has that; the address of the proxy itself must be one that a sandbox may
+	// reach.
+	EgressProxy *EgressProxy
 }
+
+// EgressProxy is a proxy for the connections of a sandbox: SOCKS5, and in the local cloud HTTP.
+type EgressProxy = api.EgressProxy
+
+// EgressProxyTLS is TLS to an [EgressProxy].
+type EgressProxyTLS = api.EgressProxyTLS
 
 // SecretRef stands for the value of a secret in [Network].Headers: "Bearer " +
 // SecretRef("openai"). See [api.SecretService].
@@ -55,6 +66,14 @@ func (n Network) wire() api.Network {
 	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers)}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
+	}
+	if n.EgressProxy != nil {
+		proxy := *n.EgressProxy
+		if proxy.TLS != nil {
+			secure := *proxy.TLS
+			proxy.TLS = &secure
+		}
+		w.EgressProxy = &proxy
 	}
 	for host, headers := range n.Headers {
 		if w.Rules == nil {

@@ -212,10 +212,11 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		Limits: describe(o.Limits), Path: searchPath(c.python),
 	})
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
+	c.dialer.Unseal = func(p *network.EgressProxy) (string, error) { return c.secrets.Unseal(p.Sealed, p.SealedUnder()) }
 	api := control.New(control.Options{
 		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Engine: o.Engine, Architecture: c.architecture(), Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, NoDiskLimit: c.engines.noDiskLimit, Mounts: o.Mounts,
-		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets,
+		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets, CheckProxy: c.dialer.CheckProxy,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
 	c.router = edge.New(edge.Options{API: c.faults.of(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})

@@ -25,7 +25,9 @@ type DockerParams struct {
 	// SecurityOpt (security_opt) are more of these options. no-new-privileges always holds. An
 	// option that takes a protection away, such as seccomp=unconfined, is refused.
 	SecurityOpt []string
-	// User is whom all processes run as, such as "nobody". The default is the image's.
+	// User is whom all processes run as, such as "nobody". By default they run as the user of
+	// Image. In sandboxes of other images commands run as the last USER, and kernels as root
+	// unless CapDrop takes what that needs.
 	User string
 	// NetworkDisabled (network_disabled) leaves sandboxes without the proxy, too, so that they
 	// reach nothing whatever their rules say.

@@ -135,6 +135,30 @@ func TestGVisorTemplate(t *testing.T) {
 	}
 }
 
+// TestGVisorKernelUser checks that commands run as the last user of a template, and kernels as
+// root.
+func TestGVisorKernelUser(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, gvisorOptions(t)...)
+	client, err := sandbox.NewClient(cloud.Option())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	built, err := template.Build(t.Context(), client.API(), "made", template.FromTemplate("code-interpreter-v1").User("nobody"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := cloud.Create(t, sandbox.WithTemplate(built.Name))
+	if got := run(t, sb, "id -u"); got != "65534" {
+		t.Errorf("commands run as %q, want nobody", got)
+	}
+	ex, err := sb.RunCode(t.Context(), "import os; os.getuid()", nil)
+	if err != nil || ex.Text() != "0" {
+		t.Errorf("kernels run as %+v, %v, want root", ex, err)
+	}
+}
+
 // TestGVisorDies checks that the end of gVisor ends its sandbox, with a reason, and no other.
 func TestGVisorDies(t *testing.T) {
 	t.Parallel()

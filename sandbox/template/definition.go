@@ -184,8 +184,8 @@ func (d Definition) Workdir(path string) Definition { return d.with("WORKDIR", p
 
 // User makes someone the current user, of the steps after it and of what runs in the
 // sandboxes. An account is made for a name that there is not. Kernels run as root all the
-// same, in the home of user, as on the service; in containers of the docker engine they are of
-// the one user that all processes there have.
+// same, in the home of user, as on the service. Only where a container or a sandbox has one
+// user are they that user's.
 func (d Definition) User(name string) Definition { return d.with("USER", name) }
 
 // Env sets environment variables, of the steps after it and of everything that runs in the

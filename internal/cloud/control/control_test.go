@@ -178,7 +178,6 @@ func TestErrors(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":[]}`, 400, "validation error: mcp must be an object, not array"},
 		{"POST", "/v2/sandboxes", `{"templateID":"mcp-gateway","mcp":{"github":{}}}`, 404, "template 'mcp-gateway' not found: a local cloud brings no program for MCP servers: build a template mcp-gateway with the program mcp-gateway"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"egressProxy":{"address":"a:1"}}}`, 400, "not supported by this local cloud: the field network.egressProxy"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[443,0]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[65536]}}`, 400, "validation error: network.httpsPorts must be ports from 1 to 65535"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","network":{"httpsPorts":[49983]}}`, 400, "validation error: network.httpsPorts must not have 49983, envd's port"},

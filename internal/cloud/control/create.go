@@ -64,6 +64,11 @@ func (s *Service) create(d dialect) handler {
 		if lifetime == 0 {
 			return errorf(http.StatusBadRequest, "Timeout must be greater than 0")
 		}
+		if q.Network != nil {
+			if err := s.seal(q.Network.EgressProxy, "network."); err != nil {
+				return err
+			}
+		}
 		if err := q.validate(); err != nil {
 			return err
 		}
@@ -72,6 +77,9 @@ func (s *Service) create(d dialect) handler {
 			return err
 		}
 		if err := s.checkSecrets(q.egress); err != nil {
+			return err
+		}
+		if err := s.checkProxy(r.Context(), q.egress); err != nil {
 			return err
 		}
 		mounts, err := s.mounts(q.VolumeMounts)

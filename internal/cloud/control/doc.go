@@ -87,8 +87,7 @@
 //
 // # What it does not
 //
-// Secrets and the metrics of teams are answered with 501. Fields of a create request that are known but not supported (iam,
-// and of network egressProxy and rules) are refused with 400 and an
-// error that names them. Unknown fields are ignored, as newer clients need, and named in
+// The metrics of teams are answered with 501. iam of a create request is known and not
+// supported: it is refused with 400 and an error that names it. Unknown fields are ignored, as newer clients need, and named in
 // the request log.
 package control

@@ -101,7 +101,7 @@ func TestUnknownNames(t *testing.T) {
 		method, path, body string
 		want               []string
 	}{
-		{"PUT", "/sandboxes/" + id + "/network", `{"dns_servers":["1.1.1.1"],"egressProxy":null}`, []string{"dns_servers"}},
+		{"PUT", "/sandboxes/" + id + "/network", `{"dns_servers":["1.1.1.1"],"egressProxy":{"address":"a.test:1","username":null,"password":null,"tls":null}}`, []string{"dns_servers"}},
 		{"PUT", "/sandboxes/" + id + "/network", `{"rules":{"a.b":[{"x":1,"transform":{"y":1,"headers":{"z":"1"}}}],"c.d":[{"x":1}]}}`, []string{"rules.transform.y", "rules.x"}},
 		{"POST", "/sandboxes", `{"templateID":"base","network":{"dns_servers":[],"rules":{"a.b":[{"x":1}]}},"egressRequest":{}}`, []string{"egressRequest", "network.dns_servers", "network.rules.x"}},
 		{"POST", "/sandboxes", `{"templateID":"base","autoResume":{"enabled":false,"x":1},"metadata":{"x":"1"},"envVars":{"x":"1"},"mcp":{"x":{"y":1}},"iam":{}}`, []string{"autoResume.x"}},

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -19,7 +18,7 @@ type egressRequest struct {
 	AllowOut    []string                 `json:"allowOut,omitempty"`
 	DenyOut     []string                 `json:"denyOut,omitempty"`
 	DNSServers  []string                 `json:"dnsServers,omitempty"`
-	EgressProxy json.RawMessage          `json:"egressProxy,omitempty"`
+	EgressProxy *egressProxy             `json:"egressProxy,omitempty"`
 	Rules       map[string][]networkRule `json:"rules,omitempty"`
 	Ask         bool                     `json:"ask,omitempty"` // ours: the service has no questions
 }
@@ -51,9 +50,6 @@ type updateRequest struct {
 // parse returns the rules. prefix is the path of the fields' parent, for error
 // texts.
 func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, error) {
-	if given(q.EgressProxy) {
-		return nil, unsupported(prefix + "egressProxy")
-	}
 	for host, rules := range q.Rules {
 		if len(rules) > 1 {
 			return nil, invalid("%srules has %d rules for %q: a host has one", prefix, len(rules), bounded(host))
@@ -72,7 +68,7 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 
 // asked returns the request in the form in which it is recorded.
 func (q *egressRequest) asked() *lifecycle.Network {
-	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Ask: q.Ask}
+	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Proxy: q.EgressProxy.asked(), Ask: q.Ask}
 }
 
 // headers returns the headers for requests to each host, by the host's name.
@@ -168,7 +164,7 @@ func networkAnswer(n *lifecycle.Network) *networkRequest {
 		return nil
 	}
 	return &networkRequest{
-		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, Rules: rulesAnswer(n.Headers), Ask: n.Ask},
+		egressRequest:      egressRequest{AllowOut: n.AllowOut, DenyOut: n.DenyOut, DNSServers: n.NameServers, EgressProxy: proxyAnswer(n.Proxy), Rules: rulesAnswer(n.Headers), Ask: n.Ask},
 		AllowPublicTraffic: n.AllowPublicTraffic, MaskRequestHost: n.MaskHost, HTTPSPorts: n.HTTPSPorts,
 	}
 }
@@ -189,11 +185,17 @@ func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(w, r, &q, false); err != nil {
 		return err
 	}
+	if err := s.seal(q.EgressProxy, ""); err != nil {
+		return err
+	}
 	rules, err := q.parse(q.AllowInternetAccess, "")
 	if err != nil {
 		return err
 	}
 	if err := s.checkSecrets(rules); err != nil {
+		return err
+	}
+	if err := s.checkProxy(r.Context(), rules); err != nil {
 		return err
 	}
 	id, err := sandboxID(r)

@@ -120,7 +120,11 @@ func TestNetworkErrors(t *testing.T) {
 		{header(`"A":"${e2b.other}"`), `a placeholder that is not ${e2b.secrets.NAME}`},
 		{header(`"A":"${e2b.identity.tokens.aws}"`), `has an IAM token (${e2b.identity.tokens.…}), which this local cloud does not support`},
 		{header(`"A":"${e2b.secrets.nothing}"`), `rules name the secret "nothing", which does not exist`},
-		{`{"egressProxy":{"address":"example.com:1080"}}`, `egressProxy`},
+		{`{"egressProxy":{"address":"example.com"}}`, `egressProxy has "example.com": the address must be host:port`},
+		{`{"egressProxy":{"address":"a.test:1080","password":"p"}}`, `egressProxy has "a.test:1080": a password needs a username`},
+		{`{"egressProxy":{"address":"a.test:1080","username":"u","password":"` + strings.Repeat("p", 256) + `"}}`, `egressProxy.password has more than 255 bytes`},
+		{`{"egressProxy":{"address":"a.test:1080","tls":{"enabled":false,"serverName":"a"}}}`, `tls has serverName or caCert, and enabled is false`},
+		{`{"egressProxy":"a.test:1080"}`, `egressProxy must be an object, not string`},
 	}
 	for _, tt := range tests {
 		for _, prefix := range []string{"network.", ""} {

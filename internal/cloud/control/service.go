@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
@@ -53,10 +55,12 @@ type Options struct {
 	Builds       *builds.Builder // of Templates
 	Volumes      *volumes.Registry
 	Secrets      *secrets.Registry
-	Telemetry    *telemetry.Registry // nil: nothing has logs or metrics
-	Store        *store.Store        // the caller closes it after the last request
-	Rate         RateLimit
-	Logger       *slog.Logger // nil: no log
+	// CheckProxy returns an error if the proxy of rules may not be reached; nil checks none.
+	CheckProxy func(ctx context.Context, rules *network.Rules) error
+	Telemetry  *telemetry.Registry // nil: nothing has logs or metrics
+	Store      *store.Store        // the caller closes it after the last request
+	Rate       RateLimit
+	Logger     *slog.Logger // nil: no log
 }
 
 // Service is the REST API. It is an http.Handler and safe for concurrent use.

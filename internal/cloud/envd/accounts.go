@@ -100,6 +100,9 @@ func (u *users) index(who string) int {
 
 // usable returns an account, unless the sandbox does not have its ids.
 func (u *users) usable(user *User) (*User, error) {
+	if u.anyUser {
+		return user, nil
+	}
 	root := &u.list[0]
 	if slices.ContainsFunc(u.list, func(user User) bool { return user.Credential != nil }) {
 		if max(user.UID, user.GID) < guest.IDs {

@@ -28,6 +28,7 @@ const maxMessage = 32 << 20
 type Options struct {
 	Users          []User
 	DefaultUser    string // of a request that names none; "": the first of Users
+	AnyUser        bool   // processes may have every id, although Users share one
 	AnyOwner       bool   // builds may give files to ids that processes cannot have here
 	OneUser        string // why Users share one id, and what to do; "": this machine allows them no other
 	DefaultWorkdir string // for an empty path or cwd; "": the user's home
@@ -79,7 +80,7 @@ type Server struct {
 // New checks o and returns an envd that runs nothing yet. [Server.Close] ends
 // everything it will have started.
 func New(o Options) (*Server, error) {
-	users, err := newUsers(o.Users, o.DefaultUser, o.OneUser)
+	users, err := newUsers(o.Users, o.DefaultUser, o.AnyUser, o.OneUser)
 	if err != nil {
 		return nil, fmt.Errorf("envd: %w", err)
 	}

@@ -24,14 +24,15 @@ type users struct {
 	fallback *User // for a request that names no user
 	passwd   idNames
 	group    idNames
+	anyUser  bool   // processes may have every id
 	single   string // why the users of the list share one id, and what to do
 }
 
-func newUsers(list []User, fallback, single string) (*users, error) {
+func newUsers(list []User, fallback string, anyUser bool, single string) (*users, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no users given")
 	}
-	u := &users{list: append([]User(nil), list...), passwd: idNames{file: passwdFile}, group: idNames{file: groupFile}}
+	u := &users{list: append([]User(nil), list...), passwd: idNames{file: passwdFile}, group: idNames{file: groupFile}, anyUser: anyUser}
 	u.single = cmp.Or(single, "on this machine it has a single one, for root and user; start the local cloud as root")
 	if fallback == "" {
 		fallback = list[0].Name

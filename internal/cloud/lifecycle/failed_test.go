@@ -138,11 +138,11 @@ func TestSetEgressKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	old := &lifecycle.Network{
 		AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, NameServers: []string{"203.0.113.1"},
-		Headers: map[string]map[string]string{"a.test": {"A": "b"}}, Ask: true, AllowPublicTraffic: new(false), MaskHost: "mask.test", HTTPSPorts: []int{443},
+		Headers: map[string]map[string]string{"a.test": {"A": "b"}}, Proxy: &network.EgressProxy{Address: "a.test:1080"}, Ask: true, AllowPublicTraffic: new(false), MaskHost: "mask.test", HTTPSPorts: []int{443},
 	}
 	asked := lifecycle.Network{
 		AllowOut: []string{"b.test"}, DenyOut: []string{"0.0.0.0/0", "10.0.0.0/8"}, NameServers: []string{"203.0.113.2"},
-		Headers: map[string]map[string]string{"b.test": {"C": "d"}}, Ask: true, AllowPublicTraffic: new(true), MaskHost: "other.test", HTTPSPorts: []int{8443},
+		Headers: map[string]map[string]string{"b.test": {"C": "d"}}, Proxy: &network.EgressProxy{Address: "b.test:1080"}, Ask: true, AllowPublicTraffic: new(true), MaskHost: "other.test", HTTPSPorts: []int{8443},
 	}
 	nothing := lifecycle.Network{AllowPublicTraffic: new(true), MaskHost: "other.test", HTTPSPorts: []int{8443}}
 	for _, made := range []*lifecycle.Network{old, nil, {}} {
@@ -156,7 +156,7 @@ func TestSetEgressKeepsTheRest(t *testing.T) {
 				kept = *made
 			}
 			want.Network = &lifecycle.Network{
-				AllowOut: asked.AllowOut, DenyOut: asked.DenyOut, NameServers: asked.NameServers, Headers: asked.Headers, Ask: asked.Ask,
+				AllowOut: asked.AllowOut, DenyOut: asked.DenyOut, NameServers: asked.NameServers, Headers: asked.Headers, Proxy: asked.Proxy, Ask: asked.Ask,
 				AllowPublicTraffic: kept.AllowPublicTraffic, MaskHost: kept.MaskHost, HTTPSPorts: kept.HTTPSPorts,
 			}
 			rules, err := asked.Rules(nil)

@@ -258,7 +258,7 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 			changed = *rec.Network
 		}
 		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
-		changed.NameServers, changed.Headers, changed.Ask = asked.NameServers, asked.Headers, asked.Ask
+		changed.NameServers, changed.Headers, changed.Proxy, changed.Ask = asked.NameServers, asked.Headers, asked.Proxy, asked.Ask
 		rec.Network, rec.Egress = &changed, nil
 		// As in the service, internet access of this request holds until a resume.
 		later, err := rec.rules()

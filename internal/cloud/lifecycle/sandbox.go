@@ -67,6 +67,7 @@ type Network struct {
 	AllowOut, DenyOut  []string
 	NameServers        []string                     `json:",omitempty"` // reachable, too, if AllowOut has names
 	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
+	Proxy              *network.EgressProxy         `json:",omitempty"` // of outgoing connections
 	Ask                bool                         `json:",omitempty"` // a program is asked about hosts that no list names
 	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
@@ -91,6 +92,9 @@ func (n *Network) Rules(internet *bool) (*network.Rules, error) {
 		if rules, err = rules.WithAsking(); err != nil {
 			return nil, err
 		}
+	}
+	if rules, err = rules.WithProxy(n.Proxy); err != nil {
+		return nil, err
 	}
 	return rules.WithHeaders(n.Headers)
 }

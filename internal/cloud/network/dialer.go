@@ -44,6 +44,8 @@ type Dialer struct {
 	// network is denied, and the proxy is on another machine. A name without a dot or
 	// with localhost in it is never passed on.
 	ProxyNames bool
+	// Unseal returns the password of an egress proxy that has one.
+	Unseal func(p *EgressProxy) (string, error)
 
 	// own returns this machine's addresses; nil asks the machine each time, as
 	// addresses come and go. connect dials; nil uses a net.Dialer. Tests replace them.
@@ -57,23 +59,22 @@ type Dialer struct {
 func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	proxied := rules != nil && rules.proxy != nil
 	proxy, err := d.proxyFor(host, port)
 	if err != nil {
 		return nil, err
 	}
 	addresses, unknown := d.resolve(ctx, "ip", host)
-	if unknown != nil && proxy == nil {
+	if unknown != nil && (proxy == nil || proxied) {
 		return nil, fmt.Errorf("network: %.255q: %w", host, unknown)
 	}
 	own, err := d.ownAddresses() // after resolving the name, which may take a while
 	if err != nil {
 		return nil, fmt.Errorf("network: list the addresses of this machine: %w", err)
 	}
-	check := func(a netip.Addr) error {
-		if rule := d.Policy.check(a, rules, named, own); rule != "" {
-			return &DeniedError{Host: host, Address: a, Rule: rule}
-		}
-		return nil
+	check := d.checker(rules, named, host, own)
+	if proxied {
+		return d.throughOwn(ctx, rules, named, host, port, addresses, check)
 	}
 	target := net.JoinHostPort(host, strconv.Itoa(int(port)))
 	_, notLiteral := netip.ParseAddr(host)
@@ -99,21 +100,30 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 		}
 		return d.throughProxy(ctx, proxy, target, anywhere)
 	}
-	addresses = addresses[:min(len(addresses), maxAddresses)]
 	return firstOf(addresses, check, func(a netip.Addr) (net.Conn, error) {
 		to := netip.AddrPortFrom(a.Unmap(), port)
 		if proxy != nil {
-			return d.addressThroughProxy(ctx, proxy, to, dialTimeout/time.Duration(len(addresses)))
+			return d.addressThroughProxy(ctx, proxy, to, dialTimeout/time.Duration(min(len(addresses), maxAddresses)))
 		}
 		return d.attempt(ctx, to.String(), check)
 	})
+}
+
+// checker returns what says whether an address of a host may be reached.
+func (d *Dialer) checker(rules *Rules, named bool, host string, own []netip.Addr) func(netip.Addr) error {
+	return func(a netip.Addr) error {
+		if rule := d.Policy.check(a, rules, named, own); rule != "" {
+			return &DeniedError{Host: host, Address: a, Rule: rule}
+		}
+		return nil
+	}
 }
 
 // firstOf connects to the first of the addresses that passes check and answers. There
 // must be at least one address.
 func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(netip.Addr) (net.Conn, error)) (net.Conn, error) {
 	var problems []error // one for each address that was tried
-	for _, a := range addresses {
+	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
 		if err := check(a); err != nil {
 			problems = append(problems, err)
 			continue

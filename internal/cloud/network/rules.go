@@ -26,11 +26,12 @@ type Rules struct {
 	asks  bool // a program is asked about what only the rule about all traffic denies
 
 	headers headerRules
+	proxy   *egressProxy // nil: connections are made from here
 }
 
 // RuleError describes an invalid rule.
 type RuleError struct {
-	List   string // "allowOut", "denyOut", "dnsServers", "rules" or "ask"
+	List   string // "allowOut", "denyOut", "dnsServers", "rules", "egressProxy" or "ask"
 	Entry  string
 	Reason string
 }

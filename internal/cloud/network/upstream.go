@@ -102,25 +102,30 @@ func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address strin
 	if proxy.Scheme == "https" {
 		conn = tls.Client(conn, &tls.Config{ServerName: proxy.Hostname(), MinVersion: tls.VersionTLS12})
 	}
+	return conn, askHTTP(conn, address, proxy.User)
+}
+
+// askHTTP has an HTTP proxy connect to address. user is nil for a proxy that asks for none.
+func askHTTP(conn net.Conn, address string, user *url.Userinfo) error {
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
-	if user := proxy.User; user != nil {
+	if user != nil {
 		password, _ := user.Password()
 		request.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
 	}
 	if err := request.Write(conn); err != nil {
-		return nil, err
+		return err
 	}
 	// The answer is read byte by byte, because what follows it belongs to the
 	// connection.
 	answer, err := http.ReadResponse(bufio.NewReaderSize(oneByte{io.LimitReader(conn, maxPeek)}, 16), request)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer answer.Body.Close() // a CONNECT that succeeds has no body
 	if answer.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%w %.100s", errAnswered, answer.Status)
+		return fmt.Errorf("%w %.100s", errAnswered, answer.Status)
 	}
-	return conn, nil
+	return nil
 }
 
 // oneByte reads one byte at a time.

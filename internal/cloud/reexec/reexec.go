@@ -64,12 +64,12 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
 	options := envd.Options{
-		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), AnyOwner: config.Contained && os.Geteuid() == 0, DefaultWorkdir: workdir, Scratch: g.Temp, Token: config.AccessToken,
+		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), AnyUser: g.AnyUser, AnyOwner: config.Contained && os.Geteuid() == 0, DefaultWorkdir: workdir, Scratch: g.Temp, Token: config.AccessToken,
 		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
 		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
 	}
 	if config.Contained {
-		options.OneUser = fmt.Sprintf("all processes of its container are %d:%d, whom local.DockerParams.User names, or else the last USER of the template", g.Users[0].UID, g.Users[0].GID)
+		options.OneUser = fmt.Sprintf("all processes of its container are %d:%d, whom local.DockerParams.User names, or else the last USER of the template where local.DockerParams.CapDrop leaves root too little", g.Users[0].UID, g.Users[0].GID)
 	}
 	user, credential := kernelUser, (*syscall.Credential)(nil)
 	if python != nil {

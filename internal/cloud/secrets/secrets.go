@@ -133,7 +133,7 @@ func open(source Source) (cipher.AEAD, error) {
 }
 
 // sealedUnder is what a value is bound to.
-func (s *Secret) sealedUnder() []byte { return fmt.Appendf(nil, "%s %d", s.ID, s.Version) }
+func (s *Secret) sealedUnder() string { return fmt.Sprintf("%s %d", s.ID, s.Version) }
 
 // Create makes a secret, whose name is stored in lower case. Its errors include
 // [*InvalidError], [ErrExists] and [ErrTooMany].
@@ -176,12 +176,12 @@ func (r *Registry) Update(idOrName, value string, metadata map[string]string) (S
 }
 
 func (r *Registry) putLocked(s Secret, value string) (Secret, error) {
-	aead, err := r.aead()
+	sealed, err := r.Seal(value, s.sealedUnder())
 	if err != nil {
 		return Secret{}, err
 	}
 	s.Metadata = maps.Clone(s.Metadata)
-	rec := record{Version: recordVersion, Secret: s, Sealed: aead.Seal(nil, nil, []byte(value), s.sealedUnder())}
+	rec := record{Version: recordVersion, Secret: s, Sealed: sealed}
 	text, err := json.Marshal(rec)
 	if err != nil {
 		return Secret{}, err
@@ -216,11 +216,27 @@ func (r *Registry) Value(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return r.Unseal(rec.Sealed, rec.Secret.sealedUnder())
+}
+
+// Seal returns a value as the store may have it: [Registry.Unseal] returns it again, with the
+// same text that it is bound to.
+func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
+	aead, err := r.aead()
+	if err != nil {
+		return nil, err
+	}
+	return aead.Seal(nil, nil, []byte(value), []byte(boundTo)), nil
+}
+
+// Unseal returns what was sealed. The error is [ErrSealed] if it was sealed with another key,
+// or bound to another text.
+func (r *Registry) Unseal(sealed []byte, boundTo string) (string, error) {
 	aead, err := r.aead()
 	if err != nil {
 		return "", err
 	}
-	value, err := aead.Open(nil, nil, rec.Sealed, rec.Secret.sealedUnder())
+	value, err := aead.Open(nil, nil, sealed, []byte(boundTo))
 	if err != nil {
 		return "", ErrSealed
 	}

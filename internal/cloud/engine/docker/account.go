@@ -15,14 +15,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// idsOf returns the ids of the user and the group that run the processes of a container. It
-// reads "name", "name:group" and numbers in their place as the daemon does.
-func (e *Engine) idsOf(ctx context.Context, container string) (user, group int, err error) {
-	inspected, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
-	if err != nil {
-		return 0, 0, err
+// idsOf returns the ids of a user of a container and of the user's group; "" is the user of
+// its processes. It reads "name", "name:group" and numbers in their place as the daemon does.
+func (e *Engine) idsOf(ctx context.Context, container, named string) (user, group int, err error) {
+	if named == "" {
+		inspected, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
+		if err != nil {
+			return 0, 0, err
+		}
+		named = inspected.Container.Config.User
 	}
-	name, of, grouped := strings.Cut(inspected.Container.Config.User, ":")
+	name, of, grouped := strings.Cut(named, ":")
 	if name == "" {
 		name = "0"
 	}
@@ -47,7 +50,7 @@ func (e *Engine) idsOf(ctx context.Context, container string) (user, group int, 
 		}
 	}
 	if !known {
-		return 0, 0, fmt.Errorf("%w: the files /etc/passwd and /etc/group of the image do not say which ids the user %.80q has: name the user by numbers", engine.ErrNoMounts, inspected.Container.Config.User)
+		return 0, 0, fmt.Errorf("%w: the files /etc/passwd and /etc/group of the image do not say which ids the user %.80q has: name the user by numbers", engine.ErrNoMounts, named)
 	}
 	return user, group, nil
 }

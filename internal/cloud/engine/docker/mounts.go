@@ -46,19 +46,20 @@ func (e *Engine) dropped(mounts []engine.Mount) []string {
 }
 
 // show attaches the mounts of a container that has not started where the daemon looks for
-// them. Before and after that it finds out whether the daemon sees the same.
-func (e *Engine) show(ctx context.Context, container string, h *handover) error {
+// them: they are for the user of its commands. Before and after that it finds out whether the
+// daemon sees the same.
+func (e *Engine) show(ctx context.Context, container, user string, h *handover) error {
 	if h == nil {
 		return nil
 	}
 	if err := e.seesMark(ctx, container, h, true); err != nil {
 		return err
 	}
-	user, group, err := e.idsOf(ctx, container)
+	uid, gid, err := e.idsOf(ctx, container, user)
 	if err != nil {
 		return fmt.Errorf("find out which user the mounts are for: %w", err)
 	}
-	if err := h.attach(e.program.file, user, group); err != nil {
+	if err := h.attach(e.program.file, uid, gid); err != nil {
 		return err
 	}
 	return e.seesMark(ctx, container, h, false)

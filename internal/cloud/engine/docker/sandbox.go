@@ -78,7 +78,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 			return nil, err
 		}
 	}
-	if err := e.show(ctx, s.name, s.handover); err != nil { // after what was saved, which is not for the directories of the host
+	if err := e.show(ctx, s.name, e.commandUser(o), s.handover); err != nil { // after what was saved, which is not for the directories of the host
 		return nil, err
 	}
 	if err := s.start(ctx, o, base.Removed); err != nil {
@@ -201,8 +201,18 @@ func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	return json.Marshal(c)
 }
 
-// user is who the processes of a container are; "": whom its image names.
+// user returns the user of a container; "" is the one that its image names. A container for a
+// user of a template is root's: its envd starts commands as that user, and kernels as root.
+// Where root cannot do that, the user of the template has the whole container.
 func (e *Engine) user(o engine.SandboxOptions) string {
+	if o.Image != nil && e.options.User == "" && e.options.rootIsWhole() {
+		return "0"
+	}
+	return e.commandUser(o)
+}
+
+// commandUser returns the user of commands; "" is the one that the image names.
+func (e *Engine) commandUser(o engine.SandboxOptions) string {
 	if e.options.User != "" || o.Image == nil {
 		return e.options.User
 	}
@@ -213,6 +223,15 @@ func (e *Engine) user(o engine.SandboxOptions) string {
 		return "0"
 	}
 	return c.User
+}
+
+// rootIsWhole reports whether root of a container keeps the capabilities that it needs to run
+// processes of other users and to change their files.
+func (o Options) rootIsWhole() bool {
+	needed := []string{"ALL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}
+	return !slices.ContainsFunc(o.CapDrop, func(dropped string) bool {
+		return slices.Contains(needed, strings.TrimPrefix(strings.ToUpper(dropped), "CAP_"))
+	})
 }
 
 // container says what the container is like.

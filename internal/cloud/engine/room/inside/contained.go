@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
@@ -87,6 +88,9 @@ func (g *Guest) liveInImage(config json.RawMessage) error {
 		return err
 	}
 	g.Users, g.Run = place.users(), place.run
+	if g.AnyUser, err = place.mayBeOthers(); err != nil {
+		return err
+	}
 	g.oomKills, g.memoryUse = openFirst("memory.events", "memory/memory.oom_control"), openFirst("memory.stat", "memory/memory.stat")
 	return nil
 }
@@ -306,12 +310,25 @@ func findPlace() (*containedPlace, error) {
 	return p, os.Setenv("PATH", p.path)
 }
 
+// mayBeOthers reports whether envd is root and may start processes of every other user.
+func (p *containedPlace) mayBeOthers() (bool, error) {
+	const needed = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
+	have, err := capability.Effective()
+	return p.uid == 0 && have&needed == needed, err
+}
+
+// users returns the users of the container. The one that was asked for is among them where it
+// is not root's: then the whole container is that user's.
 func (p *containedPlace) users() []guest.User {
 	users := []guest.User{
 		{Name: "root", UID: p.uid, GID: p.gid, Home: p.root, Shell: p.shell},
 		{Name: "user", UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell},
 	}
-	for _, name := range []string{p.name, p.asked} {
+	names := []string{p.name}
+	if p.uid != 0 {
+		names = append(names, p.asked)
+	}
+	for _, name := range names {
 		if name != "" && !slices.ContainsFunc(users, func(u guest.User) bool { return u.Name == name }) {
 			users = append(users, guest.User{Name: name, UID: p.uid, GID: p.gid, Home: p.home, Shell: p.shell})
 		}

@@ -30,6 +30,9 @@ type Guest struct {
 	// Users are root and user, in this order. If the server has only one id to
 	// give, both have that id.
 	Users []guest.User
+	// AnyUser says that processes may have every other id, too, as in a container that is
+	// root's.
+	AnyUser bool
 	// Root is the sandbox's root directory: / if it has a file system of its own.
 	Root string
 	// Temp is the directory for temporary files.

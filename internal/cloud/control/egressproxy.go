@@ -1,0 +1,79 @@
+package control
+
+import (
+	"context"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// egressProxy is the proxy through which the connections of a sandbox leave. Answers have
+// neither its password nor its certificates.
+type egressProxy struct {
+	Address  string    `json:"address"`
+	Username string    `json:"username,omitempty"`
+	Password string    `json:"password,omitempty"`
+	TLS      *proxyTLS `json:"tls,omitempty"`
+
+	sealed []byte // Password, as it may be recorded
+}
+
+type proxyTLS struct {
+	Enabled    bool   `json:"enabled"`
+	ServerName string `json:"serverName,omitempty"`
+	CACert     string `json:"caCert,omitempty"`
+}
+
+// asked returns the proxy in the form in which it is recorded; p may be nil.
+func (p *egressProxy) asked() *network.EgressProxy {
+	if p == nil {
+		return nil
+	}
+	asked := &network.EgressProxy{Address: p.Address, Username: p.Username, Sealed: p.sealed}
+	if p.TLS != nil {
+		asked.TLS, asked.ServerName, asked.CACert = p.TLS.Enabled, p.TLS.ServerName, p.TLS.CACert
+	}
+	return asked
+}
+
+// proxyAnswer describes a recorded proxy; p may be nil.
+func proxyAnswer(p *network.EgressProxy) *egressProxy {
+	if p == nil {
+		return nil
+	}
+	answer := &egressProxy{Address: p.Address, Username: p.Username}
+	if p.TLS {
+		answer.TLS = &proxyTLS{Enabled: true, ServerName: p.ServerName}
+	}
+	return answer
+}
+
+// maxProxyPassword bounds the password of a proxy: SOCKS5 has one byte for its length.
+const maxProxyPassword = 255
+
+// seal replaces the password of a proxy with one that is sealed as secrets are: what is recorded
+// of a request has no other. p may be nil.
+func (s *Service) seal(p *egressProxy, prefix string) error {
+	switch {
+	case p == nil || p.Password == "":
+		return nil
+	case len(p.Password) > maxProxyPassword:
+		return invalid("%segressProxy.password has more than %d bytes", prefix, maxProxyPassword)
+	}
+	sealed, err := s.options.Secrets.Seal(p.Password, p.asked().SealedUnder())
+	if err != nil {
+		return err
+	}
+	p.sealed, p.Password = sealed, ""
+	return nil
+}
+
+// checkProxy returns an error if the rules have a proxy that cannot be reached, or may not be.
+func (s *Service) checkProxy(ctx context.Context, rules *network.Rules) error {
+	if s.options.CheckProxy == nil {
+		return nil
+	}
+	if err := s.options.CheckProxy(ctx, rules); err != nil {
+		return invalid("egressProxy: %s", reason(err))
+	}
+	return nil
+}

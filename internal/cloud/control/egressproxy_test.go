@@ -1,0 +1,79 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// The password and the certificates of a proxy are never read back: what is recorded has the
+// password sealed for this proxy. A change without a proxy removes it.
+func TestEgressProxy(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const password = "open sesame"
+	proxy := `{"address":"proxy.test:1080","username":"someone","password":"` + password + `","tls":{"enabled":true,"serverName":"other.test"}}`
+	id := s.mustCreate(t, `{"templateID":"base","network":{"egressProxy":`+proxy+`}}`)
+	want := map[string]any{"address": "proxy.test:1080", "username": "someone", "tls": map[string]any{"enabled": true, "serverName": "other.test"}}
+	check := func(when string) {
+		t.Helper()
+		got := s.must(t, "GET", "/sandboxes/"+id, "", 200)
+		if diff := cmp.Diff(map[string]any{"egressProxy": want}, got["network"]); diff != "" {
+			t.Errorf("%s: reported (-want +got):\n%s", when, diff)
+		}
+		sb, err := s.registry.Get(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(sb.Request)
+		if err != nil || strings.Contains(string(text), password) {
+			t.Errorf("%s: recorded is %s, %v, want no password", when, text, err)
+		}
+		opened, err := s.options.Secrets.Unseal(sb.Network.Proxy.Sealed, sb.Network.Proxy.SealedUnder())
+		if err != nil || opened != password {
+			t.Errorf("%s: got the password %q, %v", when, opened, err)
+		}
+		other := *sb.Network.Proxy
+		other.Address = "other.test:1080"
+		if _, err := s.options.Secrets.Unseal(other.Sealed, other.SealedUnder()); err == nil {
+			t.Errorf("%s: the password is for any proxy", when)
+		}
+	}
+	check("created")
+	want["address"], proxy = "http://proxy.test:8080", strings.Replace(proxy, "proxy.test:1080", "http://proxy.test:8080", 1)
+	s.must(t, "PUT", "/sandboxes/"+id+"/network", `{"egressProxy":`+proxy+`}`, 204)
+	check("changed")
+	s.must(t, "PUT", "/sandboxes/"+id+"/network", `{}`, 204)
+	if got := s.must(t, "GET", "/sandboxes/"+id, "", 200)["network"]; !cmp.Equal(got, map[string]any{}) {
+		t.Errorf("removed: got %v, want none", got)
+	}
+}
+
+// A proxy that may not be reached is refused before anything is made or changed.
+func TestEgressProxyIsChecked(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	s.options.CheckProxy = func(_ context.Context, rules *network.Rules) error {
+		return errors.New("proxy.test is not reachable")
+	}
+	const proxy = `{"egressProxy":{"address":"proxy.test:1080"}}`
+	for method, path := range map[string]string{"POST": "/v2/sandboxes", "PUT": "/sandboxes/" + id + "/network"} {
+		body := proxy
+		if method == "POST" {
+			body = `{"templateID":"base","network":` + proxy + `}`
+		}
+		if resp, text := s.do(t, method, path, body); resp.StatusCode != 400 || !strings.Contains(text, "egressProxy: proxy.test is not reachable") {
+			t.Errorf("%s: got %d %s, want 400 that says why", method, resp.StatusCode, text)
+		}
+	}
+	if got := s.fakes.Fake(id).Rules(); got != nil {
+		t.Errorf("a refused change was made: %+v", got)
+	}
+}

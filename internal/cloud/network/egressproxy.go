@@ -1,0 +1,237 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/proxy"
+)
+
+// EgressProxy is the proxy through which the connections of one sandbox leave this machine, as
+// it was asked for. The names of its fields are part of what is stored.
+type EgressProxy struct {
+	Address  string // "host:port" of a SOCKS5 proxy, "http://host:port" of an HTTP one
+	Username string `json:",omitempty"`
+	Sealed   []byte `json:",omitempty"` // the password, which [Dialer.Unseal] opens; empty: none
+	TLS      bool   `json:",omitempty"` // the connection to the proxy is TLS
+	// ServerName is the name in the proxy's certificate; "" is the host of Address.
+	ServerName string `json:",omitempty"`
+	// CACert are certificates in PEM that vouch for the proxy; "" are those of this machine.
+	CACert string `json:",omitempty"`
+}
+
+// SealedUnder returns what Sealed is bound to: where the password is sent.
+func (p *EgressProxy) SealedUnder() string {
+	return fmt.Sprintf("egressProxy %q %q %v %q %q", p.Address, p.Username, p.TLS, p.ServerName, p.CACert)
+}
+
+// Bounds of an egress proxy.
+const (
+	maxCredential = 255 // SOCKS5 has one byte for the length
+	maxCACert     = 8 << 10
+)
+
+// egressProxy is a valid EgressProxy.
+type egressProxy struct {
+	EgressProxy
+	http  bool
+	host  string
+	port  uint16
+	roots *x509.CertPool // nil: those of this machine
+}
+
+// WithProxy returns the same rules with a proxy through which connections go that they allow.
+// nil is none. An invalid proxy is returned as a [*RuleError], without what may be a password.
+func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
+	if asked == nil {
+		return r, nil
+	}
+	p, reason := parseProxy(asked)
+	if reason != "" {
+		entry := asked.Address
+		if _, after, found := strings.Cut(entry, "@"); found {
+			entry = "…@" + after
+		}
+		return nil, &RuleError{"egressProxy", entry, reason}
+	}
+	var with Rules
+	if r != nil {
+		with = *r
+	}
+	with.proxy = p
+	return &with, nil
+}
+
+// parseProxy returns the proxy, or what is wrong with it.
+func parseProxy(asked *EgressProxy) (*egressProxy, string) {
+	p := &egressProxy{EgressProxy: *asked}
+	var address string
+	address, p.http = strings.CutPrefix(asked.Address, "http://")
+	var err error
+	p.host, p.port, err = split(address)
+	_, notLiteral := netip.ParseAddr(p.host)
+	name := normalize(p.host)
+	switch {
+	case err != nil || p.port == 0 || notLiteral != nil && (!validName(name) || numeric(name)):
+		return nil, "the address must be host:port of a SOCKS5 proxy, or http://host:port of an HTTP proxy; a user and a password have fields of their own"
+	case len(asked.Username) > maxCredential:
+		return nil, fmt.Sprintf("the username has more than %d bytes", maxCredential)
+	case len(asked.Sealed) > 0 && asked.Username == "":
+		return nil, "a password needs a username"
+	case !asked.TLS && (asked.ServerName != "" || asked.CACert != ""):
+		return nil, "tls has serverName or caCert, and enabled is false"
+	case len(asked.ServerName) > maxHost || len(asked.CACert) > maxCACert:
+		return nil, fmt.Sprintf("tls.serverName has at most %d characters, and tls.caCert %d bytes", maxHost, maxCACert)
+	}
+	if asked.CACert != "" {
+		p.roots = x509.NewCertPool()
+		if !p.roots.AppendCertsFromPEM([]byte(asked.CACert)) {
+			return nil, "tls.caCert has no certificate in PEM"
+		}
+	}
+	return p, ""
+}
+
+// forProxy returns the rules for the connection to the proxy itself. That all traffic is denied
+// does not concern it: no program of the sandbox asks for this connection.
+func (r *Rules) forProxy() *Rules {
+	direct := r.lifted()
+	direct.proxy = nil
+	return direct
+}
+
+// CheckProxy returns an error if the proxy of rules does not resolve, or may not be reached.
+func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
+	if rules == nil || rules.proxy == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+	defer cancel()
+	addresses, err := d.resolve(ctx, "ip", rules.proxy.host)
+	if err != nil && d.Proxy != nil { // that of this machine may know the name
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("network: %.255q: %w", rules.proxy.host, err)
+	}
+	own, err := d.ownAddresses()
+	if err != nil {
+		return fmt.Errorf("network: list the addresses of this machine: %w", err)
+	}
+	_, err = firstOf(addresses, d.checker(rules.forProxy(), false, rules.proxy.host, own), func(netip.Addr) (net.Conn, error) { return nil, nil })
+	return err
+}
+
+// throughEgressProxy connects to a target, which was checked, through the proxy of rules.
+func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target string) (_ net.Conn, err error) {
+	p := rules.proxy
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("connect to %.255s through the egressProxy %.300s of the sandbox: %w", target, p.Address, err)
+		}
+	}()
+	password := ""
+	if len(p.Sealed) > 0 {
+		if password, err = d.Unseal(&p.EgressProxy); err != nil {
+			return nil, fmt.Errorf("its password: %w", err)
+		}
+	}
+	conn, err := d.dialEgressProxy(ctx, rules)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.ask(ctx, conn, target, password); err != nil {
+		_ = conn.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("it does not answer: %w", context.Cause(ctx))
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+// dialEgressProxy connects to the proxy, by TLS if that is asked for.
+func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, error) {
+	p := rules.proxy
+	conn, err := d.dial(ctx, rules.forProxy(), false, p.host, p.port)
+	if err != nil || !p.TLS {
+		return conn, err
+	}
+	secure := tls.Client(conn, &tls.Config{ServerName: cmp.Or(p.ServerName, p.host), RootCAs: p.roots, MinVersion: tls.VersionTLS12})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return secure, nil
+}
+
+// ask has the proxy connect to the target.
+func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password string) error {
+	if p.http {
+		var user *url.Userinfo
+		if p.Username != "" {
+			user = url.UserPassword(p.Username, password)
+		}
+		stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+		err := askHTTP(conn, target, user)
+		if !stop() && err == nil {
+			err = context.Cause(ctx)
+		}
+		return err
+	}
+	var auth *proxy.Auth
+	if p.Username != "" {
+		auth = &proxy.Auth{User: p.Username, Password: password}
+	}
+	dialer, err := proxy.SOCKS5("tcp", p.Address, auth, connected{conn})
+	if err != nil {
+		return err
+	}
+	socks, ok := dialer.(proxy.ContextDialer)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	// What it returns hides that the directions of conn end one by one.
+	_, err = socks.DialContext(ctx, "tcp", target)
+	return err
+}
+
+// connected dials what is connected already.
+type connected struct{ conn net.Conn }
+
+func (c connected) Dial(string, string) (net.Conn, error) { return c.conn, nil }
+
+func (c connected) DialContext(context.Context, string, string) (net.Conn, error) {
+	return c.conn, nil
+}
+
+// throughOwn connects to a host through the proxy of rules. The proxy is given a name only if
+// the rules allow it by name, and all its addresses: otherwise it is given an address that
+// they allow.
+func (d *Dialer) throughOwn(ctx context.Context, rules *Rules, named bool, host string, port uint16, addresses []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
+	portText := strconv.Itoa(int(port))
+	if _, err := netip.ParseAddr(host); err == nil || !named {
+		return firstOf(addresses, check, func(a netip.Addr) (net.Conn, error) {
+			return d.throughEgressProxy(ctx, rules, net.JoinHostPort(a.Unmap().String(), portText))
+		})
+	}
+	if local(host) {
+		return nil, &DeniedError{Host: host, Rule: ruleLocalName}
+	}
+	for _, a := range addresses { // the proxy may use any of them
+		if err := check(a); err != nil {
+			return nil, err
+		}
+	}
+	return d.throughEgressProxy(ctx, rules, net.JoinHostPort(normalize(host), portText))
+}

@@ -1,0 +1,118 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
+)
+
+// What a sandbox may reach it reaches through its proxy, also after a pause and in a fork, until
+// the rules change. The proxy is found through that of the host, and its password is nowhere
+// to be read.
+func TestEgressProxy(t *testing.T) {
+	const password = "open sesame"
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
+	defer origin.Close()
+	asked := make(chan string, 100)
+	lead := leadTo(t, origin.Listener.Addr().String())
+	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		credentials := &http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
+		if user, given, ok := credentials.BasicAuth(); !ok || user != "someone" || given != password {
+			w.WriteHeader(http.StatusProxyAuthRequired)
+			return
+		}
+		asked <- r.Host
+		lead.ServeHTTP(w, r)
+	}))
+	defer own.Close()
+	host := httptest.NewServer(leadTo(t, own.Listener.Addr().String())) // so what goes past the proxy meets it, too
+	defer host.Close()
+	t.Setenv("HTTPS_PROXY", host.URL)
+	state := t.TempDir()
+	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithStateDir(state))
+	rules := sandbox.Network{
+		DenyOut:     []string{"203.0.113.66"},
+		EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: password},
+	}
+	sb := cloud.Create(t, sandbox.WithNetwork(rules))
+	check := func(when string, sb *sandbox.Sandbox) {
+		t.Helper()
+		if got := run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" {
+			t.Errorf("%s: got %q", when, got)
+		}
+		select {
+		case got := <-asked:
+			if got != "203.0.113.5:8000" {
+				t.Errorf("%s: the proxy was asked for %q", when, got)
+			}
+		default:
+			t.Errorf("%s: the proxy was not asked", when)
+		}
+		if got := run(t, sb, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
+			t.Errorf("%s: what is denied: got %q", when, got)
+		}
+	}
+	check("at first", sb)
+	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
+		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}); err != nil {
+			t.Fatal(err)
+		}
+		if mode == sandbox.PauseFilesystem {
+			checkRecorded(t, state, "198.51.100.1:8080", password)
+		}
+		if err := sb.Resume(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		check("after a pause that keeps "+string(mode), sb)
+	}
+	forks, err := sb.Fork(t.Context(), nil)
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	check("in a fork", forks[0].Sandbox)
+	if err := forks[0].Sandbox.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := sb.SetNetwork(t.Context(), sandbox.Network{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
+		t.Errorf("without the proxy: got %q", got)
+	}
+}
+
+// checkRecorded checks that a state directory has one text and not another.
+func checkRecorded(t *testing.T, state, has, hasNot string) {
+	t.Helper()
+	found := false
+	err := filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) { // it was on its way out
+			return nil
+		}
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		found = found || bytes.Contains(text, []byte(has))
+		if bytes.Contains(text, []byte(hasNot)) {
+			t.Errorf("%s has %q", path, hasNot)
+		}
+		return err
+	})
+	if err != nil || !found {
+		t.Errorf("%s: %v; it has %q: %v", state, err, has, found)
+	}
+}
