@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -179,7 +180,7 @@ func startLocalCloud(t *testing.T) {
 		t.Fatalf("local up: %v: %s", err, &errs)
 	}
 	t.Cleanup(func() {
-		if status := Run(t.Context(), nil, io.Discard, &errs, []string{"local", "down"}); status != 0 {
+		if status := Run(context.Background(), nil, io.Discard, &errs, []string{"local", "down"}); status != 0 {
 			t.Errorf("local down: status %d, %s", status, &errs)
 		}
 	})

@@ -20,8 +20,10 @@ type IOStreams struct {
 	OutIsTerminal bool
 	ErrIsTerminal bool
 
-	// OutWidth is how many columns the terminal has that Out is, 0 if it is none.
+	// OutWidth and ErrWidth are how many columns the terminals have that Out and Err
+	// are, 0 for what is none.
 	OutWidth int
+	ErrWidth int
 
 	// InIsData means that In is a pipe or a file, so that a remote command reads
 	// it without being asked to. /dev/null and terminals do not count.
@@ -49,14 +51,21 @@ func SystemStreams() *IOStreams {
 		OutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 	}
-	if width, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil {
-		ios.OutWidth = width
-	}
+	ios.OutWidth, ios.ErrWidth = widthOf(os.Stdout), widthOf(os.Stderr)
 	ios.Out = &pipeWriter{file: os.Stdout, closed: &ios.outClosed}
 	if info, err := os.Stdin.Stat(); err == nil {
 		ios.InIsData = info.Mode()&os.ModeCharDevice == 0
 	}
 	return ios
+}
+
+// widthOf returns how many columns a terminal has, and 0 of what is none.
+func widthOf(file *os.File) int {
+	width, _, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 // OutClosed reports whether the reader of standard output has gone.

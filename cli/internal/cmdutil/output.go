@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -74,16 +75,12 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 // WriteTable writes rows under header as kubectl does: upper case, three
 // spaces, no borders. Cells are made Printable here, so that text from a
 // service or a sandbox cannot forge a row.
-func WriteTable(w io.Writer, header []string, rows [][]string) error {
-	return WriteTableWithin(w, 0, header, rows)
-}
-
-// WriteTableWithin is WriteTable for a last column of sentences. They are broken
-// between words, so that the table is at most width columns wide. Words stay whole.
+//
+// The table fits a terminal that is width columns wide, as far as its words do,
+// which stay whole: IDs are to be copied. The last column is broken between words.
+// Where that is not enough, each row becomes a block of lines, one for each column.
 // With a width of 0, each row is one line.
-func WriteTableWithin(w io.Writer, width int, header []string, rows [][]string) error {
-	last := len(header) - 1
-	room := width
+func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
 		cells[i] = make([]string, len(row))
@@ -91,20 +88,46 @@ func WriteTableWithin(w io.Writer, width int, header []string, rows [][]string) 
 			cells[i][j] = cellText(cell)
 		}
 	}
+	last, room := len(header)-1, width
 	for column := range last {
-		widest := utf8.RuneCountInString(header[column])
-		for _, row := range cells {
-			widest = max(widest, utf8.RuneCountInString(row[column]))
-		}
-		room -= widest + tablePadding
+		room -= widest(header[column:column+1], cells, column) + tablePadding
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, tablePadding, ' ', 0)
-	fmt.Fprintln(tw, strings.Join(header, "\t"))
-	for _, row := range cells {
-		lines := []string{row[last]}
-		if width > 0 {
-			lines = linesOf(row[last], room)
+	if width == 0 {
+		return writeRows(w, math.MaxInt, append([][]string{header}, cells...))
+	}
+	// What would not fit a block either is no reason for one.
+	if longestWord(header, cells, width-widest(header, nil, 0)-tablePadding) > room {
+		return writeBlocks(w, width, header, cells)
+	}
+	return writeRows(w, room, append([][]string{header}, cells...))
+}
+
+// writeBlocks writes each row as lines of a column's name and its cell.
+func writeBlocks(w io.Writer, width int, header []string, cells [][]string) error {
+	room := width - widest(header, nil, 0) - tablePadding
+	for i, row := range cells {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w); err != nil {
+				return err
+			}
 		}
+		block := make([][]string, len(row))
+		for column, cell := range row {
+			block[column] = []string{header[column], cell}
+		}
+		if err := writeRows(w, room, block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeRows writes rows whose last cells are broken to fit room.
+func writeRows(w io.Writer, room int, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, tablePadding, ' ', 0)
+	for _, row := range rows {
+		last := len(row) - 1
+		lines := linesOf(row[last], room)
 		fmt.Fprintln(tw, strings.Join(append(row[:last:last], lines[0]), "\t"))
 		for _, line := range lines[1:] {
 			fmt.Fprintln(tw, strings.Repeat("\t", last)+line)
@@ -113,12 +136,41 @@ func WriteTableWithin(w io.Writer, width int, header []string, rows [][]string) 
 	return tw.Flush()
 }
 
+// widest returns how many characters the longest of the names has, or of the cells in a
+// column.
+func widest(names []string, cells [][]string, column int) (n int) {
+	for _, name := range names {
+		n = max(n, utf8.RuneCountInString(name))
+	}
+	for _, row := range cells {
+		n = max(n, utf8.RuneCountInString(row[column]))
+	}
+	return n
+}
+
+// longestWord returns how many characters the longest word in the last column has, of
+// those that have no more than limit.
+func longestWord(header []string, cells [][]string, limit int) (longest int) {
+	last := len(header) - 1
+	for _, row := range append([][]string{header}, cells...) {
+		for word := range strings.FieldsSeq(row[last]) {
+			if n := utf8.RuneCountInString(word); n <= limit {
+				longest = max(longest, n)
+			}
+		}
+	}
+	return longest
+}
+
 // tablePadding is the space between two columns.
 const tablePadding = 3
 
 // linesOf breaks a text that is not empty between words, into lines of at most
 // width characters or of one word.
 func linesOf(text string, width int) (lines []string) {
+	if utf8.RuneCountInString(text) <= width {
+		return []string{text}
+	}
 	line := ""
 	for word := range strings.FieldsSeq(text) {
 		switch {

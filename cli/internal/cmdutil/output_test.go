@@ -63,19 +63,35 @@ func TestMoment(t *testing.T) {
 }
 
 // A table fits the width, as far as its words do, and has a line a row without one.
-func TestWriteTableWithin(t *testing.T) {
+func TestWriteTable(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{
 		0:  "CHECK   DETAIL\na       one two three-four-five six\nb       -\n",
-		18: "CHECK   DETAIL\na       one two\n        three-four-five\n        six\nb       -\n",
-		3:  "CHECK   DETAIL\na       one\n        two\n        three-four-five\n        six\nb       -\n",
+		26: "CHECK   DETAIL\na       one two\n        three-four-five\n        six\nb       -\n",
+		24: "CHECK   DETAIL\na       one two\n        three-four-five\n        six\nb       -\n",
 	} {
-		var out strings.Builder
-		if err := WriteTableWithin(&out, width, []string{"CHECK", "DETAIL"}, [][]string{{"a", "one two three-four-five six"}, {"b", ""}}); err != nil {
-			t.Fatal(err)
-		}
-		if out.String() != want {
-			t.Errorf("width %d: got\n%s, want\n%s", width, out.String(), want)
+		rows := [][]string{{"a", "one two three-four-five six"}, {"b", ""}}
+		if got := table(t, width, []string{"CHECK", "DETAIL"}, rows); got != want {
+			t.Errorf("width %d: got\n%s, want\n%s", width, got, want)
 		}
 	}
+}
+
+// Rows that do not fit become blocks, whose IDs are whole.
+func TestWriteTableOfBlocks(t *testing.T) {
+	t.Parallel()
+	const want = "ID      i0123456789\nNAME    first one\nSTATE   up\n\nID      i9876543210\nNAME    -\nSTATE   a state of\n        some words\n"
+	rows := [][]string{{"i0123456789", "first one", "up"}, {"i9876543210", "", "a state of some words"}}
+	if got := table(t, 20, []string{"ID", "NAME", "STATE"}, rows); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+}
+
+func table(t *testing.T, width int, header []string, rows [][]string) string {
+	t.Helper()
+	var out strings.Builder
+	if err := WriteTable(&out, width, header, rows); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
 }

@@ -86,7 +86,7 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 			}
 			rows[i] = []string{k.ID, k.Name, k.Mask.String(), cmdutil.Moment(k.CreatedAt, now, f.IO.OutIsTerminal), used}
 		}
-		return cmdutil.WriteTable(f.IO.Out, []string{"ID", "NAME", "KEY", "CREATED", "LAST USED"}, rows)
+		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAME", "KEY", "CREATED", "LAST USED"}, rows)
 	})
 }
 

@@ -95,7 +95,7 @@ func writeChecks(f *cmdutil.Factory, checks []check) error {
 	for i, c := range checks {
 		rows[i] = []string{c.Name, c.Status, c.Detail}
 	}
-	if err := cmdutil.WriteTableWithin(f.IO.Out, f.IO.OutWidth, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
+	if err := cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"CHECK", "STATUS", "DETAIL"}, rows); err != nil {
 		return err
 	}
 	for _, c := range checks {
@@ -176,7 +176,7 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	kernel, limits := checkSandbox(ctx, cloud)
 	checks = append(checks, isolation, checkNames(ctx, cloud.Domain()))
 	for _, limit := range []struct{ name, value, enforced string }{
-		{"network", "", report.Egress},
+		{"network", "", network(report.Egress)},
 		{"memory limit", limits.memory, report.Memory}, {"CPU limit", limits.cpus, report.CPU},
 		{"process limit", limits.processes, report.Processes}, {"disk limit", limits.disk, report.Disk},
 	} {
@@ -197,6 +197,14 @@ func users(ids int) string {
 		return "root and user are one id inside"
 	}
 	return fmt.Sprintf("%d user ids inside", ids)
+}
+
+// network says how programs reach the network, in a sentence where nothing is missing.
+func network(egress string) string {
+	if egress == "transparent" {
+		return "every program reaches the network through the rules"
+	}
+	return egress
 }
 
 func checkPython(ctx context.Context) check {

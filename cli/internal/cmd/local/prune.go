@@ -114,7 +114,7 @@ func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
 		return nil
 	}
 	if !opts.Yes {
-		if err := writeKept(opts.IO.Err, kept, opts.IO.ErrIsTerminal); err != nil {
+		if err := writeKept(opts.IO.Err, opts.IO.ErrWidth, kept, opts.IO.ErrIsTerminal); err != nil {
 			return err
 		}
 		if err := cmdutil.Confirm(ctx, opts.IO, fmt.Sprintf("Remove these %d from %s?", len(kept), cmdutil.Printable(k.dir))); err != nil {
@@ -282,7 +282,7 @@ func (k *keeper) list(opts *pruneOptions, kept []localcloud.Kept) error {
 	}
 	if len(kept) == 0 && opts.IO.OutIsTerminal {
 		fmt.Fprintf(opts.IO.Err, "No paused sandboxes in %s.\n", cmdutil.Printable(k.dir))
-	} else if err := writeKept(opts.IO.Out, kept, opts.IO.OutIsTerminal); err != nil {
+	} else if err := writeKept(opts.IO.Out, opts.IO.OutWidth, kept, opts.IO.OutIsTerminal); err != nil {
 		return err
 	}
 	if opts.IO.OutIsTerminal && len(kept) > 0 {
@@ -294,15 +294,15 @@ func (k *keeper) list(opts *pruneOptions, kept []localcloud.Kept) error {
 	if _, err := fmt.Fprintln(opts.IO.Out); err != nil {
 		return err
 	}
-	return cmdutil.WriteTable(opts.IO.Out, []string{"BESIDES", "COUNT", "SIZE"}, rows)
+	return cmdutil.WriteTable(opts.IO.Out, opts.IO.OutWidth, []string{"BESIDES", "COUNT", "SIZE"}, rows)
 }
 
 // writeKept writes a table of what is kept; on a terminal its times are relative.
-func writeKept(w io.Writer, kept []localcloud.Kept, terminal bool) error {
+func writeKept(w io.Writer, width int, kept []localcloud.Kept, terminal bool) error {
 	now := time.Now()
 	rows := make([][]string, len(kept))
 	for i, v := range kept {
 		rows[i] = []string{v.ID, cmdutil.Moment(v.Saved, now, terminal), localcloud.Size(v.Bytes)}
 	}
-	return cmdutil.WriteTable(w, []string{"ID", "PAUSED", "SIZE"}, rows)
+	return cmdutil.WriteTable(w, width, []string{"ID", "PAUSED", "SIZE"}, rows)
 }

@@ -55,7 +55,7 @@ func infoRun(ctx context.Context, opts *infoOptions) (err error) {
 	if opts.JSON {
 		return cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
 	}
-	return cmdutil.WriteTable(opts.IO.Out, []string{"FIELD", "VALUE"}, infoRows(info, time.Now(), opts.IO.OutIsTerminal))
+	return cmdutil.WriteTable(opts.IO.Out, opts.IO.OutWidth, []string{"FIELD", "VALUE"}, infoRows(info, time.Now(), opts.IO.OutIsTerminal))
 }
 
 func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {

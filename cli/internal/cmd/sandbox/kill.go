@@ -105,7 +105,7 @@ func killListed(ctx context.Context, opts *killOptions) (err error) {
 		return nil
 	}
 	if !opts.Yes {
-		if err := writeSandboxes(opts.IO.Err, infos, opts.IO.ErrIsTerminal); err != nil {
+		if err := writeSandboxes(opts.IO.Err, opts.IO.ErrWidth, infos, opts.IO.ErrIsTerminal); err != nil {
 			return err
 		}
 		question := fmt.Sprintf("Kill these %d sandboxes?", len(infos))

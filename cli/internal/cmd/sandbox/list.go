@@ -86,11 +86,11 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		fmt.Fprintln(opts.IO.Err, "No sandboxes.")
 		return nil
 	}
-	return writeSandboxes(opts.IO.Out, infos, opts.IO.OutIsTerminal)
+	return writeSandboxes(opts.IO.Out, opts.IO.OutWidth, infos, opts.IO.OutIsTerminal)
 }
 
 // writeSandboxes writes a table of sandboxes; on a terminal its times are relative.
-func writeSandboxes(w io.Writer, infos []*sandbox.Info, terminal bool) error {
+func writeSandboxes(w io.Writer, width int, infos []*sandbox.Info, terminal bool) error {
 	now := time.Now()
 	rows := make([][]string, len(infos))
 	for i, info := range infos {
@@ -103,5 +103,5 @@ func writeSandboxes(w io.Writer, infos []*sandbox.Info, terminal bool) error {
 			cmdutil.Moment(info.StartedAt, now, terminal), ends, metadataText(info.Metadata),
 		}
 	}
-	return cmdutil.WriteTable(w, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
+	return cmdutil.WriteTable(w, width, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
 }

@@ -71,7 +71,7 @@ func metricsRun(ctx context.Context, opts *metricsOptions) (err error) {
 	if len(samples) == 0 && !opts.Follow && !opts.JSON {
 		fmt.Fprintln(opts.IO.Err, "No metrics of that time.")
 	}
-	out := &sampleWriter{w: opts.IO.Out, asJSON: opts.JSON}
+	out := &sampleWriter{w: opts.IO.Out, width: opts.IO.OutWidth, asJSON: opts.JSON}
 	if err := out.write(samples); err != nil || !opts.Follow {
 		return err
 	}
@@ -97,6 +97,7 @@ func metricsRun(ctx context.Context, opts *metricsOptions) (err error) {
 // sampleWriter writes samples as they come, each once.
 type sampleWriter struct {
 	w      io.Writer
+	width  int // of the terminal, 0 if w is none
 	asJSON bool
 	titled bool
 	last   time.Time
@@ -119,16 +120,27 @@ func (s *sampleWriter) one(u *sandbox.Usage) error {
 	if s.asJSON {
 		return cmdutil.WriteJSONLine(s.w, u)
 	}
-	const format = "%-20s   %-15s   %-20s   %s\n"
-	if !s.titled {
-		s.titled = true
-		if _, err := fmt.Fprintf(s.w, format, "TIME", "CPU", "MEMORY", "DISK"); err != nil {
+	const format = "%-20s   %-12s   %-18s   %s\n"
+	header := []string{"TIME", "CPU", "MEMORY", "DISK"}
+	row := []string{
+		u.Time.UTC().Format(time.RFC3339), fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUCount),
+		ofMiB(u.MemoryUsed, u.MemoryTotal), ofMiB(u.DiskUsed, u.DiskTotal),
+	}
+	first := !s.titled
+	s.titled = true
+	if line := fmt.Sprintf(format, row[0], row[1], row[2], row[3]); s.width == 0 || len(line) <= s.width+len("\n") {
+		if first {
+			line = fmt.Sprintf(format, header[0], header[1], header[2], header[3]) + line
+		}
+		_, err := io.WriteString(s.w, line)
+		return err
+	}
+	if !first {
+		if _, err := fmt.Fprintln(s.w); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(s.w, format, u.Time.UTC().Format(time.RFC3339),
-		fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUCount), ofMiB(u.MemoryUsed, u.MemoryTotal), ofMiB(u.DiskUsed, u.DiskTotal))
-	return err
+	return cmdutil.WriteTable(s.w, s.width, header, [][]string{row})
 }
 
 // ofMiB says how much of what there is is used; what has no size is not measured.

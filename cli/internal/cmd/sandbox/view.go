@@ -68,5 +68,5 @@ func metadataText(m map[string]string) string {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		pairs = append(pairs, k+"="+m[k])
 	}
-	return strings.Join(pairs, ",")
+	return strings.Join(pairs, ", ")
 }

@@ -176,7 +176,7 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 			}
 			return nil
 		}
-		return cmdutil.WriteTable(f.IO.Out, []string{"ID", "NAME", "VERSION", "CREATED", "UPDATED"}, rows)
+		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAME", "VERSION", "CREATED", "UPDATED"}, rows)
 	})
 }
 

@@ -163,9 +163,9 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	}
 	rows := make([][]string, len(views))
 	for i, v := range views {
-		rows[i] = []string{v.SnapshotID, strings.Join(v.Names, ",")}
+		rows[i] = []string{v.SnapshotID, strings.Join(v.Names, ", ")}
 	}
-	return cmdutil.WriteTable(opts.IO.Out, []string{"ID", "NAMES"}, rows)
+	return cmdutil.WriteTable(opts.IO.Out, opts.IO.OutWidth, []string{"ID", "NAMES"}, rows)
 }
 
 func newCmdRemove(f *cmdutil.Factory) *cobra.Command {

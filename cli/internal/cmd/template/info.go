@@ -50,7 +50,7 @@ func newCmdInfo(f *cmdutil.Factory) *cobra.Command {
 		if f.JSON() {
 			return cmdutil.WriteJSON(f.IO.Out, detailViewOf(detail, tags))
 		}
-		return cmdutil.WriteTable(f.IO.Out, []string{"FIELD", "VALUE"}, rowsOf(detail, tags, f.IO.OutIsTerminal))
+		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"FIELD", "VALUE"}, rowsOf(detail, tags, f.IO.OutIsTerminal))
 	})
 }
 

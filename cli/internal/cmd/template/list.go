@@ -61,7 +61,7 @@ func writeTemplates(f *cmdutil.Factory, all []*api.Template) error {
 			cmdutil.Moment(t.UpdatedAt, now, f.IO.OutIsTerminal),
 		}
 	}
-	return cmdutil.WriteTable(f.IO.Out, []string{"ID", "NAMES", "ACCESS", "STATUS", "CPUS", "MEMORY", "UPDATED"}, rows)
+	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAMES", "ACCESS", "STATUS", "CPUS", "MEMORY", "UPDATED"}, rows)
 }
 
 func access(t *api.Template) string {

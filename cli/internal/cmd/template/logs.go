@@ -89,7 +89,7 @@ func writeStatus(f *cmdutil.Factory, v statusView) error {
 		}
 		rows = append(rows, []string{"Reason", v.Reason.Message})
 	}
-	return cmdutil.WriteTable(f.IO.Out, []string{"FIELD", "VALUE"}, rows)
+	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"FIELD", "VALUE"}, rows)
 }
 
 func newCmdLogs(f *cmdutil.Factory) *cobra.Command {

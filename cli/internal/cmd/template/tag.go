@@ -61,7 +61,7 @@ func newCmdTagList(f *cmdutil.Factory) *cobra.Command {
 		for i, tag := range tags {
 			rows[i] = []string{tag.Name, tag.BuildID, cmdutil.Moment(tag.CreatedAt, now, f.IO.OutIsTerminal)}
 		}
-		return cmdutil.WriteTable(f.IO.Out, []string{"TAG", "BUILD", "SINCE"}, rows)
+		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"TAG", "BUILD", "SINCE"}, rows)
 	})
 }
 

@@ -84,7 +84,7 @@ func namesOf(t *api.Template) []string {
 	return append([]string{}, t.Aliases...)
 }
 
-func nameText(t *api.Template) string { return strings.Join(namesOf(t), ",") }
+func nameText(t *api.Template) string { return strings.Join(namesOf(t), ", ") }
 
 func utc(t *time.Time) *time.Time {
 	if t == nil {

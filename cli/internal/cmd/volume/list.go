@@ -109,5 +109,5 @@ func writeList[V any](f *cmdutil.Factory, views []V, quiet []string, header []st
 		}
 		return nil
 	}
-	return cmdutil.WriteTable(f.IO.Out, header, rows)
+	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, header, rows)
 }
