@@ -18,8 +18,8 @@ import (
 // closeTimeout bounds the time Close takes: cleaning up must not hang a program.
 const closeTimeout = 10 * time.Second
 
-// State is the state of a sandbox. A service may use others than the constants here.
-type State = api.SandboxState
+// SandboxState is the state of a sandbox. A service may use others than the constants here.
+type SandboxState = api.SandboxState
 
 // The states of a sandbox.
 const (

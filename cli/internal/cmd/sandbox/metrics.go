@@ -102,7 +102,7 @@ type sampleWriter struct {
 	last   time.Time
 }
 
-func (s *sampleWriter) write(samples []*sandbox.Usage) error {
+func (s *sampleWriter) write(samples []sandbox.Usage) error {
 	for _, u := range samples {
 		if !u.Time.After(s.last) {
 			continue
@@ -115,7 +115,7 @@ func (s *sampleWriter) write(samples []*sandbox.Usage) error {
 	return nil
 }
 
-func (s *sampleWriter) one(u *sandbox.Usage) error {
+func (s *sampleWriter) one(u sandbox.Usage) error {
 	if s.asJSON {
 		return cmdutil.WriteJSONLine(s.w, u)
 	}
