@@ -64,17 +64,17 @@ const (
 // Logs iterates over the log of a sandbox, oldest entry first, and fetches each page when
 // it is needed. A service may still have the log of a sandbox that has ended. An error,
 // such as [ErrNotFound], is yielded at most once, as the last item.
-func (s *SandboxService) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[*LogEntry, error] {
+func (s *SandboxService) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[LogEntry, error] {
 	var params LogParams
 	if p != nil {
 		params = *p
 	}
-	return func(yield func(*LogEntry, error) bool) {
+	return func(yield func(LogEntry, error) bool) {
 		l := &logReader{service: s, id: id, params: params, from: params.From.Truncate(time.Millisecond)}
 		for {
 			entries, err := l.next(ctx)
 			if err != nil {
-				yield(nil, err)
+				yield(LogEntry{}, err)
 				return
 			}
 			if len(entries) == 0 {
@@ -103,7 +103,7 @@ type logReader struct {
 }
 
 // next returns the next entries, none at the end.
-func (l *logReader) next(ctx context.Context) ([]*LogEntry, error) {
+func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	if l.params.Tail != 0 && !l.tailed {
 		l.tailed = true
 		if tail, err := l.tail(ctx); len(tail) > 0 || err != nil {
@@ -145,7 +145,7 @@ func (l *logReader) wait(ctx context.Context) error {
 }
 
 // page returns what is new in the next page.
-func (l *logReader) page(ctx context.Context) ([]*LogEntry, error) {
+func (l *logReader) page(ctx context.Context) ([]LogEntry, error) {
 	if l.params.Tail != 0 && !l.params.Follow {
 		return nil, nil
 	}
@@ -162,7 +162,7 @@ func (l *logReader) page(ctx context.Context) ([]*LogEntry, error) {
 	}
 	if !l.after.IsZero() {
 		l.came = len(page)
-		if i := slices.IndexFunc(page, func(e *LogEntry) bool { return e.Time.After(l.after) }); i >= 0 {
+		if i := slices.IndexFunc(page, func(e LogEntry) bool { return e.Time.After(l.after) }); i >= 0 {
 			l.came = i
 		}
 	}
@@ -177,7 +177,7 @@ func (l *logReader) page(ctx context.Context) ([]*LogEntry, error) {
 
 // advance makes the next page begin with the last millisecond of this one, in which there
 // may be more entries by then.
-func (l *logReader) advance(page []*LogEntry) {
+func (l *logReader) advance(page []LogEntry) {
 	from := page[len(page)-1].Time.Truncate(time.Millisecond)
 	l.from, l.came, l.after = from, 0, time.Time{}
 	for _, e := range slices.Backward(page) {
@@ -189,7 +189,7 @@ func (l *logReader) advance(page []*LogEntry) {
 }
 
 // tail returns the newest entries.
-func (l *logReader) tail(ctx context.Context) ([]*LogEntry, error) {
+func (l *logReader) tail(ctx context.Context) ([]LogEntry, error) {
 	if l.params.Tail < 0 || l.params.Tail > maxLogPage {
 		return nil, fmt.Errorf("api: the last %d entries of a log: want 1 to %d: %w", l.params.Tail, maxLogPage, ErrInvalidArgument)
 	}
@@ -200,8 +200,8 @@ func (l *logReader) tail(ctx context.Context) ([]*LogEntry, error) {
 		return nil, err
 	}
 	slices.Reverse(page)
-	slices.SortStableFunc(page, func(a, b *LogEntry) int { return a.Time.Compare(b.Time) })
-	page = slices.DeleteFunc(page, func(e *LogEntry) bool { return e.Time.Before(l.params.From) })
+	slices.SortStableFunc(page, func(a, b LogEntry) int { return a.Time.Compare(b.Time) })
+	page = slices.DeleteFunc(page, func(e LogEntry) bool { return e.Time.Before(l.params.From) })
 	if len(page) > 0 {
 		l.after = page[len(page)-1].Time // of its millisecond there may be others that were not wanted
 		l.from = l.after.Truncate(time.Millisecond)
@@ -220,7 +220,7 @@ func (l *logReader) query(direction string) url.Values {
 	return query
 }
 
-func (l *logReader) fetch(ctx context.Context, query url.Values) ([]*LogEntry, error) {
+func (l *logReader) fetch(ctx context.Context, query url.Values) ([]LogEntry, error) {
 	path, err := sandboxPath(l.id, "/logs")
 	if err != nil {
 		return nil, err
@@ -231,8 +231,5 @@ func (l *logReader) fetch(ctx context.Context, query url.Values) ([]*LogEntry, e
 	if _, err := l.service.client.do(ctx, call{method: http.MethodGet, path: "/v2" + path, query: query}, &answer); err != nil {
 		return nil, err
 	}
-	if slices.Contains(answer.Logs, nil) {
-		return nil, errors.New("api: the service's answer has an entry of a log that is null")
-	}
-	return answer.Logs, nil
+	return values("an entry of a log", answer.Logs)
 }

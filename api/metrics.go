@@ -2,12 +2,14 @@ package api
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
 // Usage is what a sandbox used at a time.
@@ -35,7 +37,7 @@ type MetricsParams struct {
 // Metrics returns what a sandbox, running or paused, has used, oldest first. A service may
 // have none of a sandbox that has just started, and fewer of times that are long ago. It
 // returns [ErrNotFound] when there is no such sandbox.
-func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParams) ([]*Usage, error) {
+func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParams) ([]Usage, error) {
 	path, err := sandboxPath(id, "/metrics")
 	if err != nil {
 		return nil, err
@@ -51,28 +53,21 @@ func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParam
 	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &all); err != nil {
 		return nil, err
 	}
-	for _, m := range all {
-		if m == nil {
-			return nil, errNoMetrics
-		}
-	}
-	return all, nil
+	return values("a sample of metrics", all)
 }
-
-var errNoMetrics = errors.New("api: the service's answer has metrics that are null")
 
 // maxMetrics is of how many sandboxes one request asks the metrics.
 const maxMetrics = 100
 
 // MetricsOf returns the latest metrics of several sandboxes by their ids. Sandboxes that
 // do not exist, or of which there are no metrics yet, are left out.
-func (s *SandboxService) MetricsOf(ctx context.Context, ids []string) (map[string]*Usage, error) {
+func (s *SandboxService) MetricsOf(ctx context.Context, ids []string) (map[string]Usage, error) {
 	for _, id := range ids {
 		if _, err := sandboxPath(id, ""); err != nil {
 			return nil, err
 		}
 	}
-	all := make(map[string]*Usage, len(ids))
+	all := make(map[string]Usage, len(ids))
 	for len(ids) > 0 {
 		some := ids[:min(len(ids), maxMetrics)]
 		ids = ids[len(some):]
@@ -85,9 +80,9 @@ func (s *SandboxService) MetricsOf(ctx context.Context, ids []string) (map[strin
 		}
 		for id, m := range answer.Sandboxes {
 			if m == nil {
-				return nil, errNoMetrics
+				return nil, fmt.Errorf("api: the service's answer has metrics of %s that are null", clip.Line(id, 128))
 			}
-			all[id] = m
+			all[id] = *m
 		}
 	}
 	return all, nil

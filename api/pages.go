@@ -36,6 +36,19 @@ func pages[T any](what, first string, page func(token string) (items []T, next s
 	}
 }
 
+// values returns what a list of the service has. An item that is null is an error, which
+// calls the item what.
+func values[T any](what string, list []*T) ([]T, error) {
+	all := make([]T, len(list))
+	for i, one := range list {
+		if one == nil {
+			return nil, fmt.Errorf("api: the service's answer has %s that is null", what)
+		}
+		all[i] = *one
+	}
+	return all, nil
+}
+
 // setPage adds what asks for one page of a list.
 func setPage(query url.Values, limit int, token string) {
 	if limit != 0 {

@@ -108,7 +108,7 @@ func TestLogsOfOneMillisecond(t *testing.T) {
 	c := service(t, k.ServeHTTP)
 	k.add(moment, maxLogPage+500)
 	k.add(moment.Add(time.Second), 1)
-	var last *LogEntry
+	var last LogEntry
 	n := 0
 	for e, err := range c.Sandboxes.Logs(t.Context(), "i1", nil) {
 		if err != nil {
@@ -227,7 +227,7 @@ func TestMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff([]*Usage{&sampled}, got); diff != "" || asked != want {
+		if diff := cmp.Diff([]Usage{sampled}, got); diff != "" || asked != want {
 			t.Errorf("asked %s, want %s; (-want +got):\n%s", asked, want, diff)
 		}
 	}
@@ -249,7 +249,7 @@ func TestMetricsOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]*Usage{"i0": &sampled, "i100": &sampled, "i200": &sampled}, got); diff != "" {
+	if diff := cmp.Diff(map[string]Usage{"i0": sampled, "i100": sampled, "i200": sampled}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]int{100, 100, 50}, asked); diff != "" {

@@ -170,12 +170,12 @@ var lists = map[string]string{
 	"sandbox.Files.List":     "one answer has all",
 }
 
-// sameNames lists names of types that several packages have, and why.
+// sameNames lists names of types that several packages have, and why. Types that can be
+// converted into each other, as those of api and sandbox with the same fields, are not here.
 var sameNames = map[string]string{
 	"Client":         "each makes the calls of its package; that of sandbox has one of api",
 	"Cloud":          "that of sandboxtest has the one of local",
 	"Fork":           "that of sandbox has a handle where that of api has an answer",
-	"ForkParams":     "a lifetime that is not given is the handle's in sandbox",
 	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
 	"Network":        "one thing: that of api is its form in the API",
 	"Option":         "an option of the package",
@@ -241,7 +241,7 @@ func (s *surface) typeName(name string, o *types.TypeName) {
 		s.t.Errorf("%s is an alias of %v, which has no name", name, o.Type())
 		return
 	}
-	if other := s.named[o.Name()]; other != nil && other != named.Obj() && !s.excepted(sameNames, o.Name()) {
+	if other := s.named[o.Name()]; other != nil && !types.ConvertibleTo(other.Type(), named) && !s.excepted(sameNames, o.Name()) {
 		s.t.Errorf("%s has the name of %s.%s", name, other.Pkg().Name(), other.Name())
 	}
 	s.named[o.Name()] = named.Obj()

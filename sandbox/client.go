@@ -18,6 +18,15 @@ import (
 // closeTimeout bounds the time Close takes: cleaning up must not hang a program.
 const closeTimeout = 10 * time.Second
 
+// SandboxState is the state of a sandbox. A service may use others than the constants here.
+type SandboxState = api.SandboxState
+
+// The states of a sandbox.
+const (
+	StateRunning = api.StateRunning
+	StatePaused  = api.StatePaused
+)
+
 // Info describes a sandbox.
 type Info = api.SandboxInfo
 

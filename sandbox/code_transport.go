@@ -29,7 +29,7 @@ const (
 	// call that was given up, the next call for its context waits at least half a
 	// second for the interrupt to arrive. Code that ignores interrupts keeps its
 	// context busy until Contexts.Restart: the next call then fails after half a
-	// minute with [api.ErrRetryable], and its code was not sent. If E2B's service
+	// minute with [ErrRetryable], and its code was not sent. If E2B's service
 	// has given up a kernel, a call for its context waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )

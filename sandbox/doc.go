@@ -92,8 +92,8 @@
 //
 // # Errors
 //
-// An answer in which the service refuses a call is an [*api.Error] with its
-// classes ([api.ErrNotFound] and so on); errors.Is with [api.ErrRetryable]
+// An answer in which the service refuses a call is an [*Error] with its
+// classes ([ErrNotFound] and so on); errors.Is with [ErrRetryable]
 // reports whether the same call can succeed later. [ErrGone], with [*GoneError],
 // means that the sandbox is no longer there or is paused, [ErrPortClosed] that nothing listens
 // on a port; [ErrKernelDied], [ErrKernelLost] and [ErrKernelRestarted] are about

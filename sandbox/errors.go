@@ -29,7 +29,7 @@ var (
 	// E2B's service does not restart a kernel that dies six times in a row. This
 	// handle then creates a context in place of the one that it used or created,
 	// with the same language and directory, and its calls reach it under the same
-	// id. Other handles no longer find that id ([api.ErrNotFound]), and use the next
+	// id. Other handles no longer find that id ([ErrNotFound]), and use the next
 	// context of the language as the default one.
 	ErrKernelDied = kernelconn.ErrDied
 	// ErrKernelRestarted: between two calls the context got a fresh kernel: code

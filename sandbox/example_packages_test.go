@@ -7,7 +7,6 @@ import (
 	"log"
 	"os"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
@@ -21,7 +20,7 @@ func ExamplePackages_Install() {
 		if refused, ok := errors.AsType[*sandbox.RequirementError](err); ok {
 			return fmt.Errorf("nothing was sent: %s", refused.Reason) // for the model
 		}
-		if errors.Is(err, api.ErrRetryable) {
+		if errors.Is(err, sandbox.ErrRetryable) {
 			return fmt.Errorf("the index did not answer: %w", err)
 		}
 		if err != nil {

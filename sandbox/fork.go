@@ -23,7 +23,7 @@ type Fork struct {
 	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
 	// created through it: its Close, which may be called on nil, tears the copy down.
 	Sandbox *Sandbox
-	// Err is why there is no copy, such as [api.ErrRateLimited] where no more
+	// Err is why there is no copy, such as [ErrRateLimited] where no more
 	// sandboxes may run.
 	Err error
 	// Memory reports whether the copy goes on where the original was, with its
@@ -42,7 +42,7 @@ type Fork struct {
 //
 // The error is about all copies, and then there are none: a call that ctx cut off
 // is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:
-// the error is [api.ErrConflict].
+// the error is [ErrConflict].
 func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*Fork, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

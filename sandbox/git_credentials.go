@@ -6,8 +6,6 @@ import (
 	"errors"
 	"net/url"
 	"strings"
-
-	"github.com/e2bctl/e2bctl/api"
 )
 
 // GitCredentials authorize calls to a remote over http or https. A call that has
@@ -21,7 +19,7 @@ type GitCredentials struct {
 	// Username is the account; many services accept any name with a token.
 	Username string
 	// Password is the password or token; its type keeps it out of logs.
-	Password api.Key
+	Password Key
 }
 
 // GitAuthenticateParams sets where to store credentials.

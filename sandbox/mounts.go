@@ -15,7 +15,7 @@ type Mount = api.Mount
 // WithMount shows a directory of the machine of a local cloud in the sandbox, read-only
 // unless m.Writable. Whoever started the cloud must have allowed it
 // (local.WithAllowedMounts, e2bctl local up --allow-mount): the error is
-// [api.ErrForbidden] for others, and [errors.ErrUnsupported] on every other service. What
+// [ErrForbidden] for others, and [errors.ErrUnsupported] on every other service. What
 // is in it is part of no pause and no snapshot. The option may be given several times.
 func WithMount(m Mount) CreateOption {
 	return createOption(func(c *config) error {

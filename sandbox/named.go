@@ -23,7 +23,7 @@ const maxName = 256
 // none: the sandbox of a conversation, a user or a job, which this program or another one
 // finds again. A paused one is resumed. opts apply to a sandbox that is created; to
 // one that exists only those apply that are a [HandleOption]. If a template is asked for, an existing sandbox of another one
-// is the error [api.ErrConflict].
+// is the error [ErrConflict].
 //
 // The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. It is
 // paused when its lifetime is over, unless [WithOnTimeout] says otherwise, and WithLifetime

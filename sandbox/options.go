@@ -64,8 +64,12 @@ type sandboxConfig struct {
 	code            CodeTransport
 }
 
+// Key is an API key or another secret of the caller's, as text. Its type keeps it out of
+// logs and JSON.
+type Key = api.Key
+
 // WithAPIKey sets the key; without it, E2B_API_KEY is used.
-func WithAPIKey(key api.Key) ClientOption { return ofAPI("WithAPIKey", api.WithAPIKey(key)) }
+func WithAPIKey(key Key) ClientOption { return ofAPI("WithAPIKey", api.WithAPIKey(key)) }
 
 // WithAPIURL sets the address of the control plane; without it, E2B_API_URL or
 // the domain determines it.

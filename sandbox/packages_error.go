@@ -10,7 +10,7 @@ import (
 )
 
 // InstallError is an installation that pip refused or that failed. It matches
-// [api.ErrRetryable] if the reason was that no index answered.
+// [ErrRetryable] if the reason was that no index answered.
 type InstallError struct {
 	Requirements []string
 	// ExitCode is the exit code of pip.
@@ -97,7 +97,7 @@ func (e *InstallError) reason() string {
 	return e.why
 }
 
-// Is matches [api.ErrRetryable].
+// Is matches [ErrRetryable].
 func (e *InstallError) Is(target error) bool {
 	return target == api.ErrRetryable && e.Unreachable && !e.Offline && !final().MatchString(e.why)
 }

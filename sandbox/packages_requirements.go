@@ -10,7 +10,7 @@ import (
 )
 
 // RequirementError is a requirement, or a line of a [LockFile], that is refused
-// before anything is sent. It matches [api.ErrInvalidArgument].
+// before anything is sent. It matches [ErrInvalidArgument].
 type RequirementError struct {
 	// Requirement is the text that was refused.
 	Requirement string
@@ -25,7 +25,7 @@ func (e *RequirementError) Error() string {
 	return fmt.Sprintf("sandbox: requirement %q: %s", clip.Text(e.Requirement, 128), e.Reason)
 }
 
-// Is matches [api.ErrInvalidArgument].
+// Is matches [ErrInvalidArgument].
 func (e *RequirementError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
 // requirementError turns an error of package pip into one of this package.

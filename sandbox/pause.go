@@ -127,7 +127,7 @@ func (c *sandboxConfig) renewal() time.Duration {
 }
 
 // Pause pauses a sandbox, no matter which program created it. If it is paused
-// already, the error is [api.ErrConflict], and if there is no such sandbox
+// already, the error is [ErrConflict], and if there is no such sandbox
 // [ErrGone].
 func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 	if err := c.api.Sandboxes.Pause(ctx, id, p); err != nil {
@@ -144,8 +144,8 @@ func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 // and with [WithAutoResume] any call; without that, calls return [ErrGone] with
 // [GonePaused] until then.
 //
-// If the sandbox is paused already, the error is [api.ErrConflict]. It is
-// [api.ErrUnavailable] when the service cannot pause it now, and then the sandbox
+// If the sandbox is paused already, the error is [ErrConflict]. It is
+// [ErrUnavailable] when the service cannot pause it now, and then the sandbox
 // runs on.
 func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	ctx, end, err := sb.begin(ctx)
@@ -181,7 +181,7 @@ type ResumeParams struct {
 // Resume continues a paused sandbox, whoever paused it; that it runs is no error.
 // If only its files were kept, it starts anew: there are no processes, and the
 // variables of its contexts are lost. If its memory was kept on a machine, or with programs,
-// that are not those of the local cloud now, the error is [api.ErrInvalidArgument], it is
+// that are not those of the local cloud now, the error is [ErrInvalidArgument], it is
 // still paused, and ResumeParams.Reboot starts it anew.
 func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	ctx, end, err := sb.begin(ctx)

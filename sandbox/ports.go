@@ -38,7 +38,7 @@ func (sb *Sandbox) URL(port int) string {
 // http://localhost:3000/path, or URL(3000)+"/path"; other addresses, to which a
 // redirect may lead, are refused. If the sandbox is gone the error is [ErrGone],
 // if nothing listens on the port [ErrPortClosed], and if the connection breaks
-// before an answer an [*api.Error]; after Close of the handle, requests fail with
+// before an answer an [*Error]; after Close of the handle, requests fail with
 // [ErrClosed]. It does not need to be closed.
 //
 //	client := &http.Client{Transport: sb.Transport(3000)}
@@ -153,7 +153,7 @@ func (p portClient) callerHeader(h http.Header) {
 // have a query. header may be nil. ctx bounds only the dialling; the caller
 // closes the connection. Errors are those of [Sandbox.Transport]. If the handshake is
 // refused, the error is [ErrGone], [ErrPortClosed], or [websocket.ErrBadHandshake] with an
-// [*api.Error] that has the reason from the answer. The answer is returned with it, as by
+// [*Error] that has the reason from the answer. The answer is returned with it, as by
 // [websocket.Dialer.DialContext]. The connection is one of gorilla's package, because the
 // standard library has none.
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {

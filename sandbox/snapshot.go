@@ -39,8 +39,8 @@ const (
 //
 // By default what the service can keep is kept; [Snapshot].Memory says whether that
 // was the memory, too. A local cloud keeps the files, and the memory on an engine that saves
-// it: from that only the same machine makes sandboxes, and Create is [api.ErrInvalidArgument]
-// elsewhere. The error is [api.ErrInvalidArgument] when the mode or the name is refused, and
+// it: from that only the same machine makes sandboxes, and Create is [ErrInvalidArgument]
+// elsewhere. The error is [ErrInvalidArgument] when the mode or the name is refused, and
 // [ErrGone] with
 // [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts
 // the call off, there may be a snapshot, which [Client.Snapshots] then finds.
@@ -94,8 +94,8 @@ func (c *Client) Snapshots(ctx context.Context, p *SnapshotListParams) iter.Seq2
 
 // DeleteSnapshot deletes a snapshot, and with it all that have the same name,
 // whatever their tags. Sandboxes that are made from it, running or paused, are in
-// its way: the error is then [api.ErrConflict]. If there is no such snapshot
-// it is [api.ErrNotFound].
+// its way: the error is then [ErrConflict]. If there is no such snapshot
+// it is [ErrNotFound].
 func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
 	if err := c.api.Snapshots.Delete(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: delete snapshot: %w", err)

@@ -4,17 +4,39 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// LogEntry is one entry of a sandbox's log.
-type LogEntry = api.LogEntry
+// LogEntry is one entry of a sandbox's log. The log is not what programs in the sandbox
+// print, but what the service and its daemon inside say about the sandbox; code in the
+// sandbox can make the daemon say anything.
+type LogEntry struct {
+	Time    time.Time `json:"timestamp"`
+	Level   LogLevel  `json:"level"`
+	Message string    `json:"message"`
+	// Fields say more, by name. The field "logger" says who it was.
+	Fields map[string]string `json:"fields"`
+}
 
-// LogParams says which entries of a log are wanted.
-type LogParams = api.LogParams
+// LogParams says which entries of a log are wanted. The zero value means all entries.
+type LogParams struct {
+	// From is the time of the first entry, to the millisecond; zero means the oldest
+	// entry.
+	From time.Time
+	// Tail is how many of the newest entries are wanted, at most 1000; 0 means all.
+	Tail int
+	// Level is the least serious level; empty means all.
+	Level LogLevel
+	// Search is a text that messages contain, at most 256 characters.
+	Search string
+	// Follow goes on with new entries until the sandbox has ended.
+	Follow bool
+}
 
-// LogLevel is how serious an entry of a log is.
+// LogLevel is how serious an entry of a log is. A service may use others than the
+// constants here.
 type LogLevel = api.LogLevel
 
 // The levels, from the least serious one.
@@ -26,26 +48,44 @@ const (
 )
 
 // Usage is what a sandbox used at a time.
-type Usage = api.Usage
+type Usage struct {
+	Time     time.Time `json:"timestamp"`
+	CPUCount int       `json:"cpuCount"`
+	// CPUPercent is how much of its processors the sandbox used, in percent of all of them.
+	CPUPercent float64 `json:"cpuUsedPct"`
+	// MemoryUsed, MemoryTotal and MemoryCache are bytes. MemoryCache is used for copies of
+	// files on disks, and is not part of MemoryUsed.
+	MemoryUsed  int64 `json:"memUsed"`
+	MemoryTotal int64 `json:"memTotal"`
+	MemoryCache int64 `json:"memCache"`
+	// DiskUsed and DiskTotal are bytes.
+	DiskUsed  int64 `json:"diskUsed"`
+	DiskTotal int64 `json:"diskTotal"`
+}
 
-// MetricsParams says which metrics are wanted.
-type MetricsParams = api.MetricsParams
+func usageOf(u api.Usage) Usage { return Usage(u) }
+
+// MetricsParams says which metrics are wanted. The zero value means all of them.
+type MetricsParams struct {
+	// From and Until bound the time, to the second; zero means unbounded.
+	From, Until time.Time
+}
 
 // Logs iterates over the log of the sandbox, oldest entry first: what the service and the
 // daemon inside say about it, not what programs print. With [LogParams].Follow it goes on
 // until the sandbox has ended or ctx has; a pause does not end it. An error is yielded at
 // most once, as the last item.
-func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[*LogEntry, error] {
-	return func(yield func(*LogEntry, error) bool) {
+func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, error] {
+	return func(yield func(LogEntry, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		next, stop := iter.Pull2(sb.client.api.Sandboxes.Logs(ctx, sb.ID(), p))
+		next, stop := iter.Pull2(sb.client.api.Sandboxes.Logs(ctx, sb.ID(), (*api.LogParams)(p)))
 		defer stop()
 		for {
 			// Only to wait for an entry is a call: the loop's body may close the handle.
 			call, end, err := sb.begin(ctx)
 			if err != nil {
-				yield(nil, err)
+				yield(LogEntry{}, err)
 				return
 			}
 			detach := context.AfterFunc(call, func() { cancel(context.Cause(call)) })
@@ -55,7 +95,7 @@ func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[*LogEntry, 
 				err = sb.failed(call, "logs", missing(sb.ID(), err))
 			}
 			end()
-			if !more || !yield(e, err) {
+			if !more || !yield(LogEntry(e), err) {
 				return
 			}
 		}
@@ -64,13 +104,13 @@ func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[*LogEntry, 
 
 // Logs is [Sandbox.Logs] for a sandbox to which there is no handle. It resumes none. If
 // there is no such sandbox, and no log of it, the error is [ErrGone].
-func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[*LogEntry, error] {
-	return func(yield func(*LogEntry, error) bool) {
-		for e, err := range c.api.Sandboxes.Logs(ctx, id, p) {
+func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[LogEntry, error] {
+	return func(yield func(LogEntry, error) bool) {
+		for e, err := range c.api.Sandboxes.Logs(ctx, id, (*api.LogParams)(p)) {
 			if err != nil {
 				err = fmt.Errorf("sandbox: logs: %w", missing(id, err))
 			}
-			if !yield(e, err) {
+			if !yield(LogEntry(e), err) {
 				return
 			}
 		}
@@ -80,25 +120,25 @@ func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[*L
 // Metrics returns what the sandbox has used, oldest first. On a local cloud there is a
 // sample of every 5 seconds in which it ran, fewer of times that are more than an hour
 // ago, and one that is at most 5 seconds old.
-func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]*Usage, error) {
+func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]Usage, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	all, err := sb.client.api.Sandboxes.Metrics(ctx, sb.ID(), p)
+	all, err := sb.client.api.Sandboxes.Metrics(ctx, sb.ID(), (*api.MetricsParams)(p))
 	if err != nil {
 		return nil, sb.failed(ctx, "metrics", missing(sb.ID(), err))
 	}
-	return all, nil
+	return allAs(all, usageOf), nil
 }
 
 // Metrics is [Sandbox.Metrics] for a sandbox to which there is no handle. It resumes none.
 // If there is no such sandbox, the error is [ErrGone].
-func (c *Client) Metrics(ctx context.Context, id string, p *MetricsParams) ([]*Usage, error) {
-	all, err := c.api.Sandboxes.Metrics(ctx, id, p)
+func (c *Client) Metrics(ctx context.Context, id string, p *MetricsParams) ([]Usage, error) {
+	all, err := c.api.Sandboxes.Metrics(ctx, id, (*api.MetricsParams)(p))
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: metrics: %w", missing(id, err))
 	}
-	return all, nil
+	return allAs(all, usageOf), nil
 }

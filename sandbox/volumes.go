@@ -21,7 +21,7 @@ type VolumeMount = api.VolumeMount
 type Volumes struct{ client *Client }
 
 // Create makes an empty volume. Its name has letters, digits, - and _. If there is a
-// volume with that name, the error is [api.ErrConflict].
+// volume with that name, the error is [ErrConflict].
 func (v *Volumes) Create(ctx context.Context, name string) (*Volume, error) {
 	about, err := v.client.api.Volumes.Create(ctx, name)
 	if err != nil {
@@ -62,7 +62,7 @@ func (v *Volumes) find(ctx context.Context, idOrName string) (string, error) {
 	return "", &NoVolumeError{idOrName}
 }
 
-// NoVolumeError is the error for a volume that does not exist. It is [api.ErrNotFound],
+// NoVolumeError is the error for a volume that does not exist. It is [ErrNotFound],
 // too.
 type NoVolumeError struct {
 	// Name is the id or name that it was asked for with.
@@ -73,7 +73,7 @@ func (e *NoVolumeError) Error() string {
 	return "there is no volume " + clip.Line(e.Name, maxVolumeName)
 }
 
-// Is reports whether target is [api.ErrNotFound].
+// Is reports whether target is [ErrNotFound].
 func (e *NoVolumeError) Is(target error) bool { return target == api.ErrNotFound }
 
 // List describes all volumes, without their tokens.
@@ -87,7 +87,7 @@ func (v *Volumes) List(ctx context.Context) ([]*VolumeInfo, error) {
 
 // Delete deletes the volume with an id or a name, and all that is in it. If there is
 // none, the error is a [*NoVolumeError]; if a sandbox of a local cloud has it, running or
-// paused, it is [api.ErrConflict].
+// paused, it is [ErrConflict].
 func (v *Volumes) Delete(ctx context.Context, idOrName string) error {
 	id, err := v.find(ctx, idOrName)
 	if err == nil {

@@ -30,7 +30,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
@@ -170,7 +169,7 @@ func TestTeamHasNoKey(t *testing.T) {
 	}
 	sb := cloud.Create(t, sandbox.WithTemplate(built), sandbox.WithInternet(false))
 	searched := false
-	model := modeltest.New(t, api.Key(key.Text), func(chat []loop.Message) string {
+	model := modeltest.New(t, sandbox.Key(key.Text), func(chat []loop.Message) string {
 		if modeltest.Turn(chat) == 1 {
 			f, err := key.Search(t.Context(), sb)
 			if err != nil || len(f.Found) > 0 || len(f.Memories) == 0 {

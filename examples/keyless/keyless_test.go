@@ -18,7 +18,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -58,8 +57,8 @@ func TestKeyless(t *testing.T) {
 		}
 	}
 	err := keyless(t.Context(), []sandbox.ClientOption{cloud.Option(), sandbox.WithEnvFile("")}, "203.0.113.1", key, "true", io.Discard)
-	if !errors.Is(err, api.ErrInvalidArgument) || strings.Contains(err.Error(), key) {
-		t.Errorf("an address: got %v, want api.ErrInvalidArgument without the key", err)
+	if !errors.Is(err, sandbox.ErrInvalidArgument) || strings.Contains(err.Error(), key) {
+		t.Errorf("an address: got %v, want sandbox.ErrInvalidArgument without the key", err)
 	}
 	if err := run(t.Context(), true, "", "true"); err == nil {
 		t.Error("no error without a host")

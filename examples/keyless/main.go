@@ -49,7 +49,7 @@ func main() {
 }
 
 func run(ctx context.Context, here bool, host, command string) (err error) {
-	key := api.Key(os.Getenv("API_KEY"))
+	key := sandbox.Key(os.Getenv("API_KEY"))
 	if host == "" || key == "" || command == "" {
 		return errors.New("it takes -host, the key in API_KEY, and a command; see -h")
 	}
@@ -66,7 +66,7 @@ func run(ctx context.Context, here bool, host, command string) (err error) {
 }
 
 // keyless runs a command whose requests to host have the key.
-func keyless(ctx context.Context, options []sandbox.ClientOption, host string, key api.Key, command string, out io.Writer) (err error) {
+func keyless(ctx context.Context, options []sandbox.ClientOption, host string, key sandbox.Key, command string, out io.Writer) (err error) {
 	client, err := sandbox.NewClient(options...)
 	if err != nil {
 		return err

@@ -21,7 +21,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -110,11 +109,11 @@ func run(ctx context.Context, client *sandbox.Client, line string) (_ string, er
 func create(ctx context.Context, client *sandbox.Client) (*sandbox.Sandbox, error) {
 	for {
 		sb, err := client.Create(ctx)
-		if !errors.Is(err, api.ErrRateLimited) {
+		if !errors.Is(err, sandbox.ErrRateLimited) {
 			return sb, err
 		}
 		wait := time.Second
-		if refused, ok := errors.AsType[*api.Error](err); ok {
+		if refused, ok := errors.AsType[*sandbox.Error](err); ok {
 			wait = cmp.Or(refused.RetryAfter, wait)
 		}
 		select {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
@@ -66,7 +65,7 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 	}
 	var during map[*sandbox.Sandbox][]int
 	searches := 0
-	members.model = modeltest.New(t, api.Key(key.Text), func(chat []loop.Message) string {
+	members.model = modeltest.New(t, sandbox.Key(key.Text), func(chat []loop.Message) string {
 		// At an agent's last question everything that it was ever told is in its sandbox,
 		// and the code that called it is waiting.
 		if role, turn := roleOf(chat), modeltest.Turn(chat); turn == len(roles[role])-1 {

@@ -17,10 +17,10 @@ import (
 )
 
 // said reports what a log has: an entry for each, of that logger, that begins so.
-func said(entries []*sandbox.LogEntry, logger, message string) *sandbox.LogEntry {
+func said(entries []sandbox.LogEntry, logger, message string) *sandbox.LogEntry {
 	for _, e := range entries {
 		if e.Fields["logger"] == logger && strings.HasPrefix(e.Message, message) {
-			return e
+			return &e
 		}
 	}
 	return nil
@@ -34,9 +34,9 @@ func TestLogs(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	c := client(t, cloud)
 	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{DenyOut: []string{"0.0.0.0/0"}}))
-	followed := make(chan []*sandbox.LogEntry, 1)
+	followed := make(chan []sandbox.LogEntry, 1)
 	go func() {
-		var all []*sandbox.LogEntry
+		var all []sandbox.LogEntry
 		for e, err := range c.Logs(t.Context(), sb.ID(), &sandbox.LogParams{Follow: true}) {
 			if err != nil {
 				t.Error(err)
@@ -69,7 +69,7 @@ func TestLogs(t *testing.T) {
 	}
 
 	all := patience.Receive(t, "the end of the log that is followed", followed)
-	if !slices.IsSortedFunc(all, func(a, b *sandbox.LogEntry) int { return a.Time.Compare(b.Time) }) {
+	if !slices.IsSortedFunc(all, func(a, b sandbox.LogEntry) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("got %+v, want the oldest entry first", all)
 	}
 	last := map[string]time.Time{} // by logger
@@ -101,14 +101,14 @@ func TestLogs(t *testing.T) {
 		}
 	}
 
-	var again []*sandbox.LogEntry
+	var again []sandbox.LogEntry
 	for e, err := range c.Logs(t.Context(), sb.ID(), &sandbox.LogParams{Tail: 1000}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		again = append(again, e)
 	}
-	if !slices.EqualFunc(all, again, func(a, b *sandbox.LogEntry) bool { return a.Time.Equal(b.Time) && a.Message == b.Message }) {
+	if !slices.EqualFunc(all, again, func(a, b sandbox.LogEntry) bool { return a.Time.Equal(b.Time) && a.Message == b.Message }) {
 		t.Errorf("after the end there are %d entries, followed were %d", len(again), len(all))
 	}
 	for e, err := range c.Logs(t.Context(), sb.ID(), &sandbox.LogParams{Level: sandbox.LogWarn, Search: "KERNEL"}) {
@@ -178,7 +178,7 @@ func TestFloodedLogs(t *testing.T) {
 	if got := run(t, noisy, "echo still here"); got != "still here\n" {
 		t.Errorf("it prints %q", got)
 	}
-	var of []*sandbox.LogEntry
+	var of []sandbox.LogEntry
 	for e, err := range quiet.Logs(ctx, nil) {
 		if err != nil {
 			t.Fatal(err)
@@ -223,7 +223,7 @@ func TestMetrics(t *testing.T) {
 		return most > 2 // a machine with other work may not have more for it
 	})
 	both, err := client(t, cloud).API().Sandboxes.MetricsOf(t.Context(), []string{idle.ID(), busy.ID(), "inobody"})
-	if err != nil || len(both) != 2 || both[busy.ID()] == nil {
+	if err != nil || len(both) != 2 || both[busy.ID()].Time.IsZero() {
 		t.Errorf("got %v, %v of both, want two", both, err)
 	}
 	if err := idle.Pause(t.Context(), nil); err != nil {

@@ -174,7 +174,7 @@ func (v Violation) String() string {
 	return v.Message + ". " + v.Suggestion
 }
 
-// GuardError reports a guard that cannot be used. It matches [api.ErrInvalidArgument].
+// GuardError reports a guard that cannot be used. It matches [sandbox.ErrInvalidArgument].
 type GuardError struct {
 	// Field is the field of [Guard] that is wrong; empty if the kernel refused.
 	Field string
@@ -191,7 +191,7 @@ func (e *GuardError) Error() string {
 	return fmt.Sprintf("agent: Guard.%s %q: %s", e.Field, clip.Text(e.Value, 64), e.Reason)
 }
 
-// Is reports whether target is [api.ErrInvalidArgument].
+// Is reports whether target is [sandbox.ErrInvalidArgument].
 func (e *GuardError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
 const (

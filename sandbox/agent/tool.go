@@ -59,7 +59,7 @@ type ToolCall struct {
 // ToolError is an error of a tool that says what code in the sandbox sees of
 // it: an exception ToolError with these attributes. Of any other error, code
 // sees the text, the Go type (below anything that fmt.Errorf added), and whether
-// it is [api.ErrRetryable].
+// it is [sandbox.ErrRetryable].
 type ToolError struct {
 	// Type names the kind of error.
 	Type    string
@@ -70,7 +70,7 @@ type ToolError struct {
 
 func (e *ToolError) Error() string { return e.Message }
 
-// Is reports whether target is [api.ErrRetryable] and e is Retryable.
+// Is reports whether target is [sandbox.ErrRetryable] and e is Retryable.
 func (e *ToolError) Is(target error) bool { return e.Retryable && target == api.ErrRetryable }
 
 // ToolOption is an option of [NewTool], [ToolFromSchema] and [NewManaged].

@@ -130,7 +130,7 @@ func WithStateDir(dir string) Option { return func(s *settings) { s.state = dir 
 func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 
 // WithMaxSandboxes sets how many sandboxes may exist at once; 0 means the
-// default, 100. Creating more fails with [api.ErrRateLimited].
+// default, 100. Creating more fails with [sandbox.ErrRateLimited].
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
 
 // DefaultWarm is how many sandboxes a cloud keeps ready, and MaxWarm how many it can; see

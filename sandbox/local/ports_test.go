@@ -279,7 +279,7 @@ func TestTooManyConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		logged = logged || strings.Contains(fmt.Sprint(*entry), "too many connections") && strings.Contains(fmt.Sprint(*entry), "3000")
+		logged = logged || strings.Contains(fmt.Sprint(entry), "too many connections") && strings.Contains(fmt.Sprint(entry), "3000")
 	}
 	if !logged {
 		t.Error("the sandbox's log does not say it")

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // Model is a model behind an endpoint that speaks OpenAI's chat completions protocol. It
@@ -21,7 +21,7 @@ type Model struct {
 	// URL is the address before /chat/completions: "https://api.openai.com/v1".
 	URL string
 	// Key is the credential. Endpoints without accounts need none.
-	Key api.Key
+	Key sandbox.Key
 	// Name is the model's name at the endpoint.
 	Name string
 	// Script, when not nil, answers in the endpoint's place.

@@ -91,7 +91,7 @@ func logsRun(ctx context.Context, opts *logsOptions) (err error) {
 }
 
 // writeEntry writes an entry as one line, whatever is in it.
-func writeEntry(w io.Writer, e *sandbox.LogEntry, asJSON bool) error {
+func writeEntry(w io.Writer, e sandbox.LogEntry, asJSON bool) error {
 	if asJSON {
 		return cmdutil.WriteJSONLine(w, e)
 	}

@@ -103,7 +103,7 @@ type sampleWriter struct {
 	last   time.Time
 }
 
-func (s *sampleWriter) write(samples []*sandbox.Usage) error {
+func (s *sampleWriter) write(samples []sandbox.Usage) error {
 	for _, u := range samples {
 		if !u.Time.After(s.last) {
 			continue
@@ -116,7 +116,7 @@ func (s *sampleWriter) write(samples []*sandbox.Usage) error {
 	return nil
 }
 
-func (s *sampleWriter) one(u *sandbox.Usage) error {
+func (s *sampleWriter) one(u sandbox.Usage) error {
 	if s.asJSON {
 		return cmdutil.WriteJSONLine(s.w, u)
 	}

@@ -8,8 +8,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // Tokens is the cost of every answer.
@@ -18,7 +18,7 @@ const Tokens = 100
 // New starts an endpoint that requires the key and answers with what say returns for
 // a conversation. It is closed when t ends. say is called from several goroutines if
 // several agents ask.
-func New(t testing.TB, key api.Key, say func(chat []loop.Message) string) *loop.Model {
+func New(t testing.TB, key sandbox.Key, say func(chat []loop.Message) string) *loop.Model {
 	t.Helper()
 	const name = "scripted"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

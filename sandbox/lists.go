@@ -1,0 +1,26 @@
+package sandbox
+
+import "iter"
+
+// eachAs yields what a list of the service has, each item as this package describes it.
+func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error] {
+	return func(yield func(B, error) bool) {
+		for one, err := range list {
+			if !yield(as(one), err) {
+				return
+			}
+		}
+	}
+}
+
+// allAs returns what a list of the service has, each item as this package describes it.
+func allAs[A, B any](list []A, as func(A) B) []B {
+	if list == nil {
+		return nil
+	}
+	all := make([]B, len(list))
+	for i, one := range list {
+		all[i] = as(one)
+	}
+	return all
+}
