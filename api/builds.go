@@ -287,8 +287,8 @@ type BuildState struct {
 type BuildStatusParams struct {
 	// LogsOffset is how many lines to leave out: those that were returned before.
 	LogsOffset int
-	// Limit is how many lines at most, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// MaxLines is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	MaxLines int
 	// Level leaves out what matters less; empty means nothing.
 	Level BuildLogLevel
 }
@@ -303,7 +303,7 @@ func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID s
 	}
 	query := url.Values{}
 	if p != nil {
-		setPage(query, p.Limit, "")
+		setPage(query, p.MaxLines, "")
 		if p.LogsOffset != 0 {
 			query.Set("logsOffset", strconv.Itoa(p.LogsOffset))
 		}
@@ -323,8 +323,8 @@ type BuildLogsParams struct {
 	Cursor time.Time
 	// Backward returns the newest lines first.
 	Backward bool
-	// Limit is how many lines at most, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// MaxLines is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	MaxLines int
 	// Level leaves out what matters less; empty means nothing.
 	Level BuildLogLevel
 }
@@ -338,7 +338,7 @@ func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID str
 	}
 	query := url.Values{}
 	if p != nil {
-		setPage(query, p.Limit, "")
+		setPage(query, p.MaxLines, "")
 		if !p.Cursor.IsZero() {
 			query.Set("cursor", strconv.FormatInt(p.Cursor.UnixMilli(), 10))
 		}

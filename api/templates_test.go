@@ -75,7 +75,7 @@ func TestGetTemplate(t *testing.T) {
 	t.Parallel()
 	c, queries := paged(t, `{"templateID":"t1","names":["team/a"],"builds":[{"buildID":"b2","status":"building","cpuCount":2}]}`,
 		`{"templateID":"t1","builds":[{"buildID":"b1","status":"ready","finishedAt":"2026-11-22T13:30:00Z"}]}`)
-	detail, err := c.Templates.Get(t.Context(), "t1", &TemplateGetParams{Limit: 1})
+	detail, err := c.Templates.Get(t.Context(), "t1", &TemplateGetParams{PageSize: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
