@@ -43,8 +43,8 @@ func asks(t *testing.T, asked <-chan string, want string) {
 func TestCreateTemplate(t *testing.T) {
 	t.Parallel()
 	c, asked := answering(t, 202, `{"templateID":"t1","buildID":"b-1","public":false,"names":["team/a"],"tags":["v1"],"aliases":["a"]}`)
-	none := 0
-	got, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Tags: []string{"v1"}, CPUCount: 2, MemoryMB: 512, MinFreeDiskMB: &none})
+	none := int64(0)
+	got, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Tags: []string{"v1"}, CPUs: 2, MemoryBytes: 512<<20 - 1, MinFreeDiskBytes: &none})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,9 +80,9 @@ type SandboxInfo struct {
 	// EndAt is when the sandbox's life ends or, if it is paused, when it was
 	// paused.
 	EndAt       time.Time         `json:"endAt"`
-	CPUCount    int               `json:"cpuCount"`
-	MemoryMB    int               `json:"memoryMB"`
-	DiskSizeMB  int               `json:"diskSizeMB"`
+	CPUs        int               `json:"cpuCount"`
+	MemoryBytes int64             `json:"memoryBytes"`
+	DiskBytes   int64             `json:"diskBytes"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
 	// EnvdUnresponsiveAtPause reports that envd did not answer when the sandbox was

@@ -39,10 +39,10 @@ type Template struct {
 	Aliases []string `json:"aliases"`
 	// Public reports whether other teams may use it.
 	Public bool `json:"public"`
-	// CPUCount, MemoryMB and DiskSizeMB are what its sandboxes have.
-	CPUCount   int `json:"cpuCount"`
-	MemoryMB   int `json:"memoryMB"`
-	DiskSizeMB int `json:"diskSizeMB"`
+	// CPUs, MemoryBytes and DiskBytes are what its sandboxes have.
+	CPUs        int   `json:"cpuCount"`
+	MemoryBytes int64 `json:"memoryBytes"`
+	DiskBytes   int64 `json:"diskBytes"`
 	// EnvdVersion is the version of envd, the daemon inside its sandboxes.
 	EnvdVersion string      `json:"envdVersion"`
 	BuildStatus BuildStatus `json:"buildStatus"`
@@ -72,9 +72,9 @@ type TemplateDetail struct {
 type TemplateBuild struct {
 	ID          string      `json:"buildID"`
 	Status      BuildStatus `json:"status"`
-	CPUCount    int         `json:"cpuCount"`
-	MemoryMB    int         `json:"memoryMB"`
-	DiskSizeMB  int         `json:"diskSizeMB"`
+	CPUs        int         `json:"cpuCount"`
+	MemoryBytes int64       `json:"memoryBytes"`
+	DiskBytes   int64       `json:"diskBytes"`
 	EnvdVersion string      `json:"envdVersion"`
 	CreatedAt   time.Time   `json:"createdAt"`
 	UpdatedAt   time.Time   `json:"updatedAt"`

@@ -28,7 +28,7 @@ func TestListTemplates(t *testing.T) {
 	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
 	later := at.Add(time.Hour)
 	if diff := cmp.Diff([]*Template{{
-		ID: "t1", BuildID: "b1", CPUCount: 2, MemoryMB: 512, DiskSizeMB: 1024, Public: true, Aliases: []string{"a"}, Names: []string{"team/a"},
+		ID: "t1", BuildID: "b1", CPUs: 2, MemoryBytes: 512 << 20, DiskBytes: 1 << 30, Public: true, Aliases: []string{"a"}, Names: []string{"team/a"},
 		CreatedAt: at, UpdatedAt: later, SpawnCount: 3, BuildCount: 1, EnvdVersion: "0.6.13", BuildStatus: BuildReady,
 	}, {ID: "t2", LastSpawnedAt: &later}}, got); diff != "" {
 		t.Error(diff)
@@ -81,7 +81,7 @@ func TestGetTemplate(t *testing.T) {
 	}
 	if diff := cmp.Diff(&TemplateDetail{
 		Template: Template{ID: "t1", Names: []string{"team/a"}}, NextToken: "n1",
-		Builds: []*TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUCount: 2}},
+		Builds: []*TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUs: 2}},
 	}, detail); diff != "" {
 		t.Error(diff)
 	}

@@ -132,9 +132,9 @@ func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
 	params.Warm = cmp.Or(params.Warm, 1)
 	switch {
 	case params.Warm < 0 || params.MaxSandboxes < 0 || params.MinLifetime < 0:
-		return params, fmt.Errorf("PoolParams with Warm %d, Limit %d and MinLifetime %v: want none below 0", params.Warm, params.MaxSandboxes, params.MinLifetime)
+		return params, fmt.Errorf("PoolParams with Warm %d, MaxSandboxes %d and MinLifetime %v: want none below 0", params.Warm, params.MaxSandboxes, params.MinLifetime)
 	case params.MaxSandboxes > 0 && params.MaxSandboxes < params.Warm:
-		return params, fmt.Errorf("PoolParams with Limit %d and Warm %d: want a limit of at least the sandboxes that wait", params.MaxSandboxes, params.Warm)
+		return params, fmt.Errorf("PoolParams with MaxSandboxes %d and Warm %d: want a limit of at least the sandboxes that wait", params.MaxSandboxes, params.Warm)
 	case params.MinLifetime > cfg.life()/2:
 		return params, fmt.Errorf("PoolParams with MinLifetime %v: want at most half of the %v that a sandbox lives", params.MinLifetime, cfg.life())
 	case params.MinLifetime == 0 && cfg.renewal() == 0:

@@ -239,9 +239,9 @@ func (l *limits) read(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	l.memory, l.disk = fmt.Sprintf("%d MiB", info.MemoryMB), fmt.Sprintf("%d MiB", info.DiskSizeMB)
-	l.cpus = fmt.Sprintf("%d processors", info.CPUCount)
-	if info.CPUCount == 1 {
+	l.memory, l.disk = fmt.Sprintf("%d MiB", info.MemoryBytes>>20), fmt.Sprintf("%d MiB", info.DiskBytes>>20)
+	l.cpus = fmt.Sprintf("%d processors", info.CPUs)
+	if info.CPUs == 1 {
 		l.cpus = "1 processor"
 	}
 	result, err := sb.Commands.Run(ctx, "ulimit -u", nil)

@@ -127,7 +127,7 @@ func (s *sampleWriter) one(u *sandbox.Usage) error {
 		}
 	}
 	_, err := fmt.Fprintf(s.w, format, u.Time.UTC().Format(time.RFC3339),
-		fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUCount), ofMiB(u.MemoryUsed, u.MemoryTotal), ofMiB(u.DiskUsed, u.DiskTotal))
+		fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUs), ofMiB(u.MemoryUsedBytes, u.MemoryTotalBytes), ofMiB(u.DiskUsedBytes, u.DiskTotalBytes))
 	return err
 }
 
