@@ -32,7 +32,7 @@ func TestAsk(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	c, err := NewClient(WithAPIKey("e2b_00000000"), WithBaseURL(server.URL), WithRetries(0))
+	c, err := NewClient(WithAPIKey("e2b_00000000"), WithBaseURL(server.URL), WithMaxRetries(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,11 +21,13 @@ import (
 type TemplateCreateParams struct {
 	// Tags name the build, beside a tag in the name; none means "default".
 	Tags []string
-	// CPUCount and MemoryMB are what sandboxes have; 0 means the service's default.
-	CPUCount, MemoryMB int
-	// MinFreeDiskMB is how much free space a sandbox is to have beyond what the build
+	// CPUs and MemoryBytes are what sandboxes have; 0 means the service's default. Bytes are
+	// rounded up to whole MiB.
+	CPUs        int
+	MemoryBytes int64
+	// MinFreeDiskBytes is how much free space a sandbox is to have beyond what the build
 	// wrote; nil means the service's default.
-	MinFreeDiskMB *int
+	MinFreeDiskBytes *int64
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
 	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// Every other service is [errors.ErrUnsupported] with it.
@@ -35,9 +37,9 @@ type TemplateCreateParams struct {
 type templateRequest struct {
 	Name          string   `json:"name"`
 	Tags          []string `json:"tags,omitempty"`
-	CPUCount      int      `json:"cpuCount,omitempty"`
-	MemoryMB      int      `json:"memoryMB,omitempty"`
-	MinFreeDiskMB *int     `json:"minFreeDiskMb,omitempty"`
+	CPUs          int      `json:"cpuCount,omitempty"`
+	MemoryMB      int64    `json:"memoryMB,omitempty"`
+	MinFreeDiskMB *int64   `json:"minFreeDiskMb,omitempty"`
 	Engine        string   `json:"engine,omitempty"`
 }
 
@@ -70,7 +72,10 @@ func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCr
 			return nil, err
 		}
 	}
-	request := templateRequest{name, p.Tags, p.CPUCount, p.MemoryMB, p.MinFreeDiskMB, p.Engine}
+	request := templateRequest{Name: name, Tags: p.Tags, CPUs: p.CPUs, MemoryMB: mebibytes(p.MemoryBytes), Engine: p.Engine}
+	if p.MinFreeDiskBytes != nil {
+		request.MinFreeDiskMB = new(mebibytes(*p.MinFreeDiskBytes))
+	}
 	build := &NewBuild{}
 	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: "/v3/templates", body: request, once: true}, build); err != nil {
 		return nil, err
@@ -287,8 +292,8 @@ type BuildState struct {
 type BuildStatusParams struct {
 	// LogsOffset is how many lines to leave out: those that were returned before.
 	LogsOffset int
-	// Limit is how many lines at most, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// MaxLines is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	MaxLines int
 	// Level leaves out what matters less; empty means nothing.
 	Level BuildLogLevel
 }
@@ -303,7 +308,7 @@ func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID s
 	}
 	query := url.Values{}
 	if p != nil {
-		setPage(query, p.Limit, "")
+		setPage(query, p.MaxLines, "")
 		if p.LogsOffset != 0 {
 			query.Set("logsOffset", strconv.Itoa(p.LogsOffset))
 		}
@@ -323,8 +328,8 @@ type BuildLogsParams struct {
 	Cursor time.Time
 	// Backward returns the newest lines first.
 	Backward bool
-	// Limit is how many lines at most, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// MaxLines is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	MaxLines int
 	// Level leaves out what matters less; empty means nothing.
 	Level BuildLogLevel
 }
@@ -338,7 +343,7 @@ func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID str
 	}
 	query := url.Values{}
 	if p != nil {
-		setPage(query, p.Limit, "")
+		setPage(query, p.MaxLines, "")
 		if !p.Cursor.IsZero() {
 			query.Set("cursor", strconv.FormatInt(p.Cursor.UnixMilli(), 10))
 		}

@@ -43,8 +43,8 @@ func asks(t *testing.T, asked <-chan string, want string) {
 func TestCreateTemplate(t *testing.T) {
 	t.Parallel()
 	c, asked := answering(t, 202, `{"templateID":"t1","buildID":"b-1","public":false,"names":["team/a"],"tags":["v1"],"aliases":["a"]}`)
-	none := 0
-	got, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Tags: []string{"v1"}, CPUCount: 2, MemoryMB: 512, MinFreeDiskMB: &none})
+	none := int64(0)
+	got, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Tags: []string{"v1"}, CPUs: 2, MemoryBytes: 512<<20 - 1, MinFreeDiskBytes: &none})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestBuildStatusAndLogs(t *testing.T) {
 		"logEntries":[{"timestamp":"2026-11-22T13:30:00Z","level":"info","message":"m","step":"1"}],
 		"reason":{"message":"it broke","step":"2","logEntries":[{"timestamp":"2026-11-22T13:30:00Z","level":"error","message":"e"}]}}`)
 	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
-	got, err := c.Templates.BuildStatus(t.Context(), "t", "b", &BuildStatusParams{LogsOffset: 3, Limit: 5, Level: BuildLogInfo})
+	got, err := c.Templates.BuildStatus(t.Context(), "t", "b", &BuildStatusParams{LogsOffset: 3, MaxLines: 5, Level: BuildLogInfo})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestBuildStatusAndLogs(t *testing.T) {
 	asks(t, asked, "GET /templates/t/builds/b/status")
 
 	c, asked = answering(t, 200, `{"logs":[{"timestamp":"2026-11-22T13:30:00Z","level":"warn","message":"m"}]}`)
-	logs, err := c.Templates.BuildLogs(t.Context(), "t", "b", &BuildLogsParams{Cursor: at, Backward: true, Limit: 7, Level: BuildLogWarn})
+	logs, err := c.Templates.BuildLogs(t.Context(), "t", "b", &BuildLogsParams{Cursor: at, Backward: true, MaxLines: 7, Level: BuildLogWarn})
 	if err != nil {
 		t.Fatal(err)
 	}

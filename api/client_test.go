@@ -86,7 +86,7 @@ func TestNewClientRefuses(t *testing.T) {
 		"sandbox URL":   {[]Option{WithAPIKey(secret), WithSandboxURL("ftp://h")}, nil},
 		"domain":        {[]Option{WithAPIKey(secret), WithDomain("e2b.app/x")}, nil},
 		"domain port":   {[]Option{WithAPIKey(secret), WithDomain("e2b.app:")}, nil},
-		"retries":       {[]Option{WithAPIKey(secret), WithRetries(-1)}, nil},
+		"retries":       {[]Option{WithAPIKey(secret), WithMaxRetries(-1)}, nil},
 		"agent":         {[]Option{WithAPIKey(secret), WithUserAgent("a\r\nX: y")}, nil},
 		"transport":     {[]Option{WithAPIKey(secret), WithTransport(nil)}, nil},
 		"logger":        {[]Option{WithAPIKey(secret), WithLogger(nil)}, nil},
@@ -274,7 +274,7 @@ func TestErrorClasses(t *testing.T) {
 			w.Header().Set("X-Request-Id", "r1")
 			w.WriteHeader(status)
 			fmt.Fprintf(w, `{"code":%d,"message":"told\nso","error_code":"why"}`, status)
-		}, WithRetries(0))
+		}, WithMaxRetries(0))
 		_, err := c.Sandboxes.Get(t.Context(), "i1")
 		e, ok := errors.AsType[*Error](fmt.Errorf("wrapped: %w", err))
 		if !ok {
@@ -300,7 +300,7 @@ func TestErrorBodiesAreBounded(t *testing.T) {
 		c := service(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(500)
 			_, _ = io.WriteString(w, body)
-		}, WithRetries(0))
+		}, WithMaxRetries(0))
 		_, err := c.Sandboxes.Get(t.Context(), "i1")
 		if err == nil || len(err.Error()) > maxMessage+128 || strings.Contains(err.Error(), "\uFFFD") {
 			t.Errorf("%s: %d bytes of error", name, len(fmt.Sprint(err)))
@@ -320,7 +320,7 @@ func TestNoAnswer(t *testing.T) {
 	t.Parallel()
 	// A port that was free a moment ago may belong to another program by now;
 	// nothing listens on this one.
-	c, err := NewClient(WithAPIKey(secret), WithBaseURL("http://127.0.0.1:1"), WithRetries(1))
+	c, err := NewClient(WithAPIKey(secret), WithBaseURL("http://127.0.0.1:1"), WithMaxRetries(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -618,7 +618,7 @@ func TestListPages(t *testing.T) {
 		}
 		fmt.Fprintf(w, `[{"sandboxID":"i%sa","state":"running","startedAt":"2026-01-02T03:04:05.678901234Z","future":1},{"sandboxID":"i%sb","state":"odd"}]`, next, next)
 	})
-	list := c.Sandboxes.List(t.Context(), &ListParams{Limit: 2})
+	list := c.Sandboxes.List(t.Context(), &ListParams{PageSize: 2})
 	for range 2 { // ranging again starts over
 		var ids []string
 		for info, err := range list {

@@ -115,12 +115,12 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithRetries sets how often a call that may be repeated is retried. The
+// WithMaxRetries sets how often a call that may be repeated is retried. The
 // default is 3; 0 disables retries.
-func WithRetries(n int) Option {
+func WithMaxRetries(n int) Option {
 	return func(s *settings) error {
 		if n < 0 || n > 100 {
-			return fmt.Errorf("api: WithRetries(%d): want 0 to 100", n)
+			return fmt.Errorf("api: WithMaxRetries(%d): want 0 to 100", n)
 		}
 		s.retries = n
 		return nil

@@ -80,9 +80,9 @@ type SandboxInfo struct {
 	// EndAt is when the sandbox's life ends or, if it is paused, when it was
 	// paused.
 	EndAt       time.Time         `json:"endAt"`
-	CPUCount    int               `json:"cpuCount"`
-	MemoryMB    int               `json:"memoryMB"`
-	DiskSizeMB  int               `json:"diskSizeMB"`
+	CPUs        int               `json:"cpuCount"`
+	MemoryBytes int64             `json:"memoryBytes"`
+	DiskBytes   int64             `json:"diskBytes"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
 	// EnvdUnresponsiveAtPause reports that envd did not answer when the sandbox was
@@ -295,9 +295,9 @@ type ListParams struct {
 	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
-	// Limit is the size of a page, 1 to 100; 0 means the service's default,
+	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default,
 	// 100.
-	Limit int
+	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
 }
@@ -347,7 +347,7 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 	if p.Template != "" {
 		query.Set("template", p.Template)
 	}
-	setPage(query, p.Limit, p.NextToken)
+	setPage(query, p.PageSize, p.NextToken)
 	page := &SandboxPage{}
 	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query}, &page.Sandboxes)
 	if err != nil {

@@ -38,8 +38,8 @@ type SecretParams struct {
 
 // SecretListParams filters a list of secrets. The zero value means all.
 type SecretListParams struct {
-	// Limit is the size of a page, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
 }
@@ -125,7 +125,7 @@ func (s *SecretService) ListPage(ctx context.Context, p *SecretListParams) (*Sec
 		p = &SecretListParams{}
 	}
 	query := url.Values{}
-	setPage(query, p.Limit, p.NextToken)
+	setPage(query, p.PageSize, p.NextToken)
 	page := &SecretPage{}
 	head, err := s.client.do(ctx, call{method: http.MethodGet, path: secretsPath, query: query}, &page.Secrets)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("get: got %+v, %v", got, err)
 	}
 	count := 0
-	for _, err := range c.Secrets.List(t.Context(), &SecretListParams{Limit: 1}) {
+	for _, err := range c.Secrets.List(t.Context(), &SecretListParams{PageSize: 1}) {
 		if err != nil {
 			t.Error(err)
 		}

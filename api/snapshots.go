@@ -93,8 +93,8 @@ type SnapshotListParams struct {
 	SandboxID string
 	// Name is a name or id. Without a tag it means all tags.
 	Name string
-	// Limit is the size of a page, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
 }
@@ -137,7 +137,7 @@ func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (
 	if p.Name != "" {
 		query.Set("name", p.Name)
 	}
-	setPage(query, p.Limit, p.NextToken)
+	setPage(query, p.PageSize, p.NextToken)
 	page := &SnapshotPage{}
 	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query}, &page.Snapshots)
 	if err != nil {

@@ -112,7 +112,7 @@ func TestListSnapshots(t *testing.T) {
 	t.Parallel()
 	c, queries := paged(t, `[{"snapshotID":"a:default","names":[]}]`, `[{"snapshotID":"local/b:v1","names":["local/b"],"memory":false}]`)
 	var got []string
-	for snapshot, err := range c.Snapshots.List(t.Context(), &SnapshotListParams{SandboxID: "i1", Name: "local/b:v1", Limit: 1}) {
+	for snapshot, err := range c.Snapshots.List(t.Context(), &SnapshotListParams{SandboxID: "i1", Name: "local/b:v1", PageSize: 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -208,7 +208,7 @@ func TestLogsQuery(t *testing.T) {
 
 const sample = `{"timestamp":"2026-01-02T03:04:05.678Z","timestampUnix":1767323045,"cpuCount":2,"cpuUsedPct":12.5,"memUsed":1,"memTotal":2,"memCache":3,"diskUsed":4,"diskTotal":5}`
 
-var sampled = Usage{Time: moment, CPUCount: 2, CPUPercent: 12.5, MemoryUsed: 1, MemoryTotal: 2, MemoryCache: 3, DiskUsed: 4, DiskTotal: 5}
+var sampled = Usage{Time: moment, CPUs: 2, CPUPercent: 12.5, MemoryUsedBytes: 1, MemoryTotalBytes: 2, MemoryCacheBytes: 3, DiskUsedBytes: 4, DiskTotalBytes: 5}
 
 func TestMetrics(t *testing.T) {
 	t.Parallel()

@@ -39,10 +39,10 @@ type Template struct {
 	Aliases []string `json:"aliases"`
 	// Public reports whether other teams may use it.
 	Public bool `json:"public"`
-	// CPUCount, MemoryMB and DiskSizeMB are what its sandboxes have.
-	CPUCount   int `json:"cpuCount"`
-	MemoryMB   int `json:"memoryMB"`
-	DiskSizeMB int `json:"diskSizeMB"`
+	// CPUs, MemoryBytes and DiskBytes are what its sandboxes have.
+	CPUs        int   `json:"cpuCount"`
+	MemoryBytes int64 `json:"memoryBytes"`
+	DiskBytes   int64 `json:"diskBytes"`
 	// EnvdVersion is the version of envd, the daemon inside its sandboxes.
 	EnvdVersion string      `json:"envdVersion"`
 	BuildStatus BuildStatus `json:"buildStatus"`
@@ -72,9 +72,9 @@ type TemplateDetail struct {
 type TemplateBuild struct {
 	ID          string      `json:"buildID"`
 	Status      BuildStatus `json:"status"`
-	CPUCount    int         `json:"cpuCount"`
-	MemoryMB    int         `json:"memoryMB"`
-	DiskSizeMB  int         `json:"diskSizeMB"`
+	CPUs        int         `json:"cpuCount"`
+	MemoryBytes int64       `json:"memoryBytes"`
+	DiskBytes   int64       `json:"diskBytes"`
 	EnvdVersion string      `json:"envdVersion"`
 	CreatedAt   time.Time   `json:"createdAt"`
 	UpdatedAt   time.Time   `json:"updatedAt"`
@@ -84,8 +84,8 @@ type TemplateBuild struct {
 
 // TemplateListParams says which part of a list is meant. The zero value means all.
 type TemplateListParams struct {
-	// Limit is the size of a page, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
 }
@@ -106,7 +106,7 @@ func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.
 		params = *p
 	}
 	return pages("templates", params.NextToken, func(token string) ([]*Template, string, error) {
-		page, err := s.ListPage(ctx, &TemplateListParams{Limit: params.Limit, NextToken: token})
+		page, err := s.ListPage(ctx, &TemplateListParams{PageSize: params.PageSize, NextToken: token})
 		if err != nil {
 			return nil, "", err
 		}
@@ -121,7 +121,7 @@ func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (
 		p = &TemplateListParams{}
 	}
 	query := url.Values{}
-	setPage(query, p.Limit, p.NextToken)
+	setPage(query, p.PageSize, p.NextToken)
 	page := &TemplatePage{}
 	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/templates", query: query}, &page.Templates)
 	if isMissingRoute(err) {
@@ -158,8 +158,8 @@ func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateNa
 
 // TemplateGetParams says which builds to return. The zero value means the newest.
 type TemplateGetParams struct {
-	// Limit is how many builds at most, 1 to 100; 0 means the service's default, 100.
-	Limit int
+	// PageSize is how many builds at most, 1 to 100; 0 means the service's default, 100.
+	PageSize int
 	// NextToken continues where the previous page of builds ended.
 	NextToken string
 }
@@ -173,7 +173,7 @@ func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetPara
 	}
 	query := url.Values{}
 	if p != nil {
-		setPage(query, p.Limit, p.NextToken)
+		setPage(query, p.PageSize, p.NextToken)
 	}
 	detail := &TemplateDetail{}
 	head, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, detail)

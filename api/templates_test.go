@@ -28,7 +28,7 @@ func TestListTemplates(t *testing.T) {
 	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
 	later := at.Add(time.Hour)
 	if diff := cmp.Diff([]*Template{{
-		ID: "t1", BuildID: "b1", CPUCount: 2, MemoryMB: 512, DiskSizeMB: 1024, Public: true, Aliases: []string{"a"}, Names: []string{"team/a"},
+		ID: "t1", BuildID: "b1", CPUs: 2, MemoryBytes: 512 << 20, DiskBytes: 1 << 30, Public: true, Aliases: []string{"a"}, Names: []string{"team/a"},
 		CreatedAt: at, UpdatedAt: later, SpawnCount: 3, BuildCount: 1, EnvdVersion: "0.6.13", BuildStatus: BuildReady,
 	}, {ID: "t2", LastSpawnedAt: &later}}, got); diff != "" {
 		t.Error(diff)
@@ -75,13 +75,13 @@ func TestGetTemplate(t *testing.T) {
 	t.Parallel()
 	c, queries := paged(t, `{"templateID":"t1","names":["team/a"],"builds":[{"buildID":"b2","status":"building","cpuCount":2}]}`,
 		`{"templateID":"t1","builds":[{"buildID":"b1","status":"ready","finishedAt":"2026-11-22T13:30:00Z"}]}`)
-	detail, err := c.Templates.Get(t.Context(), "t1", &TemplateGetParams{Limit: 1})
+	detail, err := c.Templates.Get(t.Context(), "t1", &TemplateGetParams{PageSize: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(&TemplateDetail{
 		Template: Template{ID: "t1", Names: []string{"team/a"}}, NextToken: "n1",
-		Builds: []*TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUCount: 2}},
+		Builds: []*TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUs: 2}},
 	}, detail); diff != "" {
 		t.Error(diff)
 	}

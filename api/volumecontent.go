@@ -62,14 +62,14 @@ func (s *VolumeService) Content(v *Volume) *VolumeContent { return &VolumeConten
 
 // VolumeListParams says what to list. The zero value is one level.
 type VolumeListParams struct {
-	// Depth is how many levels of directories to list; 0 means 1.
-	Depth int
+	// MaxDepth is how many levels of directories to list; 0 means 1.
+	MaxDepth int
 }
 
 // List returns what is in a directory.
 func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListParams) ([]*VolumeEntry, error) {
 	query := url.Values{}
-	switch depth := cmp.Or(p, &VolumeListParams{}).Depth; {
+	switch depth := cmp.Or(p, &VolumeListParams{}).MaxDepth; {
 	case depth < 0:
 		return nil, fmt.Errorf("api: depth %d: want at least 1: %w", depth, ErrInvalidArgument)
 	case depth > 0:

@@ -124,7 +124,7 @@ func TestVolumes(t *testing.T) {
 		t.Errorf("the caller's file: %v, want it open until now", err)
 	}
 	seen = nil
-	entries, err := content.List(ctx, "/", &VolumeListParams{Depth: 3})
+	entries, err := content.List(ctx, "/", &VolumeListParams{MaxDepth: 3})
 	if diff := cmp.Diff([]*VolumeEntry{entry}, entries); diff != "" || err != nil || seen[0] != "GET /volumecontent/"+volumeID+"/dir?depth=3&path=%2F" {
 		t.Errorf("list (-want +got), error %v, requests %q:\n%s", err, seen, diff)
 	}
@@ -162,7 +162,7 @@ func TestVolumeErrors(t *testing.T) {
 	_, getErr = c.Volumes.Get(ctx, "../sandboxes")
 	_, statErr = c.Volumes.Content(&Volume{ID: "a/b"}).Stat(ctx, "/a")
 	_, openErr = other.Open(ctx, "")
-	_, listErr := other.List(ctx, "/", &VolumeListParams{Depth: -1})
+	_, listErr := other.List(ctx, "/", &VolumeListParams{MaxDepth: -1})
 	for name, err := range map[string]error{"get": getErr, "delete": c.Volumes.Delete(ctx, ""), "stat": statErr, "open": openErr, "list": listErr} {
 		if !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("%s: got error %v, want %v", name, err, ErrInvalidArgument)

@@ -38,7 +38,7 @@ var optionKinds = map[string]string{
 	`sandbox.WithInterceptors()`:                       "client",
 	`sandbox.WithLogger(nil)`:                          "client",
 	`sandbox.WithOptions()`:                            "client",
-	`sandbox.WithRetries(0)`:                           "client",
+	`sandbox.WithMaxRetries(0)`:                        "client",
 	`sandbox.WithSandboxURL("")`:                       "client",
 	`sandbox.WithTrace(sandbox.Trace{})`:               "client",
 	`sandbox.WithTransport(nil)`:                       "client",

@@ -46,9 +46,9 @@ type RunCodeParams struct {
 	// NoHistory keeps the code out of the kernel's history and does not count
 	// it. It needs the websocket.
 	NoHistory bool
-	// MaxOutput is how many bytes of each stream the execution keeps; 0 means
-	// [DefaultMaxOutput], a negative number keeps none.
-	MaxOutput int
+	// MaxOutputBytes is how many bytes of each stream the execution keeps; 0 means
+	// [DefaultMaxOutputBytes], a negative number keeps none.
+	MaxOutputBytes int64
 }
 
 // check refuses parameters that no kernel could carry out.

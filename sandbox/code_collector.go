@@ -40,7 +40,7 @@ type displayUpdate struct {
 }
 
 func newCollector(p *RunCodeParams) *collector {
-	return &collector{params: p, logs: newLogs(p.MaxOutput), execution: Execution{Timing: Timing{Asked: time.Now()}}}
+	return &collector{params: p, logs: newLogs(p.MaxOutputBytes), execution: Execution{Timing: Timing{Asked: time.Now()}}}
 }
 
 // tell delivers an event, if anything listens.

@@ -780,7 +780,7 @@ func TestRunCodeMuchOutput(t *testing.T) {
 		k.Status(m, "idle")
 	})
 	var n int64
-	ex, err := s.sandbox().RunCode(t.Context(), "x", &RunCodeParams{MaxOutput: 1024, Stdout: writerFunc(func(p []byte) (int, error) { n += int64(len(p)); return len(p), nil })})
+	ex, err := s.sandbox().RunCode(t.Context(), "x", &RunCodeParams{MaxOutputBytes: 1024, Stdout: writerFunc(func(p []byte) (int, error) { n += int64(len(p)); return len(p), nil })})
 	if err != nil || n != chunks*int64(len(chunk)) || ex.StdoutDropped != n-1024 || len(ex.Stdout) > 1100 {
 		t.Errorf("%d bytes came, %d dropped, %d kept, %v", n, ex.StdoutDropped, len(ex.Stdout), err)
 	}

@@ -42,7 +42,7 @@ type Command struct {
 	err    error
 }
 
-func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput int) *Command {
+func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput int64) *Command {
 	return &Command{
 		process: a, tag: tag, out: stdout, errOut: stderr,
 		stdout: newOutput(maxOutput), stderr: newOutput(maxOutput),

@@ -16,7 +16,7 @@ func BenchmarkEcho(b *testing.B) {
 		_ = stdout(stream, []byte("hello\n"))
 		return ended(stream, 0, "exit status 0")
 	}
-	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithRetries(0))
+	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithMaxRetries(0))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestCommandEventsNobodyTakes(t *testing.T) {
 		}
 		return ended(stream, 0, "exit status 0")
 	}
-	command := startCommand(t, s.sandbox(), &CommandParams{MaxOutput: -1})
+	command := startCommand(t, s.sandbox(), &CommandParams{MaxOutputBytes: -1})
 	result, err := command.Wait(t.Context())
 	if err != nil || !result.Truncated() || result.StdoutDropped != parts*size {
 		t.Fatalf("%+v, %v", result, err)
@@ -128,7 +128,7 @@ func TestCommandEventsWaitForTheLoop(t *testing.T) {
 		}
 		return ended(stream, 0, "exit status 0")
 	}
-	command := startCommand(t, s.sandbox(), &CommandParams{MaxOutput: -1})
+	command := startCommand(t, s.sandbox(), &CommandParams{MaxOutputBytes: -1})
 	next := 0
 	for event, err := range command.Events(t.Context()) {
 		if err != nil {

@@ -646,7 +646,7 @@ func FuzzCommandStream(f *testing.F) {
 		_, _ = w.Write(answer)
 		return true
 	}
-	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithRetries(0))
+	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithMaxRetries(0))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -658,7 +658,7 @@ func FuzzCommandStream(f *testing.F) {
 	f.Cleanup(func() { sb.Close() })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		answer = data
-		result, err := sb.Commands.Run(t.Context(), "x", &CommandParams{MaxOutput: 1 << 10})
+		result, err := sb.Commands.Run(t.Context(), "x", &CommandParams{MaxOutputBytes: 1 << 10})
 		if err == nil && (result == nil || bytes.IndexByte(data, 0x1a) < 0) { // the tag of an end event
 			t.Errorf("%+v, %v", result, err)
 		}

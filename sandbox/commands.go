@@ -42,10 +42,10 @@ type CommandParams struct {
 	// calls them on the caller's goroutine, Start on a goroutine of its own, never
 	// both at once. May be nil.
 	Stdout, Stderr io.Writer
-	// MaxOutput is how many bytes of each stream the result keeps, half of them from
-	// the beginning and half from the end; 0 means [DefaultMaxOutput], a negative
+	// MaxOutputBytes is how many bytes of each stream the result keeps, half of them from
+	// the beginning and half from the end; 0 means [DefaultMaxOutputBytes], a negative
 	// number keeps none.
-	MaxOutput int
+	MaxOutputBytes int64
 }
 
 // CommandConnectParams sets where the output of a command that was connected to
@@ -57,8 +57,8 @@ type CommandConnectParams struct {
 	// time; an error that they return ends the connection, not the command. May be
 	// nil.
 	Stdout, Stderr io.Writer
-	// MaxOutput is as in [CommandParams].
-	MaxOutput int
+	// MaxOutputBytes is as in [CommandParams].
+	MaxOutputBytes int64
 }
 
 // Run runs a command with bash, as a login shell does, and waits for its end. An
@@ -144,7 +144,7 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 		if err != nil {
 			return nil, err
 		}
-		command := newCommand(a, tag, p.Stdout, p.Stderr, p.MaxOutput)
+		command := newCommand(a, tag, p.Stdout, p.Stderr, p.MaxOutputBytes)
 		command.input = make(chan struct{}, 1)
 		return command, nil
 	})
@@ -191,7 +191,7 @@ func (c *Commands) start(ctx, life context.Context, argv []string, p *CommandPar
 	if err != nil {
 		return nil, err
 	}
-	command := newCommand(a, p.Tag, p.Stdout, p.Stderr, p.MaxOutput)
+	command := newCommand(a, p.Tag, p.Stdout, p.Stderr, p.MaxOutputBytes)
 	command.own, command.stdin = true, p.Stdin
 	if p.Input {
 		command.input = make(chan struct{}, 1)

@@ -46,9 +46,9 @@ func (c *Commands) Exec(ctx context.Context, name string, args []string, p *Comm
 // standard output, byte by byte as it was. Standard error is in the [*ExitError] of a
 // program that fails, whose output is returned with the error.
 //
-// Nothing is dropped: a program that prints more than p.MaxOutput bytes, 0 meaning
-// [DefaultMaxOutput], is killed, and the error is [ErrTooLarge]. p.Stdout must be nil, and
-// p.MaxOutput not negative.
+// Nothing is dropped: a program that prints more than p.MaxOutputBytes bytes, 0 meaning
+// [DefaultMaxOutputBytes], is killed, and the error is [ErrTooLarge]. p.Stdout must be nil, and
+// p.MaxOutputBytes not negative.
 func (c *Commands) Output(ctx context.Context, name string, args []string, p *CommandParams) ([]byte, error) {
 	return c.output(ctx, name, args, p, false)
 }
@@ -65,17 +65,17 @@ func (c *Commands) output(ctx context.Context, name string, args []string, p *Co
 	if p != nil {
 		params = *p
 	}
-	whole := &wholeOutput{limit: params.MaxOutput}
+	whole := &wholeOutput{limit: params.MaxOutputBytes}
 	var err error
 	switch {
 	case params.Stdout != nil:
 		err = errors.New("CommandParams.Stdout is set, but the output is returned: use Exec")
 	case combined && params.Stderr != nil:
 		err = errors.New("CommandParams.Stderr is set, but the output is returned: use Exec")
-	case params.MaxOutput < 0:
-		err = errors.New("CommandParams.MaxOutput is negative, but the output is returned")
-	case params.MaxOutput == 0:
-		whole.limit = DefaultMaxOutput
+	case params.MaxOutputBytes < 0:
+		err = errors.New("CommandParams.MaxOutputBytes is negative, but the output is returned")
+	case params.MaxOutputBytes == 0:
+		whole.limit = DefaultMaxOutputBytes
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: run a program in %s: %w: %w", c.sb.ID(), api.ErrInvalidArgument, err)
@@ -91,13 +91,13 @@ func (c *Commands) output(ctx context.Context, name string, args []string, p *Co
 // wholeOutput keeps all of an output, and fails if that is too much.
 type wholeOutput struct {
 	kept  bytes.Buffer
-	limit int
+	limit int64
 }
 
 func (w *wholeOutput) Write(p []byte) (int, error) {
-	n, _ := w.kept.Write(p[:min(len(p), w.limit-w.kept.Len())])
+	n, _ := w.kept.Write(p[:min(int64(len(p)), w.limit-int64(w.kept.Len()))])
 	if n < len(p) {
-		return n, fmt.Errorf("%w: it has more than %d bytes: set CommandParams.MaxOutput, or use Exec with a Stdout", ErrTooLarge, w.limit)
+		return n, fmt.Errorf("%w: it has more than %d bytes: set CommandParams.MaxOutputBytes, or use Exec with a Stdout", ErrTooLarge, w.limit)
 	}
 	return n, nil
 }

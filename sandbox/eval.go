@@ -15,9 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// MaxEval is how many bytes the value that [Eval] decodes may have, as package state
+// MaxEvalBytes is how many bytes the value that [Eval] decodes may have, as package state
 // writes it: 16 MiB. For more, write a file, or use package agent.
-const MaxEval = 16 << 20
+const MaxEvalBytes = 16 << 20
 
 // Eval evaluates one Python expression with the variables of the sandbox's default
 // context and returns its value, decoded into a T by the rules of package state: unlike
@@ -28,7 +28,7 @@ const MaxEval = 16 << 20
 //
 // An exception is an [*ExecutionError], also the SyntaxError of a statement, of a magic and
 // of await. A value that is not a T, one that has no Go form and one with more than
-// [MaxEval] bytes is a [*state.DecodeError]; as a [state.Opaque] or any, what has no Go form
+// [MaxEvalBytes] bytes is a [*state.DecodeError]; as a [state.Opaque] or any, what has no Go form
 // can be received. With an error the result is the zero value. What the expression prints
 // is dropped. It is not counted, is not in the history, and its value does not become "_".
 //
@@ -58,7 +58,7 @@ func (sb *Sandbox) eval(ctx context.Context, expression string) ([]byte, error) 
 		return nil, err
 	}
 	defer end()
-	call := pyshim.Call("evaluate", expression, MaxEval)
+	call := pyshim.Call("evaluate", expression, MaxEvalBytes)
 	doc, err := sb.evalCall(ctx, call)
 	if failed, ok := errors.AsType[*ExecutionError](err); ok && pyshim.NotInstalled(failed.Name, failed.Value) {
 		if _, err := sb.silent(ctx, jupyter.ExecuteRequest{Code: pyshim.Install()}); err != nil {

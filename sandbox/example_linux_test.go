@@ -70,7 +70,7 @@ func ExampleClient_NewPool() {
 		return
 	}
 	defer client.Close()
-	pool, err := client.NewPool(&sandbox.PoolParams{Warm: 2, Limit: 10})
+	pool, err := client.NewPool(&sandbox.PoolParams{Warm: 2, MaxSandboxes: 10})
 	if err != nil {
 		fmt.Println(err)
 		return

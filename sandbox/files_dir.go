@@ -253,7 +253,7 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 		}
 		paths[name] = shellPath(path)
 	}
-	_, err := f.sb.Commands.runOwn(ctx, "cd && "+line, &CommandParams{User: user, Envs: paths, Stdout: stdout, MaxOutput: 4096})
+	_, err := f.sb.Commands.runOwn(ctx, "cd && "+line, &CommandParams{User: user, Envs: paths, Stdout: stdout, MaxOutputBytes: 4096})
 	return err
 }
 

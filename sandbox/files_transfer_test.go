@@ -124,7 +124,7 @@ func TestUploadToAnOldDaemon(t *testing.T) {
 		t.Error(err)
 	}
 	sb.remote.EnvdVersion = "0.1.3"
-	_, list := sb.Files.List(t.Context(), "/", &ListFilesParams{Depth: 2})
+	_, list := sb.Files.List(t.Context(), "/", &ListFilesParams{MaxDepth: 2})
 	_, recursive := sb.Files.Watch(t.Context(), "/", &WatchParams{Recursive: true})
 	_, info := sb.Files.Watch(t.Context(), "/", &WatchParams{IncludeInfo: true})
 	_, mounts := sb.Files.Watch(t.Context(), "/", &WatchParams{AllowNetworkMounts: true})

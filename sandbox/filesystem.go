@@ -82,9 +82,9 @@ type ListFilesParams struct {
 	// User is the user at whose home relative paths start; empty means the default
 	// user.
 	User string
-	// Depth is how many levels to list; 0 means 1, only the directory itself. More
+	// MaxDepth is how many levels to list; 0 means 1, only the directory itself. More
 	// than 1 needs envd 0.1.6.
-	Depth int
+	MaxDepth int
 }
 
 func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
@@ -96,11 +96,11 @@ func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
 // its content. Symbolic links are listed but not followed.
 func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]*FileInfo, error) {
 	p = cmp.Or(p, &ListFilesParams{})
-	depth := max(p.Depth, 1)
+	depth := max(p.MaxDepth, 1)
 	switch {
-	case p.Depth < 0:
-		return nil, f.pathError("list", path, invalid(fmt.Sprintf("a depth of %d", p.Depth)))
-	case p.Depth > 1<<20:
+	case p.MaxDepth < 0:
+		return nil, f.pathError("list", path, invalid(fmt.Sprintf("a depth of %d", p.MaxDepth)))
+	case p.MaxDepth > 1<<20:
 		depth = 1 << 20 // no path has more
 	}
 	if depth > 1 {

@@ -129,7 +129,7 @@ func TestLeaseOfACopy(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			renewed := map[string]int{}
-			c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
+			c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {

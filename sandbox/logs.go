@@ -31,7 +31,7 @@ type logEntry struct {
 	start, end int64
 }
 
-func newLogs(limit int) logs {
+func newLogs(limit int64) logs {
 	return logs{stdout: newOutput(limit), stderr: newOutput(limit), entries: clip.NewEnds[logEntry](maxLogs)}
 }
 

@@ -107,9 +107,9 @@ func WithDialContext(dial func(ctx context.Context, network, address string) (ne
 // go to [slog.Default].
 func WithLogger(l *slog.Logger) ClientOption { return ofAPI("WithLogger", api.WithLogger(l)) }
 
-// WithRetries sets how often a call to the control plane that is safe to repeat
+// WithMaxRetries sets how often a call to the control plane that is safe to repeat
 // is repeated; the default is 3. Commands and code are never repeated.
-func WithRetries(n int) ClientOption { return ofAPI("WithRetries", api.WithRetries(n)) }
+func WithMaxRetries(n int) ClientOption { return ofAPI("WithMaxRetries", api.WithMaxRetries(n)) }
 
 // WithUserAgent puts a product, such as "mytool/1.2", in front of the
 // User-Agent.

@@ -1,16 +1,20 @@
 package sandbox
 
-import "github.com/e2bctl/e2bctl/internal/clip"
+import (
+	"math"
 
-// DefaultMaxOutput is how many bytes of a stream a result keeps unless the call
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+// DefaultMaxOutputBytes is how many bytes of a stream a result keeps unless the call
 // sets another limit.
-const DefaultMaxOutput = 1 << 20
+const DefaultMaxOutputBytes = 1 << 20
 
-// newOutput keeps limit bytes of a stream: 0 means [DefaultMaxOutput], a negative
+// newOutput keeps limit bytes of a stream: 0 means [DefaultMaxOutputBytes], a negative
 // limit keeps none.
-func newOutput(limit int) *clip.Output {
+func newOutput(limit int64) *clip.Output {
 	if limit == 0 {
-		limit = DefaultMaxOutput
+		limit = DefaultMaxOutputBytes
 	}
-	return clip.NewOutput(limit)
+	return clip.NewOutput(int(min(limit, math.MaxInt)))
 }

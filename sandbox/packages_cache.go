@@ -19,14 +19,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// DefaultWheelCache is how many bytes of wheels are kept on this machine unless
+// DefaultMaxWheelBytes is how many bytes of wheels are kept on this machine unless
 // [WithWheelCache] sets another limit.
-const DefaultWheelCache = 2 << 30
+const DefaultMaxWheelBytes = 2 << 30
 
 // WithWheelCache sets where on this machine [Packages.InstallLock] keeps the
-// wheels that it installs, and how many bytes of them: a sandbox that needs the
+// wheels that it installs, and how many bytes of them, maxBytes: a sandbox that needs the
 // same wheels gets them from here and needs no index. An empty directory means
-// one in the user's cache directory, 0 bytes mean [DefaultWheelCache], and a
+// one in the user's cache directory, 0 bytes mean [DefaultMaxWheelBytes], and a
 // negative number that nothing is kept. The least recently used wheels are
 // removed first. Programs may share a directory.
 //
@@ -36,9 +36,9 @@ const DefaultWheelCache = 2 << 30
 //
 // A wheel is identified by the hash in a lock, and what comes from a sandbox is
 // hashed here before it is kept: no sandbox can change what another one installs.
-func WithWheelCache(directory string, bytes int64) HandleOption {
+func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	return handleOption(func(c *config) error {
-		c.wheels = &wheelCache{directory: directory, limit: bytes}
+		c.wheels = &wheelCache{directory: directory, limit: maxBytes}
 		return nil
 	})
 }
@@ -107,7 +107,7 @@ func (c wheelCache) open(sums []string) *os.File {
 
 // add keeps what r returns if it has one of the hashes.
 func (c wheelCache) add(sums []string, r io.Reader) (err error) {
-	limit := cmp.Or(c.limit, DefaultWheelCache)
+	limit := cmp.Or(c.limit, DefaultMaxWheelBytes)
 	path, err := c.path("")
 	if err != nil {
 		return err

@@ -95,7 +95,7 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	c.used = true // by the log
 	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython}, c.wasm.pip()...)
 	argv = append(append(argv, "--log", c.path("log")), c.wasm.arguments(arguments)...)
-	command := &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutput: 64 << 10}
+	command := &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutputBytes: 64 << 10}
 	var outputs []*pipOutput
 	if c.output != nil {
 		outputs = []*pipOutput{{to: c.output, masks: c.masks}, {to: c.output, masks: c.masks}}
@@ -122,7 +122,7 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 // log returns what pip's log says about pages of an index that it could not get.
 // It only explains another failure.
 func (c *pipRun) log(ctx context.Context) string {
-	result, err := c.sb.Commands.run(ctx, []string{"grep", "-h", "Could not fetch URL", c.path("log")}, &CommandParams{User: "root", MaxOutput: 64 << 10})
+	result, err := c.sb.Commands.run(ctx, []string{"grep", "-h", "Could not fetch URL", c.path("log")}, &CommandParams{User: "root", MaxOutputBytes: 64 << 10})
 	if err != nil {
 		return ""
 	}

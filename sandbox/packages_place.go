@@ -66,7 +66,7 @@ func (p *place) python(ctx context.Context, script string, arguments []string, o
 // runScript runs a script in a process of its own, as root.
 func (sb *Sandbox) runScript(ctx context.Context, script string, arguments []string, timeout time.Duration) (printed string, err error) {
 	argv := append([]string{pipPython, "-c", script}, arguments...)
-	result, err := sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Timeout: timeout, MaxOutput: 16 << 20})
+	result, err := sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Timeout: timeout, MaxOutputBytes: 16 << 20})
 	if result != nil {
 		printed = result.Stdout
 	}

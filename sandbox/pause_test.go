@@ -223,7 +223,7 @@ func TestLeaseOfASandboxThatPauses(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				got := map[string]int{}
-				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
+				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
 					mu.Lock()
 					defer mu.Unlock()
 					switch {
@@ -272,7 +272,7 @@ func TestLeaseAfterResume(t *testing.T) {
 		var mu sync.Mutex
 		var paused bool
 		var renewed int
-		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
 			mu.Lock()
 			defer mu.Unlock()
 			_, verb, _ := strings.Cut(r.URL.Path, "i1/")

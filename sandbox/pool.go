@@ -16,9 +16,9 @@ import (
 type PoolParams struct {
 	// Warm is how many sandboxes wait to be handed out; 0 means 1.
 	Warm int
-	// Limit is how many sandboxes of the pool there may be at a time, those that Get
+	// MaxSandboxes is how many sandboxes of the pool there may be at a time, those that Get
 	// handed out included until they are closed; 0 means no limit but the service's.
-	Limit int
+	MaxSandboxes int
 	// MinLifetime is how much of its life a sandbox has left at least when Get
 	// returns it; one that has less is replaced. It may be at most half of a life,
 	// which is the default with [WithLifetime]. A lease is renewed while a sandbox
@@ -131,10 +131,10 @@ func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
 	}
 	params.Warm = cmp.Or(params.Warm, 1)
 	switch {
-	case params.Warm < 0 || params.Limit < 0 || params.MinLifetime < 0:
-		return params, fmt.Errorf("PoolParams with Warm %d, Limit %d and MinLifetime %v: want none below 0", params.Warm, params.Limit, params.MinLifetime)
-	case params.Limit > 0 && params.Limit < params.Warm:
-		return params, fmt.Errorf("PoolParams with Limit %d and Warm %d: want a limit of at least the sandboxes that wait", params.Limit, params.Warm)
+	case params.Warm < 0 || params.MaxSandboxes < 0 || params.MinLifetime < 0:
+		return params, fmt.Errorf("PoolParams with Warm %d, MaxSandboxes %d and MinLifetime %v: want none below 0", params.Warm, params.MaxSandboxes, params.MinLifetime)
+	case params.MaxSandboxes > 0 && params.MaxSandboxes < params.Warm:
+		return params, fmt.Errorf("PoolParams with MaxSandboxes %d and Warm %d: want a limit of at least the sandboxes that wait", params.MaxSandboxes, params.Warm)
 	case params.MinLifetime > cfg.life()/2:
 		return params, fmt.Errorf("PoolParams with MinLifetime %v: want at most half of the %v that a sandbox lives", params.MinLifetime, cfg.life())
 	case params.MinLifetime == 0 && cfg.renewal() == 0:

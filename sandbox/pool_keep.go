@@ -88,8 +88,8 @@ func (p *Pool) worn(now time.Time) (worn []*Sandbox, next time.Duration) {
 // before the next try. p.mu is held.
 func (p *Pool) missing(now time.Time) (n int, wait time.Duration) {
 	n = p.params.Warm + len(p.waiting) - len(p.warm) - p.starting
-	if p.params.Limit > 0 {
-		n = min(n, p.params.Limit-len(p.warm)-p.starting-p.lent-p.ending)
+	if p.params.MaxSandboxes > 0 {
+		n = min(n, p.params.MaxSandboxes-len(p.warm)-p.starting-p.lent-p.ending)
 	}
 	most := maxPoolStarts
 	if p.failures > 0 {

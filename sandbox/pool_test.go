@@ -109,7 +109,7 @@ func inPool(t *testing.T, p *PoolParams, opts []CreateOption, test func(*testing
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFarm()
-		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(f))
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(f))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestPoolReplacesTheOld(t *testing.T) {
 
 func TestPoolLimit(t *testing.T) {
 	t.Parallel()
-	inPool(t, &PoolParams{Warm: 2, Limit: 3}, nil, func(t *testing.T, f *farm, p *Pool) {
+	inPool(t, &PoolParams{Warm: 2, MaxSandboxes: 3}, nil, func(t *testing.T, f *farm, p *Pool) {
 		var held []*Sandbox
 		for range 3 {
 			sb, err := p.Get(t.Context())
@@ -336,7 +336,7 @@ func TestPoolOutlastsTheService(t *testing.T) {
 					tries++
 					return test.refusal()
 				}
-				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(f))
+				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(f))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -401,9 +401,9 @@ func TestPoolParams(t *testing.T) {
 		want   string
 	}{
 		"negative":        {PoolParams{Warm: -1}, nil, "want none below 0"},
-		"limit":           {PoolParams{Warm: 2, Limit: 1}, nil, "want a limit of at least the sandboxes that wait"},
+		"limit":           {PoolParams{Warm: 2, MaxSandboxes: 1}, nil, "want a limit of at least the sandboxes that wait"},
 		"lifetime":        {PoolParams{MinLifetime: time.Minute}, []CreateOption{WithLifetime(time.Minute)}, "want at most half of the 1m0s"},
-		"of the client":   {PoolParams{}, []CreateOption{WithRetries(1)}, "NewPool: WithRetries is an option of the client"},
+		"of the client":   {PoolParams{}, []CreateOption{WithMaxRetries(1)}, "NewPool: WithMaxRetries is an option of the client"},
 		"an option's own": {PoolParams{}, []CreateOption{WithLease(time.Second)}, "WithLease(1s)"},
 	} {
 		if _, err := c.NewPool(&test.params, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -419,7 +419,7 @@ func TestPoolParams(t *testing.T) {
 func TestPoolCloseDuringGet(t *testing.T) {
 	t.Parallel()
 	for _, slow := range []time.Duration{0, time.Second} {
-		inPool(t, &PoolParams{Warm: 3, Limit: 4}, nil, func(t *testing.T, f *farm, p *Pool) {
+		inPool(t, &PoolParams{Warm: 3, MaxSandboxes: 4}, nil, func(t *testing.T, f *farm, p *Pool) {
 			f.set(func() { f.slow = slow })
 			var takers, closers sync.WaitGroup
 			for range 50 {
@@ -459,7 +459,7 @@ func TestPoolCloseDuringGet(t *testing.T) {
 // falters: each sandbox has one owner, and the limit holds.
 func TestPoolUnderLoad(t *testing.T) {
 	t.Parallel()
-	inPool(t, &PoolParams{Warm: 8, Limit: 20}, nil, func(t *testing.T, f *farm, p *Pool) {
+	inPool(t, &PoolParams{Warm: 8, MaxSandboxes: 20}, nil, func(t *testing.T, f *farm, p *Pool) {
 		n := 0
 		f.set(func() {
 			f.refuse = func() *http.Response {

@@ -12,9 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// DefaultForwardConnections is how many connections [Sandbox.Forward] has open at once,
+// DefaultMaxConnections is how many connections [Sandbox.Forward] has open at once,
 // unless [ForwardParams] sets another number.
-const DefaultForwardConnections = 64
+const DefaultMaxConnections = 64
 
 // acceptPause is how long Forward waits after the system refused it a connection.
 const acceptPause = 100 * time.Millisecond
@@ -23,7 +23,7 @@ const acceptPause = 100 * time.Millisecond
 type ForwardParams struct {
 	// MaxConnections is how many connections may be open at once: more wait until one
 	// ends, accepted by the system and not answered. 0 means
-	// [DefaultForwardConnections]; a negative number is refused.
+	// [DefaultMaxConnections]; a negative number is refused.
 	MaxConnections int
 }
 
@@ -55,7 +55,7 @@ type Forwarding struct {
 // work once the sandbox runs again. Close of the forwarding or of the sandbox's handle ends
 // the listener and its connections.
 func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *ForwardParams) (*Forwarding, error) {
-	limit := DefaultForwardConnections
+	limit := DefaultMaxConnections
 	if p != nil && p.MaxConnections != 0 {
 		limit = p.MaxConnections
 	}

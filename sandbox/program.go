@@ -37,11 +37,11 @@ type ProgramParams struct {
 	Envs map[string]string
 	// User is the user to run it as; empty means the default user.
 	User string
-	// Timeout, Stdin, Stdout, Stderr and MaxOutput are those of [CommandParams].
+	// Timeout, Stdin, Stdout, Stderr and MaxOutputBytes are those of [CommandParams].
 	Timeout        time.Duration
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	MaxOutput      int
+	MaxOutputBytes int64
 }
 
 // RunProgram uploads a program to a directory of its own in the user's home,
@@ -100,6 +100,6 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 	}
 	return sb.Commands.Run(ctx, p.Command, &CommandParams{
 		User: p.User, Cwd: directory, Envs: p.Envs, Timeout: p.Timeout,
-		Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, MaxOutput: p.MaxOutput,
+		Stdin: p.Stdin, Stdout: p.Stdout, Stderr: p.Stderr, MaxOutputBytes: p.MaxOutputBytes,
 	})
 }

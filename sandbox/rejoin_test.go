@@ -637,7 +637,7 @@ func TestLeaseOutlastsPause(t *testing.T) {
 			state, renewed = s, 0
 		}
 		var log strings.Builder
-		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))), WithTransport(memory(func(r *http.Request) (int, string) {
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))), WithTransport(memory(func(r *http.Request) (int, string) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch {

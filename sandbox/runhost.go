@@ -14,8 +14,8 @@ import (
 // This registers what package agent needs of a sandbox: see package runhost.
 func init() {
 	runhost.Of = func(sb any) runhost.Host { return runHost{sb.(*Sandbox)} }
-	runhost.NewCollector = func(stdout, stderr io.Writer, maxOutput int) runhost.Collector {
-		return runCollector{newCollector(&RunCodeParams{Stdout: stdout, Stderr: stderr, MaxOutput: maxOutput})}
+	runhost.NewCollector = func(stdout, stderr io.Writer, maxOutput int64) runhost.Collector {
+		return runCollector{newCollector(&RunCodeParams{Stdout: stdout, Stderr: stderr, MaxOutputBytes: maxOutput})}
 	}
 }
 

@@ -251,7 +251,7 @@ func TestLease(t *testing.T) {
 		var mu sync.Mutex
 		var renewed []time.Duration
 		status := http.StatusNoContent
-		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
+		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
 			mu.Lock()
 			defer mu.Unlock()
 			if strings.HasSuffix(r.URL.Path, "/refreshes") {

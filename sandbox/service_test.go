@@ -93,7 +93,7 @@ func newPipedService(t testing.TB) *service {
 // client returns a client of the service.
 func (s *service) client(opts ...ClientOption) *Client {
 	s.t.Helper()
-	usual := []ClientOption{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithRetries(0)}
+	usual := []ClientOption{WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithDomain("test.invalid"), WithMaxRetries(0)}
 	if s.transport != nil {
 		usual = append(usual, WithTransport(s.transport))
 	}

@@ -80,7 +80,7 @@ func TestDrippingAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithRetries(0), WithTransport(dripping{test.status}), WithDefaults(WithCodeTransport(CodeTransportHTTP)))
+				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(dripping{test.status}), WithDefaults(WithCodeTransport(CodeTransportHTTP)))
 				if err != nil {
 					t.Fatal(err)
 				}

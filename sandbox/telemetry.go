@@ -49,18 +49,17 @@ const (
 
 // Usage is what a sandbox used at a time.
 type Usage struct {
-	Time     time.Time `json:"timestamp"`
-	CPUCount int       `json:"cpuCount"`
+	Time time.Time `json:"timestamp"`
+	CPUs int       `json:"cpuCount"`
 	// CPUPercent is how much of its processors the sandbox used, in percent of all of them.
-	CPUPercent float64 `json:"cpuUsedPct"`
-	// MemoryUsed, MemoryTotal and MemoryCache are bytes. MemoryCache is used for copies of
-	// files on disks, and is not part of MemoryUsed.
-	MemoryUsed  int64 `json:"memUsed"`
-	MemoryTotal int64 `json:"memTotal"`
-	MemoryCache int64 `json:"memCache"`
-	// DiskUsed and DiskTotal are bytes.
-	DiskUsed  int64 `json:"diskUsed"`
-	DiskTotal int64 `json:"diskTotal"`
+	CPUPercent       float64 `json:"cpuUsedPct"`
+	MemoryUsedBytes  int64   `json:"memUsed"`
+	MemoryTotalBytes int64   `json:"memTotal"`
+	// MemoryCacheBytes are used for copies of what is on disks, and not part of
+	// MemoryUsedBytes.
+	MemoryCacheBytes int64 `json:"memCache"`
+	DiskUsedBytes    int64 `json:"diskUsed"`
+	DiskTotalBytes   int64 `json:"diskTotal"`
 }
 
 func usageOf(u api.Usage) Usage { return Usage(u) }

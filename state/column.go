@@ -93,7 +93,7 @@ func (c Column) check(limit int) (int, error) {
 		if n := c.Range.Len(); n <= limit {
 			return n, nil
 		}
-		return 0, &LimitError{Limit: "MaxElements", Max: limit}
+		return 0, &LimitError{Limit: "MaxElements", Max: int64(limit)}
 	}
 	t, n, err := c.Data.check(limit)
 	switch {

@@ -47,7 +47,7 @@ type decoder struct {
 
 func newDecoder(doc []byte, blobs Blobs, limits Bounds) (*decoder, error) {
 	d := &decoder{scanner: scanner{data: doc, blobs: blobs, limits: limits.withDefaults()}}
-	if len(doc) > d.limits.MaxBytes {
+	if int64(len(doc)) > d.limits.MaxBytes {
 		return nil, &LimitError{Limit: "MaxBytes", Max: d.limits.MaxBytes}
 	}
 	if !d.skip(documentStart) {

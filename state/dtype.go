@@ -140,7 +140,7 @@ func elementCount(shape []int, limit int) (int, error) {
 	for _, side := range shape {
 		high, low := bits.Mul64(n, uint64(side))
 		if high != 0 || low > uint64(limit) {
-			return 0, &LimitError{Limit: "MaxElements", Max: limit}
+			return 0, &LimitError{Limit: "MaxElements", Max: int64(limit)}
 		}
 		n = low
 	}

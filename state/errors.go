@@ -34,7 +34,7 @@ func (e *UnsupportedValueError) Error() string {
 type LimitError struct {
 	// Limit is the name of the field of [Bounds], such as "MaxBytes".
 	Limit string
-	Max   int
+	Max   int64
 	Path  string
 }
 

@@ -177,7 +177,7 @@ func (f *fileReader) head(sizes ...*int) (Hash, error) {
 	if err != nil {
 		return hash, err
 	}
-	left := uint64(max(0, min(int64(f.limits.MaxBytes), math.MaxInt64)-f.n))
+	left := uint64(max(0, min(f.limits.MaxBytes, math.MaxInt)-f.n))
 	for i, size := range sizes {
 		n := binary.BigEndian.Uint64(head[len(hash)+8*i:])
 		if n > left {

@@ -74,7 +74,7 @@ func TestLoadDamaged(t *testing.T) {
 			t.Fatalf("damaged at byte %d: loaded, want an error", i)
 		}
 	}
-	if _, err := state.Load(bytes.NewReader(file), state.Bounds{MaxBytes: len(file) / 2}); !isLimit(err, "MaxBytes") {
+	if _, err := state.Load(bytes.NewReader(file), state.Bounds{MaxBytes: int64(len(file) / 2)}); !isLimit(err, "MaxBytes") {
 		t.Errorf("a file over the limit: %v, want a *state.LimitError of MaxBytes", err)
 	}
 	failed := errors.New("injected")

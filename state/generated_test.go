@@ -223,10 +223,10 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 
 	// The limits are exact.
 	detached, blobs := value.Detached()
-	if _, err := state.ParseDetached(detached, blobs, state.Bounds{MaxBytes: size}); err != nil {
+	if _, err := state.ParseDetached(detached, blobs, state.Bounds{MaxBytes: int64(size)}); err != nil {
 		t.Errorf("seed %d, depth %d: %d bytes: %v", seed, depth, size, err)
 	}
-	if _, err := state.ParseDetached(detached, blobs, state.Bounds{MaxBytes: size - 1}); !isLimit(err, "MaxBytes") {
+	if _, err := state.ParseDetached(detached, blobs, state.Bounds{MaxBytes: int64(size - 1)}); !isLimit(err, "MaxBytes") {
 		t.Errorf("seed %d, depth %d: %d bytes with a limit of one less: %v", seed, depth, size, err)
 	}
 

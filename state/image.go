@@ -78,7 +78,7 @@ func (m Image) check(limit int) error {
 	}
 	pixels, err := elementCount([]int{m.Width, m.Height}, limit)
 	if err != nil {
-		return &LimitError{Limit: "MaxPixels", Max: limit}
+		return &LimitError{Limit: "MaxPixels", Max: int64(limit)}
 	}
 	if m.PNG == nil {
 		if bits := rawSizes[m.Mode]; bits == 0 || pixels*bits/8 != len(m.Raw) {

@@ -93,7 +93,7 @@ func (s *scanner) skip(text string) bool {
 
 func (s *scanner) count(n int) error {
 	if s.nodes += n; s.nodes > s.limits.MaxNodes {
-		return &LimitError{Limit: "MaxNodes", Max: s.limits.MaxNodes}
+		return &LimitError{Limit: "MaxNodes", Max: int64(s.limits.MaxNodes)}
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (s *scanner) next() (n node, err error) {
 
 func (s *scanner) enter() error {
 	if s.depth++; s.depth > s.limits.MaxDepth {
-		return &LimitError{Limit: "MaxDepth", Max: s.limits.MaxDepth}
+		return &LimitError{Limit: "MaxDepth", Max: int64(s.limits.MaxDepth)}
 	}
 	s.deepest = max(s.deepest, s.depth)
 	return nil
@@ -264,7 +264,7 @@ func (s *scanner) hex(n *node) error {
 	}
 	digits := strings.TrimPrefix(text, "-")
 	if len(digits) > s.limits.MaxIntDigits {
-		return &LimitError{Limit: "MaxIntDigits", Max: s.limits.MaxIntDigits}
+		return &LimitError{Limit: "MaxIntDigits", Max: int64(s.limits.MaxIntDigits)}
 	}
 	if strings.Trim(digits, hexDigits) != "" || digits == "" || digits[0] == '0' {
 		return s.fail("malformed integer")

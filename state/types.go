@@ -52,7 +52,7 @@ type PythonUnmarshaler interface {
 type Bounds struct {
 	// MaxBytes is the size of the document and its blobs. The default is
 	// [DefaultMaxBytes].
-	MaxBytes int
+	MaxBytes int64
 	// MaxDepth is how deep containers may be nested. The default is
 	// [DefaultMaxDepth].
 	MaxDepth int

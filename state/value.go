@@ -80,7 +80,7 @@ func ParseDetached(doc []byte, blobs Blobs, limits Bounds) (Value, error) {
 		return Value{}, err
 	}
 	v.depth, v.opaque, v.blobs = d.deepest, d.opaque, named(doc, blobs)
-	if len(doc)+v.blobs.size() > d.limits.MaxBytes {
+	if int64(len(doc)+v.blobs.size()) > d.limits.MaxBytes {
 		return Value{}, &LimitError{Limit: "MaxBytes", Max: d.limits.MaxBytes}
 	}
 	return v, nil
@@ -135,7 +135,7 @@ func (v Value) limits() Bounds {
 	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
 	// A slice of slices counts its sides, which an array without bytes may have, too.
 	nodes := max(size+64, DefaultMaxNodes)
-	return Bounds{MaxBytes: size, MaxDepth: v.depth + 1, MaxNodes: nodes, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
+	return Bounds{MaxBytes: int64(size), MaxDepth: v.depth + 1, MaxNodes: nodes, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
 }
 
 func (v Value) body() []byte {

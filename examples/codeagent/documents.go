@@ -72,7 +72,7 @@ func (d *documents) tool() agent.Tool {
 	}
 	return agent.MustTool("read_document", "Gives the text of a document.", func(_ context.Context, r request) (string, error) {
 		return d.read(r.Name)
-	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 4}))
+	}, agent.WithToolLimits(agent.ToolLimits{MaxConcurrency: 4}))
 }
 
 // read returns a document. Its errors are written for the model.

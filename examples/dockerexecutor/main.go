@@ -60,11 +60,11 @@ func main() {
 	}
 }
 
-// container is what every container is like, by the names of Docker's libraries.
+// container is what every container is like.
 var container = local.DockerParams{
-	MemLimit:        512 << 20,
-	CPUQuota:        50_000, // half a processor
-	PidsLimit:       100,
+	MemoryBytes:     512 << 20,
+	CPUs:            0.5,
+	MaxProcesses:    100,
 	CapDrop:         []string{"ALL"},
 	SecurityOpt:     []string{"no-new-privileges"},
 	User:            "nobody",
@@ -109,9 +109,9 @@ func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	fmt.Fprintln(w, "--- limits, as read inside")
 	var errs []error
 	for _, limit := range []struct{ name, want string }{
-		{"mem_limit", fmt.Sprint(container.MemLimit)},
-		{"cpu_quota", fmt.Sprint(container.CPUQuota)},
-		{"pids_limit", fmt.Sprint(container.PidsLimit)},
+		{"mem_limit", fmt.Sprint(container.MemoryBytes)},
+		{"cpu_quota", fmt.Sprint(container.CPUs * 100_000)},
+		{"pids_limit", fmt.Sprint(container.MaxProcesses)},
 		{"cap_drop", "ALL"},
 		{"security_opt", "no-new-privileges"},
 		{"user", container.User},

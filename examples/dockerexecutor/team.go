@@ -102,7 +102,7 @@ func solveInside(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *l
 			return "", err
 		}
 		return said.Text, nil
-	}, agent.WithToolLimits(agent.ToolLimits{Calls: maxQuestions, Concurrency: 1}))
+	}, agent.WithToolLimits(agent.ToolLimits{MaxCalls: maxQuestions, MaxConcurrency: 1}))
 	variables := state.New()
 	if err := variables.Set("task", task); err != nil {
 		return err

@@ -22,7 +22,7 @@ const (
 )
 
 // budget is what the team may spend each time the manager calls an agent.
-var budget = agent.Budget{Depth: -1, Calls: 10, Time: 5 * time.Minute, Tokens: 50_000}
+var budget = agent.Budget{MaxDepth: -1, MaxCalls: 10, Timeout: 5 * time.Minute, MaxTokens: 50_000}
 
 // team is a manager and the agents that it calls. Every agent's loop runs in this
 // process, which alone has the model's key; their code runs in sandboxes.
@@ -63,7 +63,7 @@ func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) a
 		result, err := a.Solve(ctx, sb, task)
 		t.report(name, result, err)
 		return result.Answer, err
-	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 1}))
+	}, agent.WithToolLimits(agent.ToolLimits{MaxConcurrency: 1}))
 }
 
 func (t *team) member(role string) *loop.Agent {

@@ -50,9 +50,9 @@ type issue struct {
 func (t *tracker) tools(approve approval) []agent.Tool {
 	return []agent.Tool{
 		agent.MustTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,
-			agent.WithToolLimits(agent.ToolLimits{Calls: 20, Concurrency: 2, Timeout: 30 * time.Second, MaxResultBytes: 1 << 20})),
+			agent.WithToolLimits(agent.ToolLimits{MaxCalls: 20, MaxConcurrency: 2, Timeout: 30 * time.Second, MaxResultBytes: 1 << 20})),
 		agent.MustTool("comment", "Writes a comment to an issue, if the user agrees.", t.comment,
-			agent.WithToolLimits(agent.ToolLimits{Calls: 3, Concurrency: 1, Timeout: 30 * time.Second, MaxArgumentBytes: 4 << 10}),
+			agent.WithToolLimits(agent.ToolLimits{MaxCalls: 3, MaxConcurrency: 1, Timeout: 30 * time.Second, MaxArgumentBytes: 4 << 10}),
 			agent.WithApproval(func(ctx context.Context, call agent.ToolCall) error {
 				var c newComment
 				if err := call.Arguments.Decode(&c); err != nil {

@@ -114,9 +114,9 @@ func run(ctx context.Context, client *sandbox.Client, code string, e *events) (e
 	}
 	defer func() { err = errors.Join(err, sb.Close()) }()
 	_, err = sb.RunCode(ctx, code, &sandbox.RunCodeParams{
-		Stdout:    stream{e, "stdout"},
-		Stderr:    stream{e, "stderr"},
-		MaxOutput: -1, // nothing of it is kept here
+		Stdout:         stream{e, "stdout"},
+		Stderr:         stream{e, "stderr"},
+		MaxOutputBytes: -1, // nothing of it is kept here
 		OnResult: func(r sandbox.Result) {
 			if png := r.PNG(); png != nil {
 				e.send("png", png)

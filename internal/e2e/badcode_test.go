@@ -96,8 +96,8 @@ func TestBadCode(t *testing.T) {
 				}
 			}},
 			{"much output", "for _ in range(16): print('x' * ((1 << 20) - 1))", "", func(t *testing.T, e *sandbox.Execution) {
-				if len(e.Stdout) > sandbox.DefaultMaxOutput+256 || e.StdoutDropped != 15<<20 || !e.Truncated() {
-					t.Errorf("%d bytes kept, %d dropped, want at most %d and %d, and that it says so", len(e.Stdout), e.StdoutDropped, sandbox.DefaultMaxOutput+256, 15<<20)
+				if len(e.Stdout) > sandbox.DefaultMaxOutputBytes+256 || e.StdoutDropped != 15<<20 || !e.Truncated() {
+					t.Errorf("%d bytes kept, %d dropped, want at most %d and %d, and that it says so", len(e.Stdout), e.StdoutDropped, sandbox.DefaultMaxOutputBytes+256, 15<<20)
 				}
 			}},
 			{"many prints", "for i in range(1_000_000): print(i)", "", func(t *testing.T, e *sandbox.Execution) {

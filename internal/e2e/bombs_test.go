@@ -18,7 +18,7 @@ import (
 // Envd, which cannot start a thread either meanwhile, survives.
 func TestBombsOfCode(t *testing.T) {
 	t.Parallel()
-	cloud := sandboxtest.New(t, local.WithResources(local.Resources{Processes: 128}))
+	cloud := sandboxtest.New(t, local.WithResources(local.Resources{MaxProcesses: 128}))
 	if cloud.Isolation() != local.Full {
 		t.Skipf("isolation is %s here: the bound of processes is all sandboxes'", cloud.Isolation())
 	}

@@ -130,8 +130,8 @@ func (c *counter) Write(p []byte) (int, error) {
 func checkKept(t *testing.T, kept string, dropped int64) {
 	t.Helper()
 	notice := 256 // at most this many bytes for the line that says that bytes are missing
-	if n := len(kept); n > sandbox.DefaultMaxOutput+notice || int64(n)+dropped < muchPrinted || int64(n)+dropped > muchPrinted+int64(notice) {
-		t.Errorf("%d bytes are kept, %d dropped, want at most %d kept and %d to %d together", n, dropped, sandbox.DefaultMaxOutput+notice, muchPrinted, muchPrinted+int64(notice))
+	if n := len(kept); n > sandbox.DefaultMaxOutputBytes+notice || int64(n)+dropped < muchPrinted || int64(n)+dropped > muchPrinted+int64(notice) {
+		t.Errorf("%d bytes are kept, %d dropped, want at most %d kept and %d to %d together", n, dropped, sandbox.DefaultMaxOutputBytes+notice, muchPrinted, muchPrinted+int64(notice))
 	}
 }
 

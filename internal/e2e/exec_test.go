@@ -102,11 +102,11 @@ func TestExecOutput(t *testing.T) {
 	if got, err := sb.Commands.CombinedOutput(t.Context(), "sh", []string{"-c", `echo out; echo err >&2`}, nil); err != nil || len(got) != len("out\nerr\n") || !bytes.Contains(got, []byte("err\n")) {
 		t.Errorf("CombinedOutput: got %q, %v, want both streams", got, err)
 	}
-	got, err = sb.Commands.Output(t.Context(), "yes", nil, &sandbox.CommandParams{MaxOutput: 1001})
+	got, err = sb.Commands.Output(t.Context(), "yes", nil, &sandbox.CommandParams{MaxOutputBytes: 1001})
 	if !errors.Is(err, sandbox.ErrTooLarge) || len(got) != 1001 {
 		t.Errorf("too much: got %d bytes, %v, want 1001 and sandbox.ErrTooLarge", len(got), err)
 	}
-	for name, p := range map[string]*sandbox.CommandParams{"Stdout": {Stdout: t.Output()}, "Stderr": {Stderr: t.Output()}, "MaxOutput": {MaxOutput: -1}, "Input": {Input: true}} {
+	for name, p := range map[string]*sandbox.CommandParams{"Stdout": {Stdout: t.Output()}, "Stderr": {Stderr: t.Output()}, "MaxOutputBytes": {MaxOutputBytes: -1}, "Input": {Input: true}} {
 		if _, err := sb.Commands.CombinedOutput(t.Context(), "true", nil, p); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s is set: %v, want an error with its name", name, err)
 		}

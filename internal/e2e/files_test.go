@@ -61,7 +61,7 @@ func TestFilesystem(t *testing.T) {
 		t.Errorf("got %q, %v, want %q and no error", text, err, "text")
 	}
 	run(t, sb, "cd ~/d && chmod 640 sub/new* && ln -s sub link && ln -s nowhere broken && mkfifo pipe")
-	infos, err := files.List(ctx, "d", &sandbox.ListFilesParams{Depth: 2})
+	infos, err := files.List(ctx, "d", &sandbox.ListFilesParams{MaxDepth: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestBadNames(t *testing.T) {
 	sb := shared(t).Create(t)
 	run(t, sb, `mkdir ~/names && cd ~/names && touch $'a\xff' b 'c
 d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
-	infos, err := sb.Files.List(t.Context(), "names", &sandbox.ListFilesParams{Depth: 2})
+	infos, err := sb.Files.List(t.Context(), "names", &sandbox.ListFilesParams{MaxDepth: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestFileFailures(t *testing.T) {
 		"move what is missing":     {files.Rename(ctx, "none", "x", nil), fs.ErrNotExist},
 		"watch a file":             {first(files.Watch(ctx, "file", nil)), syscall.ENOTDIR},
 		"watch what is missing":    {first(files.Watch(ctx, "none", nil)), fs.ErrNotExist},
-		"list a negative depth":    {first(files.List(ctx, ".", &sandbox.ListFilesParams{Depth: -1})), fs.ErrInvalid},
+		"list a negative depth":    {first(files.List(ctx, ".", &sandbox.ListFilesParams{MaxDepth: -1})), fs.ErrInvalid},
 		"a zero byte":              {files.WriteText(ctx, "a\x00b", "x", nil), fs.ErrInvalid},
 		"stat no UTF-8":            {first(files.Stat(ctx, "a\xff", nil)), fs.ErrInvalid},
 		"download what is missing": {files.DownloadDir(ctx, "none", filepath.Join(t.TempDir(), "x"), nil), fs.ErrNotExist},

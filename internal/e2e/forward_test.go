@@ -209,7 +209,7 @@ func TestForwardManyConnections(t *testing.T) {
 	sb := shared(t).Create(t)
 	startEcho(t, sb)
 	address, _ := forward(t, sb, 7000)
-	conns := make([]net.Conn, sandbox.DefaultForwardConnections)
+	conns := make([]net.Conn, sandbox.DefaultMaxConnections)
 	var opening sync.WaitGroup
 	for i := range conns {
 		opening.Go(func() {
@@ -232,7 +232,7 @@ func TestForwardManyConnections(t *testing.T) {
 		answered <- err
 	}()
 	running, err := sb.Commands.List(t.Context(), nil)
-	if err != nil || len(running) > 1+sandbox.DefaultForwardConnections {
+	if err != nil || len(running) > 1+sandbox.DefaultMaxConnections {
 		t.Errorf("%d processes run, %v, want the server and a relay for each of %d connections", len(running), err, len(conns))
 	}
 	select {

@@ -70,8 +70,8 @@ func TestMoreOutputThanMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept := int64(len(execution.Stdout)); written != muchOutput || kept > sandbox.DefaultMaxOutput+256 || execution.StdoutDropped < muchOutput-kept {
-		t.Errorf("the writer got %d bytes; %d are kept, %d dropped, want %d, at most %d and at least %d", written, kept, execution.StdoutDropped, muchOutput, sandbox.DefaultMaxOutput+256, muchOutput-kept)
+	if kept := int64(len(execution.Stdout)); written != muchOutput || kept > sandbox.DefaultMaxOutputBytes+256 || execution.StdoutDropped < muchOutput-kept {
+		t.Errorf("the writer got %d bytes; %d are kept, %d dropped, want %d, at most %d and at least %d", written, kept, execution.StdoutDropped, muchOutput, sandbox.DefaultMaxOutputBytes+256, muchOutput-kept)
 	}
 }
 

@@ -20,7 +20,7 @@ func TestPool(t *testing.T) {
 	t.Parallel()
 	const warm, most, users, uses = 3, 5, 6, 4
 	cloud := sandboxtest.New(t, local.WithMaxSandboxes(most))
-	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithRetries(0))
+	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithMaxRetries(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func TestWhatAnExecutionTells(t *testing.T) {
 		if first.Truncated() {
 			t.Errorf("got %+v, want all the output", first)
 		}
-		second, err := sb.RunCode(t.Context(), "print('x' * 100, end='')", &sandbox.RunCodeParams{MaxOutput: 10})
+		second, err := sb.RunCode(t.Context(), "print('x' * 100, end='')", &sandbox.RunCodeParams{MaxOutputBytes: 10})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func serve() {
 		opts = append(opts, local.WithStateDir(dir))
 	}
 	if os.Getenv(boundedVariable) != "" {
-		opts = append(opts, local.WithVolumeSize(volumeSize))
+		opts = append(opts, local.WithMaxVolumeBytes(volumeSize))
 	}
 	cloud, err := local.Start(context.Background(), opts...)
 	if err != nil {

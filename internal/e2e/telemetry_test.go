@@ -205,10 +205,10 @@ func TestMetrics(t *testing.T) {
 		t.Fatalf("got %v, %v at the start, want a sample", first, err)
 	}
 	m := first[0]
-	if m.MemoryUsed <= 0 || m.MemoryTotal < m.MemoryUsed || m.DiskTotal <= 0 || m.DiskUsed > m.DiskTotal {
+	if m.MemoryUsedBytes <= 0 || m.MemoryTotalBytes < m.MemoryUsedBytes || m.DiskTotalBytes <= 0 || m.DiskUsedBytes > m.DiskTotalBytes {
 		t.Errorf("got %+v, want memory and a disk that are used in part", m)
 	}
-	if m.CPUCount < 1 || m.Time.Before(before.Truncate(time.Second)) { // the API may round
+	if m.CPUs < 1 || m.Time.Before(before.Truncate(time.Second)) { // the API may round
 		t.Errorf("got %+v, want processors, and a time after %v", m, before)
 	}
 	var most float64

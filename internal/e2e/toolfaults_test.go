@@ -190,7 +190,7 @@ func (c *remoteTools) tool(name string) agent.Tool {
 			return "", fmt.Errorf("%s: %w", c.lines.Bytes(), err)
 		}
 		return reply.Result.Content[0].Text, nil
-	}, agent.WithToolLimits(agent.ToolLimits{Concurrency: 1}))
+	}, agent.WithToolLimits(agent.ToolLimits{MaxConcurrency: 1}))
 }
 
 // A tool with a live connection, such as those of a tool server, and one made

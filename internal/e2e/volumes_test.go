@@ -56,7 +56,7 @@ func TestVolumeFiles(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	entries, err := volume.List(ctx, "/", &sandbox.VolumeListParams{Depth: 2})
+	entries, err := volume.List(ctx, "/", &sandbox.VolumeListParams{MaxDepth: 2})
 	var got []string
 	for _, e := range entries {
 		got = append(got, e.Path)

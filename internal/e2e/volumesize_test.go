@@ -21,7 +21,7 @@ import (
 // needLoopDevices skips a test where no file system in a file can be mounted.
 func needLoopDevices(t *testing.T) {
 	t.Helper()
-	cloud, err := local.Start(t.Context(), local.WithWarm(0), local.WithVolumeSize(volumeSize))
+	cloud, err := local.Start(t.Context(), local.WithWarm(0), local.WithMaxVolumeBytes(volumeSize))
 	if err != nil {
 		if os.Geteuid() != 0 && strings.Contains(err.Error(), "only root") {
 			t.Skip(err) // which is what it has to be

@@ -59,7 +59,7 @@ func GuardNotInstalled(name, value string) bool {
 }
 
 // Call returns the expression that calls a function of the state module. Arguments
-// are strings and ints.
+// are strings, ints and int64s.
 func Call(function string, args ...any) string { return call(stateModule, function, args) }
 
 // CallTools is [Call] for a function of the tools module.
@@ -76,8 +76,10 @@ func call(module, function string, args []any) string {
 			list[i] = literal(arg)
 		case int:
 			list[i] = strconv.Itoa(arg)
+		case int64:
+			list[i] = strconv.FormatInt(arg, 10)
 		default:
-			panic("pyshim: an argument that is neither string nor int")
+			panic("pyshim: an argument that is neither string nor integer")
 		}
 	}
 	return `__import__("sys").modules["` + module + `"].` + function + "(" + strings.Join(list, ", ") + ")"

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connect returns a handle of the service's sandbox, for the tests that share it.
 func connect(t *testing.T, s *realservice.Service, options ...sandbox.ConnectOption) *sandbox.Sandbox {
 	t.Helper()
-	all := append([]sandbox.ConnectOption{sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL), sandbox.WithRetries(0)}, options...)
+	all := append([]sandbox.ConnectOption{sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL), sandbox.WithMaxRetries(0)}, options...)
 	sb, err := sandbox.Connect(t.Context(), realservice.SandboxID, all...)
 	if err != nil {
 		t.Fatal(err)

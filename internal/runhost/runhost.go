@@ -43,5 +43,5 @@ type Collector interface {
 // that keeps maxOutput bytes of each stream. Package sandbox sets both.
 var (
 	Of           func(sandbox any) Host
-	NewCollector func(stdout, stderr io.Writer, maxOutput int) Collector
+	NewCollector func(stdout, stderr io.Writer, maxOutput int64) Collector
 )

@@ -67,7 +67,7 @@ func newBridge(r *Run, tools []Tool) *bridge {
 	b := &bridge{run: r, tools: map[string]*boundTool{}, slots: make(chan struct{}, maxCalls)}
 	for _, t := range tools {
 		bound := &boundTool{Tool: t}
-		if n := t.limits.Concurrency; n > 0 {
+		if n := t.limits.MaxConcurrency; n > 0 {
 			bound.slots = make(chan struct{}, n)
 		}
 		b.tools[t.name] = bound
@@ -361,7 +361,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	if t == nil {
 		return "", nil, &ToolError{Type: "NameError", Message: fmt.Sprintf("the run has no tool %q", b.run.redact.short(name, maxToolName))}
 	}
-	if most := t.limits.MaxArgumentBytes; most > 0 && len(document) > most {
+	if most := t.limits.MaxArgumentBytes; most > 0 && int64(len(document)) > most {
 		return "", nil, errToolLimit("the arguments of %s have %d bytes, more than %d", name, len(document), most)
 	}
 	if err := t.check(arguments); err != nil {
@@ -371,11 +371,11 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: %w", name, err)
 	}
-	most := maxExchange
+	most := int64(maxExchange)
 	if t.limits.MaxResultBytes > 0 {
 		most = min(most, t.limits.MaxResultBytes)
 	}
-	if n := len(v.Bytes()); n > most {
+	if n := int64(len(v.Bytes())); n > most {
 		return "", nil, errToolLimit("the result of %s has %d bytes, more than %d", name, n, most)
 	}
 	return "ok", b.run.redact.value(v).Bytes(), nil
@@ -413,10 +413,10 @@ var finalTool = Tool{
 func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.Value) (state.Value, error) {
 	t.mu.Lock()
 	t.calls++
-	over := t.limits.Calls > 0 && t.calls > t.limits.Calls
+	over := t.limits.MaxCalls > 0 && t.calls > t.limits.MaxCalls
 	t.mu.Unlock()
 	if over {
-		return state.Value{}, errToolLimit("it was called %d times, as often as the run may call it", t.limits.Calls)
+		return state.Value{}, errToolLimit("it was called %d times, as often as the run may call it", t.limits.MaxCalls)
 	}
 	if err := chargeCall(ctx); err != nil {
 		return state.Value{}, err

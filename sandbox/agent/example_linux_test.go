@@ -167,7 +167,7 @@ func ExampleMustManaged() {
 		if err != nil {
 			return err
 		}
-		budget := agent.Budget{Depth: -1, Calls: 10, Tokens: 50_000}
+		budget := agent.Budget{MaxDepth: -1, MaxCalls: 10, MaxTokens: 50_000}
 		counter := agent.MustManaged("counter", "Counts words.", budget, func(ctx context.Context, task string) (state.Value, error) {
 			values := state.New()
 			if err := values.Set("text", task); err != nil {

@@ -19,15 +19,15 @@ const maxAgentDepth = 8
 // what an inner agent spends, the outer ones spend as well. A zero field sets
 // no limit of its own.
 type Budget struct {
-	// Depth is how many agents may be nested in this one; less than 0 means none. More
+	// MaxDepth is how many agents may be nested in this one; less than 0 means none. More
 	// than 8 in all are refused in any case.
-	Depth int
-	// Calls is how many tools, including agents, the code of its runs may call.
-	Calls int
-	// Time is how long the call may take.
-	Time time.Duration
-	// Tokens is how many tokens may be spent: see [SpendTokens].
-	Tokens int64
+	MaxDepth int
+	// MaxCalls is how many tools, including agents, the code of its runs may call.
+	MaxCalls int
+	// Timeout is how long the call may take.
+	Timeout time.Duration
+	// MaxTokens is how many tokens may be spent: see [SpendTokens].
+	MaxTokens int64
 }
 
 // Task is what a managed agent is called with.
@@ -89,8 +89,8 @@ func enterAgent(ctx context.Context, name string, budget Budget) (context.Contex
 	depth := 0
 	for f := outer; f != nil; f = f.outer {
 		depth++
-		if f.budget.Depth != 0 && depth > f.budget.Depth {
-			return nil, nil, fmt.Errorf("%w: %s may have %d agents nested in it", ErrBudget, f.name, max(f.budget.Depth, 0))
+		if f.budget.MaxDepth != 0 && depth > f.budget.MaxDepth {
+			return nil, nil, fmt.Errorf("%w: %s may have %d agents nested in it", ErrBudget, f.name, max(f.budget.MaxDepth, 0))
 		}
 	}
 	if depth >= maxAgentDepth {
@@ -98,8 +98,8 @@ func enterAgent(ctx context.Context, name string, budget Budget) (context.Contex
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	frame := &agentFrame{outer: outer, name: name, budget: budget, cancel: cancel}
-	if budget.Time > 0 {
-		timer := time.AfterFunc(budget.Time, func() { frame.cancel(frame.spent(budget.Time.String())) })
+	if budget.Timeout > 0 {
+		timer := time.AfterFunc(budget.Timeout, func() { frame.cancel(frame.spent(budget.Timeout.String())) })
 		context.AfterFunc(ctx, func() { timer.Stop() })
 	}
 	return context.WithValue(ctx, agentKey{}, frame), cancel, nil
@@ -119,10 +119,10 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 		f.tokens += tokens
 		var err error
 		switch {
-		case f.budget.Calls > 0 && f.calls > f.budget.Calls:
-			err = f.spent(fmt.Sprintf("%d calls", f.budget.Calls))
-		case f.budget.Tokens > 0 && f.tokens > f.budget.Tokens:
-			err = f.spent(fmt.Sprintf("%d tokens", f.budget.Tokens))
+		case f.budget.MaxCalls > 0 && f.calls > f.budget.MaxCalls:
+			err = f.spent(fmt.Sprintf("%d calls", f.budget.MaxCalls))
+		case f.budget.MaxTokens > 0 && f.tokens > f.budget.MaxTokens:
+			err = f.spent(fmt.Sprintf("%d tokens", f.budget.MaxTokens))
 		}
 		f.mu.Unlock()
 		if err != nil {

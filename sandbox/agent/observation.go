@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/clip"
@@ -79,9 +80,9 @@ func (s *Step) bounded(text string) string {
 
 func (s *Step) outputLimit() int {
 	if s.maxOutput == 0 {
-		return sandbox.DefaultMaxOutput
+		return sandbox.DefaultMaxOutputBytes
 	}
-	return max(s.maxOutput, 0)
+	return int(min(max(s.maxOutput, 0), math.MaxInt))
 }
 
 // printed returns how many bytes the code wrote to a stream. A text from which bytes were

@@ -283,7 +283,7 @@ func TestRawLimits(t *testing.T) {
 	s := r.run(t, nil,
 		MustTool("given", "", func(context.Context, text) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{MaxArgumentBytes: 100})),
 		MustTool("gives", "", func(context.Context, struct{}) (string, error) { return result(size), nil }, WithToolLimits(ToolLimits{MaxResultBytes: 100})),
-		MustTool("twice", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Calls: 2})),
+		MustTool("twice", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{MaxCalls: 2})),
 		MustTool("free", "", func(context.Context, struct{}) (string, error) { return result(size), nil }),
 	)
 	const none = `{"v":1,"value":{}}`

@@ -113,10 +113,10 @@ type Limits struct {
 	// the kernel may take beyond what it has at Begin: taking more raises a
 	// MemoryError in the code. Code can deliberately lift this limit; the limit that
 	// holds is the sandbox's own. It works on Linux only.
-	MaxMemoryBytes int
+	MaxMemoryBytes int64
 	// MaxOutputBytes is how much of each of stdout and stderr a step keeps: the
-	// head and the tail. 0 means [sandbox.DefaultMaxOutput].
-	MaxOutputBytes int
+	// head and the tail. 0 means [sandbox.DefaultMaxOutputBytes].
+	MaxOutputBytes int64
 }
 
 // Run is a sequence of steps in one context of a sandbox. It is safe for concurrent

@@ -41,7 +41,7 @@ type Change struct {
 	Name string
 	// Kind and Size describe what Pull would bring; they are zero if Deleted.
 	Kind    state.Kind
-	Size    int
+	Size    int64
 	Deleted bool
 }
 
@@ -49,7 +49,7 @@ type Change struct {
 type change struct {
 	Name    string     `py:"name"`
 	Kind    state.Kind `py:"kind"`
-	Size    int        `py:"size"`
+	Size    int64      `py:"size"`
 	Hash    string     `py:"hash"`
 	Deleted bool       `py:"deleted"`
 }

@@ -47,7 +47,7 @@ type Step struct {
 	// Duration is how long the step took, measured in this program.
 	Duration time.Duration
 
-	maxOutput int
+	maxOutput int64
 	redact    *redactor
 	overran   time.Duration // the limit after which the code was interrupted; else 0
 }

@@ -33,16 +33,16 @@ type Tool struct {
 // ToolLimits bound the calls of a tool in one run. A zero field sets no limit
 // of its own.
 type ToolLimits struct {
-	// Calls is how many calls a run may make; further calls fail.
-	Calls int
-	// Concurrency is how many calls may be under way at once; further calls wait.
-	Concurrency int
+	// MaxCalls is how many calls a run may make; further calls fail.
+	MaxCalls int
+	// MaxConcurrency is how many calls may be under way at once; further calls wait.
+	MaxConcurrency int
 	// Timeout is how long a call may take once it is approved; after that the call
 	// fails, whether or not the function responds to its context.
 	Timeout time.Duration
 	// MaxArgumentBytes and MaxResultBytes bound the documents of package state
 	// in which arguments and result travel; they are at most 64 MiB.
-	MaxArgumentBytes, MaxResultBytes int
+	MaxArgumentBytes, MaxResultBytes int64
 }
 
 // ToolCall describes a call to a function that approves or traces it.

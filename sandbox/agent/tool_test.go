@@ -124,7 +124,7 @@ func TestToolCalls(t *testing.T) {
 			MustTool("panics", "", func(context.Context, struct{}) (int, error) { panic("secret") }),
 			MustTool("odd", "", func(context.Context, struct{}) (any, error) { return make(chan int), nil }),
 			MustTool("hangs", "", func(ctx context.Context, _ struct{}) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, WithToolLimits(ToolLimits{Timeout: time.Millisecond})),
-			MustTool("twice", "", func(context.Context, struct{}) (int32, error) { return limited.Add(1), nil }, WithToolLimits(ToolLimits{Calls: 2})),
+			MustTool("twice", "", func(context.Context, struct{}) (int32, error) { return limited.Add(1), nil }, WithToolLimits(ToolLimits{MaxCalls: 2})),
 			MustTool("small", "", func(_ context.Context, in struct{ X string }) (string, error) { return in.X + in.X, nil }, WithToolLimits(ToolLimits{MaxArgumentBytes: 100, MaxResultBytes: 100})),
 			MustTool("asks", "", func(context.Context, struct{ X int }) (int, error) { return 1, nil }, WithApproval(func(_ context.Context, c ToolCall) error {
 				if strings.Contains(string(c.Arguments.Bytes()), "13") {
@@ -516,10 +516,10 @@ func TestAgentBudgets(t *testing.T) {
 		}
 		return task, nil
 	}
-	budget := Budget{Depth: -1, Calls: 2, Tokens: 10, Time: 20 * time.Second}
+	budget := Budget{MaxDepth: -1, MaxCalls: 2, MaxTokens: 10, Timeout: 20 * time.Second}
 	helper := MustManaged("helper", "", budget, inner)
-	brief := MustManaged("brief", "", Budget{Time: time.Millisecond}, inner)
-	nested := MustManaged("nested", "", Budget{Depth: -1}, func(ctx context.Context, task string) (string, error) {
+	brief := MustManaged("brief", "", Budget{Timeout: time.Millisecond}, inner)
+	nested := MustManaged("nested", "", Budget{MaxDepth: -1}, func(ctx context.Context, task string) (string, error) {
 		v, err := helper.call(ctx, mustValue(t, map[string]any{"task": task}))
 		return string(v.Bytes()), err
 	})

@@ -61,7 +61,7 @@ func useBounds(w io.Writer, level string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%d MiB, %d processors\n", info.MemoryMB, info.CPUCount)
+		fmt.Fprintf(w, "%d MiB, %d processors\n", info.MemoryBytes>>20, info.CPUs)
 		result, err := sb.Commands.Run(ctx, "nproc", nil)
 		if err != nil {
 			return err

@@ -11,14 +11,14 @@ type DockerParams struct {
 	// it if it does not have it. Code needs its Python; the default is python:3.12-slim.
 	Image string
 
-	// MemLimit (mem_limit) bounds the memory in bytes, and there is no swap. The default is
-	// that of [WithResources], as for the next two.
-	MemLimit int64
-	// CPUQuota (cpu_quota) is how many microseconds of processor time there are in each tenth
-	// of a second: 50000 is half a processor.
-	CPUQuota int64
-	// PidsLimit (pids_limit) bounds the processes and threads.
-	PidsLimit int64
+	// MemoryBytes (mem_limit of Docker's libraries) bounds the memory, and there is no swap.
+	// The default is that of [WithResources], as for the next two.
+	MemoryBytes int64
+	// CPUs is how many processors the container may keep busy, 0.5 for half of one
+	// (cpu_quota 50000).
+	CPUs float64
+	// MaxProcesses (pids_limit) bounds the processes and threads.
+	MaxProcesses int
 	// CapDrop (cap_drop) are capabilities that the container does not have, "ALL" for all. The
 	// default is none beyond what the daemon withholds.
 	CapDrop []string

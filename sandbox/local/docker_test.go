@@ -33,7 +33,7 @@ func dockerOptions(t *testing.T, p local.DockerParams) []local.Option {
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, dockerOptions(t, local.DockerParams{
-		MemLimit: 512 << 20, CPUQuota: 50_000, PidsLimit: 100, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, User: "nobody",
+		MemoryBytes: 512 << 20, CPUs: 0.5, MaxProcesses: 100, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, User: "nobody",
 	})...)
 	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 	if got := run(t, sb, `echo "$GREETING $(id -u) $FROM_IMAGE"; grep CapBnd /proc/self/status`); got != "hello 65534 yes\nCapBnd:\t0000000000000000" {

@@ -259,7 +259,7 @@ func TestFault(t *testing.T) {
 	if diff := cmp.Diff([]local.Fault{never}, cloud.UnmetFaults()); diff != "" {
 		t.Errorf("unmet (-want +got):\n%s", diff)
 	}
-	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()), api.WithRetries(0))
+	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()), api.WithMaxRetries(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,8 +157,8 @@ type Resources struct {
 	// CPUs is how many processors it may keep busy, 0.5 for half of one. The default
 	// is 2, and there are never more than the machine has.
 	CPUs float64
-	// Processes is how many processes and threads it may have. The default is 1024.
-	Processes int
+	// MaxProcesses is how many processes and threads it may have. The default is 1024.
+	MaxProcesses int
 	// DiskBytes bounds the files that it writes. The default is half of MemoryBytes,
 	// at most 10 GiB.
 	DiskBytes int64
@@ -168,11 +168,11 @@ type Resources struct {
 // this machine enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
-// WithVolumeSize bounds what each new volume can hold, which takes root, loop devices and
+// WithMaxVolumeBytes bounds what each new volume can hold, which takes root, loop devices and
 // mkfs.ext4: it is then a file system of its own, of at least 16 MiB. [Start] fails where
 // that does not work. A volume keeps its size for ever. The default, 0, is no bound: what
 // is in volumes then fills the disk.
-func WithVolumeSize(bytes int64) Option { return func(s *settings) { s.volumeSize = bytes } }
+func WithMaxVolumeBytes(n int64) Option { return func(s *settings) { s.volumeSize = n } }
 
 // WithMount shows a directory of this machine in every sandbox of the cloud, read-only
 // unless m.Writable; builds of templates do not see it. It is opened once, by [Start]:

@@ -103,7 +103,7 @@ func tryOut(t *testing.T, engine engineCase, more ...local.Option) *promised {
 	options := append(engine.options(t), more...)
 	w := &promised{state: state, shown: shown}
 	w.cloud = sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
-	limits := local.Resources{Processes: 64, DiskBytes: 16 << 20, CPUs: 0.3}
+	limits := local.Resources{MaxProcesses: 64, DiskBytes: 16 << 20, CPUs: 0.3}
 	if w.missing("memory limit") == "" {
 		limits.MemoryBytes = 256 << 20
 		if w.cloud.Report().Engine == local.EngineWasm {

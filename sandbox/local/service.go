@@ -67,7 +67,7 @@ func start(ctx context.Context, s settings) (service, error) {
 
 func (p DockerParams) options() docker.Options {
 	return docker.Options{
-		Host: p.Host, Image: p.Image, MemLimit: p.MemLimit, CPUQuota: p.CPUQuota, PidsLimit: p.PidsLimit,
+		Host: p.Host, Image: p.Image, MemoryBytes: p.MemoryBytes, CPUs: p.CPUs, MaxProcesses: p.MaxProcesses,
 		CapDrop: p.CapDrop, SecurityOpt: p.SecurityOpt, User: p.User, NetworkDisabled: p.NetworkDisabled,
 	}
 }

@@ -22,12 +22,13 @@ import (
 type BuildParams struct {
 	// Tags name the build, beside a tag in the name; none means "default".
 	Tags []string
-	// CPUs and MemoryMB are what sandboxes have; 0 means the service's default. A local
-	// cloud gives all its sandboxes the same.
-	CPUs, MemoryMB int
-	// MinFreeDiskMB is how much free space a sandbox is to have beyond what the build
+	// CPUs and MemoryBytes are what sandboxes have; 0 means the service's default. A local
+	// cloud gives all its sandboxes the same. Bytes are rounded up to whole MiB.
+	CPUs        int
+	MemoryBytes int64
+	// MinFreeDiskBytes is how much free space a sandbox is to have beyond what the build
 	// wrote; nil means the service's default.
-	MinFreeDiskMB *int
+	MinFreeDiskBytes *int64
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
 	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
@@ -125,7 +126,7 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 		}
 	}
 	build, err := client.Templates.Create(ctx, name, &api.TemplateCreateParams{
-		Tags: p.Tags, CPUCount: p.CPUs, MemoryMB: p.MemoryMB, MinFreeDiskMB: p.MinFreeDiskMB, Engine: p.Engine,
+		Tags: p.Tags, CPUs: p.CPUs, MemoryBytes: p.MemoryBytes, MinFreeDiskBytes: p.MinFreeDiskBytes, Engine: p.Engine,
 	})
 	if err != nil {
 		return nil, err

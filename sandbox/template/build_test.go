@@ -128,7 +128,7 @@ func (f *fake) status(w http.ResponseWriter, r *http.Request) {
 
 func (f *fake) client(t *testing.T) *api.Client {
 	t.Helper()
-	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(f), api.WithRetries(0))
+	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(f), api.WithMaxRetries(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (r *ResourceFlags) flags() *pflag.FlagSet {
 
 // Options returns what starts a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
-	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), Processes: int(r.pids), DiskBytes: int64(r.disk)}
+	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), MaxProcesses: int(r.pids), DiskBytes: int64(r.disk)}
 	options := []local.Option{
 		local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)),
 		local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)}),

@@ -208,7 +208,7 @@ func TestSolveSpendsItsBudget(t *testing.T) {
 		asked++
 		return modeltest.Code("1")
 	})}
-	helper := agent.MustManaged("helper", "", agent.Budget{Tokens: 2*modeltest.Tokens + 1}, func(ctx context.Context, task string) (state.Value, error) {
+	helper := agent.MustManaged("helper", "", agent.Budget{MaxTokens: 2*modeltest.Tokens + 1}, func(ctx context.Context, task string) (state.Value, error) {
 		result, err := a.Solve(ctx, sb, task)
 		return result.Answer, err
 	})

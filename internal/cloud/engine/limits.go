@@ -15,10 +15,10 @@ var processors = runtime.NumCPU()
 // Processes, or half of what the server may open if that is less, but at least 256.
 // In gVisor they are divided by 64, if Processes is more.
 type Limits struct {
-	MemoryBytes int64
-	CPUs        float64
-	Processes   int
-	DiskBytes   int64
+	MemoryBytes  int64
+	CPUs         float64
+	MaxProcesses int
+	DiskBytes    int64
 }
 
 // Bounds are what all programs of this machine that share a container may use together.
@@ -48,8 +48,8 @@ func (l Limits) Within(b Bounds) Limits {
 	if b.CPUs > 0 {
 		l.CPUs = min(l.CPUs, b.CPUs)
 	}
-	if l.Processes == 0 {
-		l.Processes = 1024
+	if l.MaxProcesses == 0 {
+		l.MaxProcesses = 1024
 	}
 	if l.DiskBytes == 0 {
 		// The files of a sandbox are in memory, and count as memory too.
@@ -74,8 +74,8 @@ func (l Limits) Check() error {
 		return fmt.Errorf("%w: %d bytes of memory, and %d are the least", ErrLimits, l.MemoryBytes, minMemoryBytes)
 	case l.CPUs < minCPUs:
 		return fmt.Errorf("%w: %g CPUs, and %g are the least", ErrLimits, l.CPUs, minCPUs)
-	case l.Processes < minProcesses:
-		return fmt.Errorf("%w: %d processes, and %d are the least", ErrLimits, l.Processes, minProcesses)
+	case l.MaxProcesses < minProcesses:
+		return fmt.Errorf("%w: %d processes, and %d are the least", ErrLimits, l.MaxProcesses, minProcesses)
 	case l.DiskBytes < minDiskBytes:
 		return fmt.Errorf("%w: %d bytes of disk, and %d are the least", ErrLimits, l.DiskBytes, minDiskBytes)
 	}

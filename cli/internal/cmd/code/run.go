@@ -246,7 +246,7 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	params := o.params()
 	params.Envs, params.Stdin = o.Envs, o.answer()
 	if !o.JSON {
-		params.Stdout, params.Stderr, params.MaxOutput = stdout, stderr, -1
+		params.Stdout, params.Stderr, params.MaxOutputBytes = stdout, stderr, -1
 		params.OnResult = func(r sandbox.Result) {
 			// A program prints what its readers want.
 			silent := o.isScript() && !o.IO.OutIsTerminal && (r.Main || len(imagesOf(r)) > 0)

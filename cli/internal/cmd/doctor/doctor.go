@@ -108,7 +108,7 @@ func writeChecks(f *cmdutil.Factory, checks []check) error {
 
 // checkService checks the key and the service that it belongs to.
 func checkService(ctx context.Context, f *cmdutil.Factory) []check {
-	client, err := sandbox.NewClient(append(f.ClientOptions(), sandbox.WithRetries(0))...)
+	client, err := sandbox.NewClient(append(f.ClientOptions(), sandbox.WithMaxRetries(0))...)
 	if errors.Is(err, api.ErrNoAPIKey) {
 		return []check{{
 			Name: "key", Status: checkWarning, Detail: "none: only the local cloud can be used",
@@ -125,7 +125,7 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 	defer cancel()
 	service := check{Name: "service", Status: checkOK}
 	started := time.Now()
-	_, err = client.API().Sandboxes.ListPage(ctx, &api.ListParams{Limit: 1})
+	_, err = client.API().Sandboxes.ListPage(ctx, &api.ListParams{PageSize: 1})
 	switch {
 	case err == nil:
 		service.Detail = fmt.Sprintf("%s (from %s) answered in %v", client.API().BaseURL(), client.API().Sources().BaseURL, time.Since(started).Round(time.Millisecond))
@@ -247,9 +247,9 @@ func (l *limits) read(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err != nil {
 		return err
 	}
-	l.memory, l.disk = fmt.Sprintf("%d MiB", info.MemoryMB), fmt.Sprintf("%d MiB", info.DiskSizeMB)
-	l.cpus = fmt.Sprintf("%d processors", info.CPUCount)
-	if info.CPUCount == 1 {
+	l.memory, l.disk = fmt.Sprintf("%d MiB", info.MemoryBytes>>20), fmt.Sprintf("%d MiB", info.DiskBytes>>20)
+	l.cpus = fmt.Sprintf("%d processors", info.CPUs)
+	if info.CPUs == 1 {
 		l.cpus = "1 processor"
 	}
 	result, err := sb.Commands.Run(ctx, "ulimit -u", nil)

@@ -166,7 +166,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		}
 	}
 	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
-		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithVolumeSize(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
+		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithMaxVolumeBytes(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
 		return withPortFlag(localcloud.Conflict(err), opts.Port)
 	}

@@ -83,16 +83,16 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 		rows = append(rows, []string{"Mount", mountText(m)})
 	}
 	return append(rows,
-		[]string{"CPUs", fmt.Sprint(info.CPUCount)},
-		[]string{"Memory", fmt.Sprintf("%d MiB", info.MemoryMB)},
-		[]string{"Disk", diskText(info.DiskSizeMB)},
+		[]string{"CPUs", fmt.Sprint(info.CPUs)},
+		[]string{"Memory", fmt.Sprintf("%d MiB", info.MemoryBytes>>20)},
+		[]string{"Disk", diskText(info.DiskBytes >> 20)},
 		[]string{"Daemon", info.EnvdVersion},
 		[]string{"Metadata", metadataText(info.Metadata)},
 	)
 }
 
 // diskText says how much a sandbox may write.
-func diskText(mib int) string {
+func diskText(mib int64) string {
 	if mib == 0 {
 		return "not limited"
 	}

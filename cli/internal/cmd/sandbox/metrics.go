@@ -123,8 +123,8 @@ func (s *sampleWriter) one(u sandbox.Usage) error {
 	const format = "%-20s   %-12s   %-18s   %s\n"
 	header := []string{"TIME", "CPU", "MEMORY", "DISK"}
 	row := []string{
-		u.Time.UTC().Format(time.RFC3339), fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUCount),
-		ofMiB(u.MemoryUsed, u.MemoryTotal), ofMiB(u.DiskUsed, u.DiskTotal),
+		u.Time.UTC().Format(time.RFC3339), fmt.Sprintf("%.1f%% of %d", u.CPUPercent, u.CPUs),
+		ofMiB(u.MemoryUsedBytes, u.MemoryTotalBytes), ofMiB(u.DiskUsedBytes, u.DiskTotalBytes),
 	}
 	first := !s.titled
 	s.titled = true

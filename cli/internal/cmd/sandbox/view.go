@@ -19,8 +19,8 @@ type sandboxView struct {
 	StartedAt   time.Time         `json:"startedAt"`
 	EndAt       time.Time         `json:"endAt"`
 	CPUCount    int               `json:"cpuCount"`
-	MemoryMB    int               `json:"memoryMB"`
-	DiskSizeMB  int               `json:"diskSizeMB"`
+	MemoryMB    int64             `json:"memoryMB"`
+	DiskSizeMB  int64             `json:"diskSizeMB"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
 
@@ -41,7 +41,7 @@ func viewOf(info *sandbox.Info) sandboxView {
 	v := sandboxView{
 		SandboxID: info.ID, TemplateID: info.TemplateID, Alias: info.Alias, State: string(info.State),
 		StartedAt: info.StartedAt.UTC(), EndAt: info.EndAt.UTC(),
-		CPUCount: info.CPUCount, MemoryMB: info.MemoryMB, DiskSizeMB: info.DiskSizeMB,
+		CPUCount: info.CPUs, MemoryMB: info.MemoryBytes >> 20, DiskSizeMB: info.DiskBytes >> 20,
 		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
 		PauseMode: string(info.PauseMode), EnvdUnresponsiveAtPause: info.EnvdUnresponsiveAtPause,
 		Engine: info.Engine, Mounts: info.Mounts,

@@ -225,7 +225,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	defer cmdutil.Closing(conn, &err)
 	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
 	built, err := template.Start(ctx, conn.API(), opts.Name, d, &template.BuildParams{
-		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryMB: int(opts.MemoryMB) + int(opts.Memory>>20),
+		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryBytes: int64(opts.MemoryMB)<<20 + int64(opts.Memory),
 		Engine: string(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
 	})
 	if err != nil {

@@ -24,8 +24,8 @@ type buildView struct {
 	BuildID    string     `json:"buildID"`
 	Status     string     `json:"status"`
 	CPUCount   int        `json:"cpuCount"`
-	MemoryMB   int        `json:"memoryMB"`
-	DiskSizeMB int        `json:"diskSizeMB,omitempty"`
+	MemoryMB   int64      `json:"memoryMB"`
+	DiskSizeMB int64      `json:"diskSizeMB,omitempty"`
 	CreatedAt  time.Time  `json:"createdAt"`
 	FinishedAt *time.Time `json:"finishedAt,omitempty"`
 }
@@ -71,7 +71,7 @@ func detailViewOf(detail *api.TemplateDetail, tags []*api.TemplateTag) detailVie
 	v := detailView{templateView: viewOf(&detail.Template), Builds: make([]buildView, len(detail.Builds)), Tags: tagViewsOf(tags)}
 	for i, b := range detail.Builds {
 		v.Builds[i] = buildView{
-			BuildID: b.ID, Status: string(b.Status), CPUCount: b.CPUCount, MemoryMB: b.MemoryMB, DiskSizeMB: b.DiskSizeMB,
+			BuildID: b.ID, Status: string(b.Status), CPUCount: b.CPUs, MemoryMB: b.MemoryBytes >> 20, DiskSizeMB: b.DiskBytes >> 20,
 			CreatedAt: b.CreatedAt.UTC(), FinishedAt: utc(b.FinishedAt),
 		}
 	}
@@ -98,7 +98,7 @@ func rowsOf(detail *api.TemplateDetail, tags []*api.TemplateTag, terminal bool) 
 		rows = append(rows, []string{"Tag", tag.Name + " of build " + tag.BuildID})
 	}
 	for _, b := range detail.Builds {
-		rows = append(rows, []string{"Build", fmt.Sprintf("%s %s, %d CPUs, %d MiB, %s", b.ID, b.Status, b.CPUCount, b.MemoryMB, cmdutil.Moment(b.CreatedAt, now, terminal))})
+		rows = append(rows, []string{"Build", fmt.Sprintf("%s %s, %d CPUs, %d MiB, %s", b.ID, b.Status, b.CPUs, b.MemoryBytes>>20, cmdutil.Moment(b.CreatedAt, now, terminal))})
 	}
 	return rows
 }

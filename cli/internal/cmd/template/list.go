@@ -57,7 +57,7 @@ func writeTemplates(f *cmdutil.Factory, all []*api.Template) error {
 	rows := make([][]string, len(all))
 	for i, t := range all {
 		rows[i] = []string{
-			t.ID, nameText(t), access(t), string(t.BuildStatus), strconv.Itoa(t.CPUCount), fmt.Sprintf("%d MiB", t.MemoryMB),
+			t.ID, nameText(t), access(t), string(t.BuildStatus), strconv.Itoa(t.CPUs), fmt.Sprintf("%d MiB", t.MemoryBytes>>20),
 			cmdutil.Moment(t.UpdatedAt, now, f.IO.OutIsTerminal),
 		}
 	}

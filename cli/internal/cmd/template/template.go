@@ -57,8 +57,8 @@ type templateView struct {
 	BuildCount    int64      `json:"buildCount"`
 	SpawnCount    int64      `json:"spawnCount"`
 	CPUCount      int        `json:"cpuCount"`
-	MemoryMB      int        `json:"memoryMB"`
-	DiskSizeMB    int        `json:"diskSizeMB"`
+	MemoryMB      int64      `json:"memoryMB"`
+	DiskSizeMB    int64      `json:"diskSizeMB"`
 	EnvdVersion   string     `json:"envdVersion,omitempty"`
 	CreatedAt     time.Time  `json:"createdAt"`
 	UpdatedAt     time.Time  `json:"updatedAt"`
@@ -69,7 +69,7 @@ type templateView struct {
 func viewOf(t *api.Template) templateView {
 	return templateView{
 		TemplateID: t.ID, Names: namesOf(t), Public: t.Public, BuildID: t.BuildID, BuildStatus: string(t.BuildStatus),
-		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUCount, MemoryMB: t.MemoryMB, DiskSizeMB: t.DiskSizeMB,
+		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUs, MemoryMB: t.MemoryBytes >> 20, DiskSizeMB: t.DiskBytes >> 20,
 		EnvdVersion: t.EnvdVersion, CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC(), LastSpawnedAt: utc(t.LastSpawnedAt),
 		Engine: t.Engine,
 	}

@@ -32,14 +32,13 @@ type Options struct {
 	Passes bool         // these images are removed when this process has ended
 	Logger *slog.Logger // nil: no log
 
-	// These are the parameters of a container, by the names that Docker's libraries give
-	// them. Zero values leave the limits of the sandbox.
-	MemLimit    int64    // bytes
-	CPUQuota    int64    // microseconds of processor time in each tenth of a second
-	PidsLimit   int64    // processes and threads
-	CapDrop     []string // capabilities, "ALL" for all
-	SecurityOpt []string // in addition to no-new-privileges, which always holds; none takes a protection away
-	User        string   // name or id; "": that of the image
+	// These are the parameters of a container. Zero values leave the limits of the sandbox.
+	MemoryBytes  int64
+	CPUs         float64
+	MaxProcesses int      // and threads
+	CapDrop      []string // capabilities, "ALL" for all
+	SecurityOpt  []string // in addition to no-new-privileges, which always holds; none takes a protection away
+	User         string   // name or id; "": that of the image
 	// NetworkDisabled leaves sandboxes without the proxy too.
 	NetworkDisabled bool
 }

@@ -32,9 +32,9 @@ func TestLimits(t *testing.T) {
 		want    []string
 	}{
 		{"the documentation's", docker.Options{
-			MemLimit: 512 << 20, CPUQuota: 50_000, PidsLimit: 100, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, User: "nobody",
+			MemoryBytes: 512 << 20, CPUs: 0.5, MaxProcesses: 100, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, User: "nobody",
 		}, engine.Limits{}, []string{"536870912", "50000 100000", "100", "CapEff 0000000000000000", "CapBnd 0000000000000000", "NoNewPrivs 1", "65534"}},
-		{"of the sandbox", docker.Options{}, engine.Limits{MemoryBytes: 300 << 20, CPUs: 0.25, Processes: 77}, []string{"314572800", "25000 100000", "77", "NoNewPrivs 1", "0"}},
+		{"of the sandbox", docker.Options{}, engine.Limits{MemoryBytes: 300 << 20, CPUs: 0.25, MaxProcesses: 77}, []string{"314572800", "25000 100000", "77", "NoNewPrivs 1", "0"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +57,7 @@ func TestLimits(t *testing.T) {
 // outlives that.
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
-	s := start(t, open(t, docker.Options{MemLimit: 128 << 20, PidsLimit: 40}), engine.SandboxOptions{})
+	s := start(t, open(t, docker.Options{MemoryBytes: 128 << 20, MaxProcesses: 40}), engine.SandboxOptions{})
 	if out, err := try(t, s, "user", `python3 -c 'x = bytearray(400 << 20); print("too much")'`); err == nil || strings.Contains(out, "too much") {
 		t.Errorf("400 MiB of 128: got %q, %v", out, err)
 	}
@@ -108,8 +108,8 @@ func TestTooSmall(t *testing.T) {
 	t.Parallel()
 	e := open(t, docker.Options{})
 	for want, limits := range map[string]engine.Limits{
-		"1 bytes of memory": {MemoryBytes: 1}, "1 processes": {Processes: 1}, "0.001 CPUs": {CPUs: 0.001}, "1 bytes of disk": {DiskBytes: 1},
-		"16 processes": {Processes: 16}, // of which the runtime of the first process needs more
+		"1 bytes of memory": {MemoryBytes: 1}, "1 processes": {MaxProcesses: 1}, "0.001 CPUs": {CPUs: 0.001}, "1 bytes of disk": {DiskBytes: 1},
+		"16 processes": {MaxProcesses: 16}, // of which the runtime of the first process needs more
 	} {
 		if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Limits: limits})); !errors.Is(err, engine.ErrLimits) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %v and %q", err, engine.ErrLimits, want)

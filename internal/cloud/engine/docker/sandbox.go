@@ -163,7 +163,7 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 	}
 }
 
-// cpuPeriod is the time that a CPUQuota is of, in microseconds.
+// cpuPeriod is the period, in microseconds, to which CPUQuota applies.
 const cpuPeriod = 100_000
 
 // limits are those of a sandbox, with what the options of the engine say in their place.
@@ -175,14 +175,14 @@ func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
 
 // Limits returns the limits of sandboxes with what the options say in their place.
 func (o Options) Limits(limits engine.Limits) engine.Limits {
-	if o.MemLimit > 0 {
-		limits.MemoryBytes = o.MemLimit
+	if o.MemoryBytes > 0 {
+		limits.MemoryBytes = o.MemoryBytes
 	}
-	if o.CPUQuota > 0 {
-		limits.CPUs = float64(o.CPUQuota) / cpuPeriod
+	if o.CPUs > 0 {
+		limits.CPUs = o.CPUs
 	}
-	if o.PidsLimit > 0 {
-		limits.Processes = int(o.PidsLimit)
+	if o.MaxProcesses > 0 {
+		limits.MaxProcesses = o.MaxProcesses
 	}
 	return limits
 }
@@ -237,7 +237,7 @@ func (o Options) rootIsWhole() bool {
 // container says what the container is like.
 func (e *Engine) container(image string, o engine.SandboxOptions, handover *handover, copies, quota bool) client.ContainerCreateOptions {
 	limits := e.limits(o)
-	pids := int64(limits.Processes)
+	pids := int64(limits.MaxProcesses)
 	host := &container.HostConfig{
 		AutoRemove: true, NetworkMode: "none", LogConfig: container.LogConfig{Type: "none"},
 		CapDrop: e.dropped(o.Mounts), SecurityOpt: []string{"no-new-privileges"},
@@ -341,7 +341,7 @@ func (s *sandbox) starved(err error, limits engine.Limits) error {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "failed to create new OS thread"), strings.Contains(text, "resource temporarily unavailable"):
-		return fmt.Errorf("%w: it needs more than %d processes: its first process cannot make its threads", engine.ErrLimits, limits.Processes)
+		return fmt.Errorf("%w: it needs more than %d processes: its first process cannot make its threads", engine.ErrLimits, limits.MaxProcesses)
 	case strings.Contains(text, "OOM-killed"), s.killed():
 		return fmt.Errorf("%w: it needs more than %d bytes of memory", engine.ErrLimits, limits.MemoryBytes)
 	}

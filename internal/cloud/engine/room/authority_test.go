@@ -38,7 +38,7 @@ func TestAuthority(t *testing.T) {
 // from its start.
 func TestAuthorityOfWarm(t *testing.T) {
 	t.Parallel()
-	limits := engine.Limits{Processes: 100}
+	limits := engine.Limits{MaxProcesses: 100}
 	r := startRoom(t, Options{Warm: &limits})
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
@@ -56,7 +56,7 @@ func TestAuthorityOfWarm(t *testing.T) {
 	if warm.number != 2 { // after the probe
 		t.Errorf("the warm sandbox was not used, but number %d", warm.number)
 	}
-	o.Limits.Processes++
+	o.Limits.MaxProcesses++
 	cold := newSandbox(t, r, o)
 	for _, user := range []string{"user", "root"} {
 		want, got := call(t, cold, "/run", testRequest{User: user, Command: look}), call(t, warm, "/run", testRequest{User: user, Command: look})

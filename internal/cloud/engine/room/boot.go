@@ -301,10 +301,10 @@ func (s *Sandbox) enterRoot(ctx context.Context) error {
 func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	limits := s.limits
 	if s.room.runsc != nil {
-		limits.Processes = limits.Processes*threadsOfGVisor + gvisorThreads
+		limits.MaxProcesses = limits.MaxProcesses*threadsOfGVisor + gvisorThreads
 	}
 	if s.room.level == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
-		limits.Processes += envdThreads
+		limits.MaxProcesses += envdThreads
 	}
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }

@@ -73,7 +73,7 @@ func (s *Sandbox) name() error {
 
 // rlimits returns the limits of every process of the sandbox.
 func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
-	processes := s.limits.Processes
+	processes := s.limits.MaxProcesses
 	if s.room.runsc != nil {
 		processes = min(processes, gvisorProcesses)
 	}

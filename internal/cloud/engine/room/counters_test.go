@@ -180,7 +180,7 @@ func TestUninherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
-		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{Limits: engine.Limits{Processes: 500}})
+		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: 500}})
 		got := sh(t, s, "python3 -c 'import resource as r; print(*[r.getrlimit(n)[1] for n in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE, r.RLIMIT_MEMLOCK, r.RLIMIT_SIGPENDING, r.RLIMIT_MSGQUEUE, r.RLIMIT_NOFILE)])'")
 		var priority, nice, locked, signals, queues, files int64
 		if _, err := fmt.Sscan(got.Output, &priority, &nice, &locked, &signals, &queues, &files); err != nil {
@@ -228,7 +228,7 @@ func TestCloudProcesses(t *testing.T) {
 	if r.ids.ranged && r.groups.How("pids") == "" {
 		t.Skipf("nothing counts the processes of all sandboxes: %s", r.groups.Why["pids"])
 	}
-	limits := engine.Limits{Processes: each}
+	limits := engine.Limits{MaxProcesses: each}
 	var sandboxes []*Sandbox
 	for _, id := range []string{"one", "two"} {
 		sandboxes = append(sandboxes, newSandbox(t, r, engine.SandboxOptions{ID: id, Limits: limits}))

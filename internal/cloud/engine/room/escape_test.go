@@ -46,7 +46,7 @@ func TestEscapeImage(t *testing.T) {
 	})
 	for name, processes := range map[string]int{"warm": 0, "cold": 500} {
 		t.Run(name, func(t *testing.T) {
-			s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}})
+			s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers, Limits: engine.Limits{MaxProcesses: processes}})
 			wantOutput(t, s, "user", "python3 -c 'import ctypes, socket; print(1)'; bash -c 'echo 2'; date +3; for p in grep find awk; do command -v $p > /dev/null || echo no $p; done", "1\n2\n3")
 			escape(t, s)
 		})

@@ -306,7 +306,7 @@ func TestFreezeChain(t *testing.T) {
 func TestFreezeBomb(t *testing.T) {
 	t.Parallel()
 	// Other tests want processors, too.
-	eachFreezeWithin(t, engine.Limits{CPUs: 0.5, Processes: 600}, func(t *testing.T, s *Sandbox, _ string) {
+	eachFreezeWithin(t, engine.Limits{CPUs: 0.5, MaxProcesses: 600}, func(t *testing.T, s *Sandbox, _ string) {
 		if s.room.level != engine.Full {
 			t.Skip("its processes are not limited on every machine")
 		}

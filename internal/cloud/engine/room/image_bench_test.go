@@ -38,7 +38,7 @@ func BenchmarkImage(b *testing.B) {
 		}{{"warm", 0}, {"cold", 500}} {
 			b.Run(what.name+" "+from.name, func(b *testing.B) {
 				o := what.o
-				o.ID, o.Limits.Processes = "started", from.processes
+				o.ID, o.Limits.MaxProcesses = "started", from.processes
 				for b.Loop() {
 					s, err := r.NewSandbox(b.Context(), o)
 					if err != nil {

@@ -57,7 +57,7 @@ func TestImage(t *testing.T) {
 	})
 	before := onHost(t, layers[0]) + onHost(t, layers[1])
 	for name, processes := range map[string]int{"warm": 0, "cold": 500} {
-		s := newSandbox(t, r, engine.SandboxOptions{ID: name, Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}})
+		s := newSandbox(t, r, engine.SandboxOptions{ID: name, Image: anImage, Layers: layers, Limits: engine.Limits{MaxProcesses: processes}})
 		for _, tt := range []struct{ command, want string }{
 			{"ls /", "bin\ndev\netc\nhome\nproc\nroot\nrun\nsrv\nsys\ntmp"},
 			{"ls /etc", "group\nhostname\nhosts\npasswd\nresolv.conf\nshadow"},
@@ -130,7 +130,7 @@ func TestImageHostile(t *testing.T) {
 					return err
 				}))
 				for _, processes := range []int{0, 500} { // one that begins as a warm one, and one that does not
-					o := engine.SandboxOptions{ID: "hostile", Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}}
+					o := engine.SandboxOptions{ID: "hostile", Image: anImage, Layers: layers, Limits: engine.Limits{MaxProcesses: processes}}
 					for range 2 { // of the image, and of what is saved of such a sandbox
 						s, err := r.NewSandbox(t.Context(), o)
 						if err != nil {
@@ -177,7 +177,7 @@ func TestImageLayers(t *testing.T) {
 		want = "99 and 1"
 	}
 	for _, processes := range []int{0, 500} {
-		s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}})
+		s := newSandbox(t, r, engine.SandboxOptions{Image: anImage, Layers: layers, Limits: engine.Limits{MaxProcesses: processes}})
 		wantOutput(t, s, "root", "echo $(cat /srv/last) and $(ls /srv | grep -cv last)", want)
 	}
 }
@@ -274,7 +274,7 @@ func TestImageOutside(t *testing.T) {
 	volume := newVolume(t)
 	egress := origin(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "hello from", r.Host) }))
 	for name, processes := range map[string]int{"warm": 0, "cold": 500} {
-		o := engine.SandboxOptions{ID: name, Image: anImage, Layers: layers, Limits: engine.Limits{Processes: processes}, Volumes: []engine.Volume{{Dir: volume, Path: "/data/in"}}, Egress: egress}
+		o := engine.SandboxOptions{ID: name, Image: anImage, Layers: layers, Limits: engine.Limits{MaxProcesses: processes}, Volumes: []engine.Volume{{Dir: volume, Path: "/data/in"}}, Egress: egress}
 		s := newSandbox(t, r, o)
 		wantOutput(t, s, "user", "echo "+name+" > /data/in/"+name+" && cat /data/in/"+name, name)
 		if r.Report().Egress == engine.EgressTransparent {

@@ -49,7 +49,7 @@ func BenchmarkLayers(b *testing.B) {
 		}
 	}
 	b.Run("warm", func(b *testing.B) { start(b, engine.SandboxOptions{}) })
-	b.Run("cold", func(b *testing.B) { start(b, engine.SandboxOptions{Limits: engine.Limits{Processes: 500}}) })
+	b.Run("cold", func(b *testing.B) { start(b, engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: 500}}) })
 	for _, n := range []int{1, 12, 20} {
 		b.Run(fmt.Sprintf("%d layers", n), func(b *testing.B) { start(b, engine.SandboxOptions{Layers: layers[:n]}) })
 	}

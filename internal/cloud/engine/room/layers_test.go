@@ -151,7 +151,7 @@ func TestLayerChain(t *testing.T) {
 	}
 	var chain []string
 	for n := range 20 {
-		limits := engine.Limits{Processes: 1024 + n%2} // every second one does not begin as a warm one
+		limits := engine.Limits{MaxProcesses: 1024 + n%2} // every second one does not begin as a warm one
 		s, want := see(engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Limits: limits, Layers: chain}, n)
 		freeze(t, s)
 		files := t.TempDir()

@@ -153,7 +153,7 @@ func fewFiles(t *testing.T) engine.SandboxOptions {
 		t.Fatal(err)
 	}
 	const files = 800_000 / 2 / 1024
-	return engine.SandboxOptions{Limits: engine.Limits{Processes: int(min(machine/2/files, 30_000))}}
+	return engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: int(min(machine/2/files, 30_000))}}
 }
 
 // TestPortOfEitherAddress: a program may listen on the loopback of either version of IP, and

@@ -108,7 +108,7 @@ func (r *Room) roomProcesses() uint64 {
 // processLimit returns how many processes and threads the users of a sandbox may have, and
 // false if that cannot be limited by user.
 func (s *Sandbox) processLimit() (uint64, bool) {
-	most := uint64(s.limits.Processes)
+	most := uint64(s.limits.MaxProcesses)
 	switch {
 	case s.room.level == engine.Full:
 	case s.room.level == engine.Restricted && s.room.ids.apart:

@@ -20,7 +20,7 @@ import (
 // them, and there is nothing left of what it had before.
 func TestRefit(t *testing.T) {
 	t.Parallel()
-	limits := engine.Limits{DiskBytes: 32 << 20, Processes: 100}
+	limits := engine.Limits{DiskBytes: 32 << 20, MaxProcesses: 100}
 	r := startRoom(t, Options{Warm: &limits})
 	defer r.Close()
 	if !r.ranged() {
@@ -50,7 +50,7 @@ func TestRefit(t *testing.T) {
 		if warm.number > next {
 			t.Errorf("%s: the warm sandbox was not used", name)
 		}
-		o.Limits.Processes++
+		o.Limits.MaxProcesses++
 		cold := newSandbox(t, r, o)
 		if cold.number <= next {
 			t.Errorf("%s: the warm sandbox was used for other limits", name)

@@ -318,7 +318,7 @@ func TestLimits(t *testing.T) {
 	if r.groups.How("memory") == "" {
 		memory = 1 << 30 // envd itself is under RLIMIT_DATA, and large with -race
 	}
-	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, Processes: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
+	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: memory, MaxProcesses: 64, DiskBytes: 32 << 20, CPUs: 0.5}})
 	t.Run("disk", func(t *testing.T) {
 		got := sh(t, s, "dd if=/dev/zero of=/tmp/big bs=1M count=64; dd if=/dev/zero of=/usr/big bs=1M count=64; rm -f /tmp/big /usr/big")
 		if strings.Count(got.Output, "No space left on device") != 2 {

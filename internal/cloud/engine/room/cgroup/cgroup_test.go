@@ -168,7 +168,7 @@ func exists(path string) bool {
 // TestSettings: what is written to which file, by the version of the hierarchy.
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	limits := engine.Limits{MemoryBytes: 1 << 30, CPUs: 1.5, Processes: 100}
+	limits := engine.Limits{MemoryBytes: 1 << 30, CPUs: 1.5, MaxProcesses: 100}
 	tests := map[string][]setting{
 		"memory 1": {{"memory.limit_in_bytes", "1073741824", false}, {"memory.memsw.limit_in_bytes", "1073741824", true}},
 		"memory 2": {{"memory.max", "1073741824", false}, {"memory.swap.max", "0", true}},

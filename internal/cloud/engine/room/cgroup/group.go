@@ -69,7 +69,7 @@ type setting struct {
 func settings(controller string, version int, l engine.Limits) []setting {
 	const period = 100_000 // µs
 	quota := strconv.Itoa(int(l.CPUs * period))
-	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.Processes)
+	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.MaxProcesses)
 	switch {
 	case controller == "memory" && version == 1:
 		// With swap, memory and swap together are limited.

@@ -1,0 +1,68 @@
+package api
+
+import "encoding/json"
+
+// sizes are how the API says what a sandbox has: in MiB, where fields of this package are
+// in bytes.
+type sizes struct {
+	MemoryMB   int64 `json:"memoryMB"`
+	DiskSizeMB int64 `json:"diskSizeMB"`
+}
+
+func (s sizes) bytes() (memory, disk int64) { return s.MemoryMB << 20, s.DiskSizeMB << 20 }
+
+// mebibytes returns how many MiB have room for a number of bytes.
+func mebibytes(bytes int64) int64 {
+	if bytes <= 0 {
+		return bytes // the service refuses what is negative
+	}
+	return (bytes-1)>>20 + 1
+}
+
+// UnmarshalJSON reads what the API says.
+func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
+	type plain SandboxInfo
+	said := struct {
+		*plain
+		sizes
+	}{plain: (*plain)(i)}
+	err := json.Unmarshal(text, &said)
+	i.MemoryBytes, i.DiskBytes = said.bytes()
+	return err
+}
+
+// UnmarshalJSON reads what the API says.
+func (t *Template) UnmarshalJSON(text []byte) error {
+	type plain Template
+	said := struct {
+		*plain
+		sizes
+	}{plain: (*plain)(t)}
+	err := json.Unmarshal(text, &said)
+	t.MemoryBytes, t.DiskBytes = said.bytes()
+	return err
+}
+
+// UnmarshalJSON reads what the API says.
+func (b *TemplateBuild) UnmarshalJSON(text []byte) error {
+	type plain TemplateBuild
+	said := struct {
+		*plain
+		sizes
+	}{plain: (*plain)(b)}
+	err := json.Unmarshal(text, &said)
+	b.MemoryBytes, b.DiskBytes = said.bytes()
+	return err
+}
+
+// UnmarshalJSON reads what the API says. It has to be, because that of Template would leave
+// out the builds.
+func (d *TemplateDetail) UnmarshalJSON(text []byte) error {
+	more := struct {
+		Builds *[]*TemplateBuild `json:"builds"`
+	}{&d.Builds}
+	if err := json.Unmarshal(text, &more); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &d.Template)
+}
