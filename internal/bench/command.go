@@ -28,6 +28,14 @@ func echo(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
+func execEcho(ctx context.Context, sb *sandbox.Sandbox) error {
+	result, err := sb.Commands.Exec(ctx, "echo", []string{"hello"}, nil)
+	if err == nil && result.Stdout != "hello\n" {
+		err = fmt.Errorf("echo printed %q", result.Stdout)
+	}
+	return err
+}
+
 // echoRow is the row of a command where the user has a .bashrc, whose text a shell in the sandbox
 // expands.
 func (b *bench) echoRow(what, bashrc string) row {

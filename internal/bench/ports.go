@@ -52,15 +52,19 @@ func bring(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// port measures requests to a server in a sandbox.
-func (b *bench) port(ctx context.Context, runs int) (r result, err error) {
-	const number = 8000
-	err = b.with(ctx, func(sb *sandbox.Sandbox) error {
+// The server in a sandbox listens here.
+const (
+	serverPort    = 8000
+	serverAddress = "127.0.0.1:8000"
+)
+
+// withServer calls do with a sandbox in which a server listens on serverPort.
+func (b *bench) withServer(ctx context.Context, do func(*sandbox.Sandbox) error) error {
+	return b.with(ctx, func(sb *sandbox.Sandbox) error {
 		if err := bring(ctx, sb); err != nil {
 			return err
 		}
-		address := fmt.Sprintf("127.0.0.1:%d", number)
-		server, err := sb.Commands.Start(ctx, "exec ./bench -serve "+address, nil)
+		server, err := sb.Commands.Start(ctx, "exec ./bench -serve "+serverAddress, nil)
 		if err != nil {
 			return err
 		}
@@ -75,7 +79,37 @@ func (b *bench) port(ctx context.Context, runs int) (r result, err error) {
 				break // it listens
 			}
 		}
-		r, err = requests(ctx, runs, &http.Client{Transport: sb.Transport(number)}, address)
+		return do(sb)
+	})
+}
+
+// port measures requests to a server in a sandbox.
+func (b *bench) port(ctx context.Context, runs int) (r result, err error) {
+	err = b.withServer(ctx, func(sb *sandbox.Sandbox) (err error) {
+		r, err = requests(ctx, runs, &http.Client{Transport: sb.Transport(serverPort)}, serverAddress)
+		return err
+	})
+	return r, err
+}
+
+// forwarded measures connections through a forwarding, with one request on each.
+func (b *bench) forwarded(ctx context.Context, runs int) (r result, err error) {
+	err = b.withServer(ctx, func(sb *sandbox.Sandbox) error {
+		forwarding, err := sb.Forward(ctx, "127.0.0.1:0", serverPort, nil)
+		if err != nil {
+			return err
+		}
+		r, err = requests(ctx, runs, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, forwarding.Addr().String())
+		return errors.Join(err, forwarding.Close())
+	})
+	return r, err
+}
+
+// dialled measures the same through [sandbox.Sandbox.Dial].
+func (b *bench) dialled(ctx context.Context, runs int) (r result, err error) {
+	err = b.withServer(ctx, func(sb *sandbox.Sandbox) (err error) {
+		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.Dial(ctx, serverPort) }}
+		r, err = requests(ctx, runs, &http.Client{Transport: transport}, serverAddress)
 		return err
 	})
 	return r, err

@@ -52,6 +52,10 @@ func (b *bench) rows() []row {
 			name: "`Commands.Run(\"echo\")`", runs: 100, measure: b.inOne(echo),
 			floor: calls(bare("/bin/bash", "-c", "echo hello")), floorName: "bash on the host", elsewhere: "33 to 102 ms [3]",
 		},
+		{
+			name: "`Commands.Exec(\"echo\")`, without a shell", runs: 100, measure: b.inOne(execEcho),
+			floor: b.inOne(echo), floorName: "`Commands.Run(\"echo\")`",
+		},
 		b.echoRow("an empty `.bashrc`", ""),
 		b.echoRow("Debian's", "$(cat /etc/skel/.bashrc)"),
 		b.echoRow("one that reads, prints and starts programs", "cat; for i in 1 2 3; do date >&2; done"),
@@ -94,6 +98,10 @@ func (b *bench) rows() []row {
 		{
 			name: "a request to a port", runs: 500, measure: b.port,
 			floor: portOnHost, floorName: "the same server on the host",
+		},
+		{
+			name: "a connection to a port by `Forward`, and a request", runs: 100, measure: b.forwarded,
+			floor: b.dialled, floorName: "by `Dial`",
 		},
 		{
 			name: "a key to its echo in a terminal", runs: 500, measure: b.typed,

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime/pprof"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
@@ -167,6 +169,121 @@ func TestForwardPause(t *testing.T) {
 	if _, err := sb.Forward(t.Context(), "127.0.0.1:0", 7000, nil); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("after Close of the handle: %v, want sandbox.ErrClosed", err)
 	}
+}
+
+// floodServer sends without end and reads without end, on port 7002, to whoever says "flood".
+const floodServer = `
+import socket, threading
+def send(c):
+    while True:
+        c.sendall(bytes(65536))
+def answer(c):
+    with c:
+        if c.recv(6) == b"flood\n":
+            threading.Thread(target=send, args=(c,), daemon=True).start()
+            while c.recv(65536):
+                pass
+with socket.create_server(("", 7002)) as s:
+    while True:
+        threading.Thread(target=answer, args=(s.accept()[0],), daemon=True).start()
+`
+
+// flooded returns a connection over which bytes come without end.
+func flooded(address string) (net.Conn, error) {
+	conn, err := net.Dial("tcp", address)
+	if err == nil {
+		_, err = io.WriteString(conn, "flood\n")
+	}
+	return conn, err
+}
+
+// forwarders returns the stacks of goroutines that carry forwarded connections.
+func forwarders() (found []string) {
+	var all bytes.Buffer
+	_ = pprof.Lookup("goroutine").WriteTo(&all, 1)
+	for stack := range strings.SplitSeq(all.String(), "\n\n") {
+		if strings.Contains(stack, "sandbox.(*Forwarding).serve") || strings.Contains(stack, "sandbox.(*tunnel).") {
+			found = append(found, stack)
+		}
+	}
+	return found
+}
+
+// transfer calls step without end. It reports 4 MiB, which is more than fits into buffers on
+// the way, and the error with which it ends.
+func transfer(step func([]byte) (int, error)) (underWay <-chan struct{}, ended <-chan error) {
+	const enough = 4 << 20
+	moving, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		buffer := make([]byte, 64<<10)
+		for moved := 0; ; {
+			n, err := step(buffer)
+			if moved < enough && moved+n >= enough {
+				close(moving)
+			}
+			if moved += n; err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	return moving, failed
+}
+
+// A pause while bytes travel resets connections, so that no end takes what arrived for
+// everything. Nothing of them stays, and the listener goes on. The test is not parallel, so
+// that all goroutines that it counts are its own.
+func TestForwardPauseInTransfer(t *testing.T) {
+	sb := shared(t).Create(t)
+	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(floodServer), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.WaitPort(t.Context(), 7002); err != nil {
+		t.Fatal(err)
+	}
+	address, _ := forward(t, sb, 7002)
+	var conns [2]net.Conn
+	for i := range conns {
+		conn, err := flooded(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conns[i] = conn
+	}
+	receiving, received := transfer(conns[0].Read)
+	receivingToo, receivedToo := transfer(conns[1].Read)
+	sending, sent := transfer(conns[1].Write)
+	for what, underWay := range map[string]<-chan struct{}{"receiving": receiving, "both: receiving": receivingToo, "both: sending": sending} {
+		patience.Receive(t, what, underWay)
+	}
+	if err := sb.Pause(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := patience.Receive(t, "receiving ends", received); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("receiving ended with %v, want ECONNRESET", err)
+	}
+	// The system reports a reset once, to whichever of the two asks first.
+	in, out := patience.Receive(t, "both: receiving ends", receivedToo), patience.Receive(t, "both: sending ends", sent)
+	if !errors.Is(in, syscall.ECONNRESET) && !errors.Is(out, syscall.ECONNRESET) {
+		t.Errorf("both: receiving ended with %v, sending with %v, want ECONNRESET in one of them", in, out)
+	}
+	patience.Until(t, "nothing carries a connection while the sandbox is paused", func() bool { return len(forwarders()) == 0 })
+	if err := sb.Resume(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	again, err := flooded(address)
+	if err != nil {
+		t.Fatalf("resumed: %v", err)
+	}
+	defer again.Close()
+	if _, err := io.ReadFull(again, make([]byte, 1<<20)); err != nil {
+		t.Errorf("resumed: %v", err)
+	}
+	if err := again.Close(); err != nil {
+		t.Error(err)
+	}
+	patience.Until(t, "nothing carries a connection that its client closed", func() bool { return len(forwarders()) == 0 })
 }
 
 // A client that does not read what a server sends without end does not hold up Close.
