@@ -51,6 +51,21 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
+// A request with a password, which is sealed differently each time, is the same request.
+func TestIdempotencyOfSealed(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const body = `{"templateID":"base","network":{"egressProxy":{"address":"proxy.test:1080","username":"u","password":"p"}}}`
+	for range 2 {
+		if status, text := s.createWith(t, "key", body); status != 201 || len(s.fakes.IDs()) != 1 {
+			t.Errorf("got %d %s and %d sandboxes, want 201 and one", status, text, len(s.fakes.IDs()))
+		}
+	}
+	if status, text := s.createWith(t, "key", strings.Replace(body, "proxy.test", "other.test", 1)); status != 422 {
+		t.Errorf("other proxy: %d %s, want 422", status, text)
+	}
+}
+
 // A request that failed is tried again.
 func TestIdempotencyOfFailures(t *testing.T) {
 	t.Parallel()

@@ -23,16 +23,27 @@ type attempts struct {
 	order []string // keys of those that succeeded, oldest first
 }
 
+// fingerprint tells requests apart. The password of a proxy does not count: it is sealed anew
+// for each request, and never the same twice.
+func (q Request) fingerprint() ([sha256.Size]byte, error) {
+	if q.Network != nil && q.Network.Proxy != nil {
+		asked, proxy := *q.Network, *q.Network.Proxy
+		proxy.Sealed = nil
+		asked.Proxy, q.Network = &proxy, &asked
+	}
+	text, err := json.Marshal(q)
+	return sha256.Sum256(text), err
+}
+
 // CreateOnce is [Registry.Create] for a client that repeats a request because
 // it received no answer: it returns the sandbox that an earlier request with
 // the same key created or is creating. A request that failed may be repeated.
 // Using the key of a different request returns [ErrKeyReused].
 func (r *Registry) CreateOnce(ctx context.Context, key string, q Request) (Sandbox, error) {
-	text, err := json.Marshal(q)
+	request, err := q.fingerprint()
 	if err != nil {
 		return Sandbox{}, err
 	}
-	request := sha256.Sum256(text)
 	for {
 		r.mu.Lock()
 		a, repeated := r.attempts.byKey[key]

@@ -48,6 +48,11 @@
 // reaches. [Dialer].ProxyNames is for proxies that filter by name; they then
 // decide.
 //
+// Rules can have a proxy of the sandbox's own, [EgressProxy]. What they allow goes through it,
+// and nothing past it. It is given the address that was checked, or a name that the rules allow
+// by name once all its addresses were checked. Its own address is checked like every
+// destination, but for the rule about all traffic. It may be reached through the machine's proxy.
+//
 // A name without a dot, or with localhost in it, is never passed to a proxy, which would
 // take it for its own machine or network.
 //

@@ -1,5 +1,6 @@
 import re
 
+import e2b
 from e2b import ALL_TRAFFIC, SandboxNetworkOpts
 
 DENIED = "denied by the sandbox's network rules"
@@ -29,6 +30,20 @@ async def rules_of_the_network_bind_a_sandbox(_):
         same(await refusal(sandbox, "www.example.com"), DENIED)
         await sandbox.update_network({})
         same(await refusal(sandbox, "example.org"), None)
+    finally:
+        await sandbox.kill()
+
+
+@case
+async def a_proxy_is_told_without_its_password(_):
+    if not hasattr(e2b.sandbox.sandbox_api, "SandboxEgressProxyTLSOpts"):
+        return  # before there was one
+    told = {"address": "203.0.113.8:1080", "username": "someone", "tls": {"server_name": "proxy.example.com"}}
+    sandbox = await Core.create(network={"egress_proxy": {**told, "password": "secret"}})
+    try:
+        same((await sandbox.get_info()).network["egress_proxy"], told)
+        await sandbox.update_network({"deny_out": [ALL_TRAFFIC]})
+        same("egress_proxy" in (await sandbox.get_info()).network, False)
     finally:
         await sandbox.kill()
 
