@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
@@ -350,8 +349,6 @@ func buildError(err error) *apiError {
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent template builds, %d", builds.MaxActive)}
 	case errors.Is(err, builds.ErrClosed):
 		return &apiError{Code: http.StatusServiceUnavailable, Message: "the local cloud is closing"}
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &apiError{Code: http.StatusInsufficientStorage, Message: "the disk is full: " + reason(err)}
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return &apiError{Code: http.StatusRequestTimeout, Message: "the archive did not come"}
 	case errors.Is(err, builds.ErrCutOff):

@@ -95,6 +95,9 @@ func answerFor(err error) *apiError {
 			return &k.answer
 		}
 	}
+	if e := full(err); e != nil {
+		return e
+	}
 	return &apiError{Code: http.StatusInternalServerError, Message: reason(err), ErrorCode: "internal_server_error"}
 }
 
@@ -182,8 +185,31 @@ func unsaved(err error) *apiError {
 	return &apiError{
 		Code: http.StatusInsufficientStorage, ErrorCode: saveFailed,
 		Message: "The disk of the state directory is full, so the sandbox could not be kept: " + reason(e.Err) +
-			"; the sandbox is as it was before: make room on that disk, or remove snapshots, templates and paused sandboxes that are no longer needed, and try again",
+			"; the sandbox is as it was before: " + makeRoom,
 	}
+}
+
+// makeRoom is what to do about a full disk.
+const makeRoom = "make room on that disk, or remove snapshots, templates and paused sandboxes that are no longer needed, and try again"
+
+// full returns the answer for anything else that a full disk prevented.
+func full(err error) *apiError {
+	if !shortage.IsDisk(err) {
+		return nil
+	}
+	answer := &apiError{
+		Code:    http.StatusInsufficientStorage,
+		Message: "The disk of the state directory is full: " + reason(err) + "; " + makeRoom,
+	}
+	if e, ok := errors.AsType[*lifecycle.LaunchError](err); ok {
+		answer.ErrorCode = "sandbox_create_failed"
+		so := "Failed to create sandbox"
+		if e.Resumed {
+			so = "Failed to resume sandbox, which is still paused"
+		}
+		answer.Message = so + ": the disk of the state directory or of the running sandboxes is full: " + reason(e.Err) + "; " + makeRoom
+	}
+	return answer
 }
 
 const saveFailed = "sandbox_save_failed"
@@ -212,6 +238,9 @@ func failed(err error) *apiError {
 		}
 	}
 	if e, ok := errors.AsType[*lifecycle.LaunchError](err); ok {
+		if answer := full(err); answer != nil {
+			return answer
+		}
 		message := "Failed to create sandbox: "
 		if e.Resumed {
 			message = "Failed to resume sandbox, which is still paused: "

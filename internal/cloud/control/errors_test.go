@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
 // What to do stands at the end of an error that went through many calls.
@@ -39,10 +40,22 @@ func TestAnswersKeepTheRemedy(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, errors.New("room: save the files: write f: no space left on device")} {
-		got := answerFor(&lifecycle.SaveError{Err: fmt.Errorf("save the files: %w", cause)})
-		if got.Code != http.StatusInsufficientStorage || !strings.Contains(got.Message, "state directory is full") {
-			t.Errorf("%v: got %d %s, want 507 that names the state directory", cause, got.Code, got.Message)
+		for name, err := range map[string]error{
+			"save":   &lifecycle.SaveError{Err: fmt.Errorf("save the files: %w", cause)},
+			"launch": &lifecycle.LaunchError{Err: fmt.Errorf("room: make the directory: %w", cause)},
+			"resume": &lifecycle.LaunchError{Err: fmt.Errorf("room: restore the files: %w", cause), Resumed: true},
+			"secret": fmt.Errorf("secrets: keep: %w", cause),
+			"upload": fmt.Errorf("builds: keep an archive: %w", cause),
+		} {
+			got := answerFor(err)
+			if got.Code != http.StatusInsufficientStorage || !strings.Contains(got.Message, "disk of the state directory") || !strings.Contains(got.Message, makeRoom) {
+				t.Errorf("%s: %v: got %d %s, want 507 that names the state directory and what to do", name, cause, got.Code, got.Message)
+			}
 		}
+	}
+	own := &lifecycle.LaunchError{Err: fmt.Errorf("they do not fit on %s: %w", shortage.SandboxDisk, syscall.ENOSPC)}
+	if got := answerFor(own); got.Code != http.StatusInternalServerError || strings.Contains(got.Message, "state directory") {
+		t.Errorf("the sandbox's own disk: got %d %s, want nothing about another one", got.Code, got.Message)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestPauseFails(t *testing.T) {
 		{"disk full", func(_ *testing.T, s *service, _ string) { s.failing(lifecycletest.Save, broken) },
 			"/sandboxes/%/pause", `{"memory":false}`, 507, "The disk of the state directory is full, so the sandbox could not be kept: no space left on device; the sandbox is as it was before", seenRunning, nil, true},
 		{"not stopped", func(_ *testing.T, s *service, _ string) { s.failing(lifecycletest.Pause, broken) },
-			"/sandboxes/%/pause", ``, 500, "no space left on device", seenRunning, nil, true},
+			"/sandboxes/%/pause", ``, 507, "no space left on device", seenRunning, nil, true},
 		{"isolation that cannot stop processes", func(_ *testing.T, s *service, _ string) {
 			s.failing(lifecycletest.Pause, fmt.Errorf("freeze: %w", errors.ErrUnsupported))
 		}, "/sandboxes/%/pause", ``, 501, "not supported by the isolation of this local cloud: freeze", seenRunning, nil, true},
@@ -134,11 +134,11 @@ func TestPauseFails(t *testing.T) {
 		{"not resumed", func(t *testing.T, s *service, id string) {
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", ``, 204)
 			s.failing(lifecycletest.Resume, broken)
-		}, "/v2/sandboxes/%/connect", ``, 500, "Failed to resume sandbox, which is still paused: no space", seenFull, nil, false},
+		}, "/v2/sandboxes/%/connect", ``, 507, "Failed to resume sandbox, which is still paused: the disk of the state directory", seenFull, nil, false},
 		{"not booted", func(t *testing.T, s *service, id string) {
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
 			s.fakes.Fail(broken)
-		}, "/v2/sandboxes/%/connect", ``, 500, "Failed to resume sandbox, which is still paused: no space", seenFiles, nil, false},
+		}, "/v2/sandboxes/%/connect", ``, 507, "Failed to resume sandbox, which is still paused: the disk of the state directory", seenFiles, nil, false},
 		{"memory of another machine", func(t *testing.T, s *service, id string) {
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
 			s.fakes.Fail(fmt.Errorf("gvisor: %w: another processor", engine.ErrOtherMachine))

@@ -131,10 +131,15 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	sb, _ := s.sandboxes.Get(id) // Kill says why there is none
 	if err := s.sandboxes.Kill(id); err != nil {
 		return err
 	}
-	noContent(w)
+	if sb.State == lifecycle.Paused {
+		s.deleted(w, r)
+	} else {
+		noContent(w)
+	}
 	return nil
 }
 

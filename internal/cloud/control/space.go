@@ -1,6 +1,10 @@
 package control
 
-import "net/http"
+import (
+	"context"
+	"net/http"
+	"time"
+)
 
 // takenAnswer is what things of one kind take.
 type takenAnswer struct {
@@ -26,10 +30,24 @@ func (s *Service) space(w http.ResponseWriter, r *http.Request) error {
 }
 
 // emptyCache removes cached steps and archives that no build needs.
-func (s *Service) emptyCache(w http.ResponseWriter, _ *http.Request) error {
+func (s *Service) emptyCache(w http.ResponseWriter, r *http.Request) error {
 	if err := s.builds.EmptyCache(); err != nil {
 		return err
 	}
-	noContent(w)
+	s.deleted(w, r)
 	return nil
+}
+
+// freeLimit is how long an answer waits for the space of what was deleted: it was, and the
+// rest goes on without the client.
+const freeLimit = 20 * time.Second
+
+// deleted answers that something is gone, once the disk has its space.
+func (s *Service) deleted(w http.ResponseWriter, r *http.Request) {
+	if s.options.Store != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), freeLimit)
+		defer cancel()
+		s.options.Store.Freed(ctx)
+	}
+	noContent(w)
 }

@@ -226,7 +226,7 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.builds.Drop(t.ID)
-	noContent(w)
+	s.deleted(w, r)
 	return nil
 }
 

@@ -81,7 +81,7 @@ func (s *Service) deleteVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return volumeError(err, id)
 	}
-	noContent(w)
+	s.deleted(w, r)
 	return nil
 }
 

@@ -24,10 +24,13 @@ func (e *Error) Unwrap() error { return e.err }
 // New returns an [*Error] that says what to do about err.
 func New(remedy string, err error) error { return &Error{remedy, err} }
 
-// IsDisk reports whether the cause of err is that a disk is full.
+// SandboxDisk stands in errors about the disk of one sandbox, which has a limit of its own.
+const SandboxDisk = "the disk of the sandbox, whose limit must be what it was"
+
+// IsDisk reports whether the cause of err is that a disk of the machine is full.
 func IsDisk(err error) bool {
 	text := strings.ToLower(err.Error())
-	return slices.ContainsFunc(diskWords, func(words string) bool { return strings.Contains(text, words) })
+	return !strings.Contains(text, SandboxDisk) && slices.ContainsFunc(diskWords, func(words string) bool { return strings.Contains(text, words) })
 }
 
 var diskWords = []string{"no space left on device", "disk quota exceeded", "database or disk is full"}

@@ -119,7 +119,9 @@ func (s *Store) drop(dir string) {
 	if err != nil {
 		return
 	}
+	gone := s.leaving.begin()
 	s.background.Go(func() {
+		defer gone()
 		s.emptying.Lock()
 		defer s.emptying.Unlock()
 		if !s.closing.Load() {

@@ -58,6 +58,7 @@ type Store struct {
 
 	removing   sync.RWMutex   // held for reading by what removes directories
 	background sync.WaitGroup // what removes directories
+	leaving    leaving        // the directories that it removes
 	emptying   sync.Mutex     // held by the one that does so
 	closing    atomic.Bool    // it is to leave the rest to the next start
 
@@ -257,6 +258,10 @@ func (s *Store) Records(table Table) ([]Record, error) {
 // Wait returns when the directories of records that are gone have been removed. That takes
 // seconds for those of many files on some disks, so that nobody waits for it who need not.
 func (s *Store) Wait() { s.background.Wait() }
+
+// Freed returns when the disk has the space of all directories of records that are gone by
+// now, or when ctx has ended.
+func (s *Store) Freed(ctx context.Context) { s.leaving.wait(ctx) }
 
 // Close closes the store. Directories that are not removed yet, are when it is opened the
 // next time. It is idempotent.

@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
 // restore fills the staging directory with saved files, before anything is mounted in
@@ -25,7 +26,7 @@ import (
 func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	defer from.Close()
 	layered := len(spec.Layers) > 0
-	return readSaved(from, ".", limitedDisk, saved.Options{Layout: spec.Saved, Place: func(name string) (saved.Place, error) {
+	return readSaved(from, ".", shortage.SandboxDisk, saved.Options{Layout: spec.Saved, Place: func(name string) (saved.Place, error) {
 		i := slices.Index(spec.Trees, name)
 		switch {
 		case name == "" && layered:
@@ -82,9 +83,6 @@ func (b *built) noteLost(path string) {
 	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 }
 
-// limitedDisk is the disk of a sandbox that saved files are restored to.
-const limitedDisk = "the disk of the sandbox, whose limit must be what it was"
-
 // readSaved reads saved files, with a directory in work, which is on the same file
 // system, for links. disk names that file system, for the case that it is full.
 func readSaved(from *os.File, work, disk string, o saved.Options) error {
@@ -121,7 +119,7 @@ func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 		return err
 	}
 	owned := has&(1<<unix.CAP_CHOWN) == 0 // a root may lack it, too
-	return readSaved(files[0], spec.Root.Dir, limitedDisk, saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
+	return readSaved(files[0], spec.Root.Dir, "the disk with the directories of sandboxes", saved.Options{Layout: spec.Saved, Owned: owned, Place: func(name string) (saved.Place, error) {
 		if name != "" {
 			return saved.Place{}, fmt.Errorf("%w: with trees", saved.ErrLayout)
 		}

@@ -1,0 +1,46 @@
+package store
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// leaving are the directories that are being removed. Unlike a wait group it may be waited
+// for while others begin.
+type leaving struct {
+	mu   sync.Mutex
+	each map[chan struct{}]bool // closed when the directory is gone
+}
+
+// begin adds a directory. The caller calls gone once it is removed.
+func (l *leaving) begin() (gone func()) {
+	done := make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.each == nil {
+		l.each = map[chan struct{}]bool{}
+	}
+	l.each[done] = true
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.each, done)
+		close(done)
+	}
+}
+
+// wait waits for those that have begun.
+func (l *leaving) wait(ctx context.Context) {
+	l.mu.Lock()
+	begun := slices.Collect(maps.Keys(l.each))
+	l.mu.Unlock()
+	for _, done := range begun {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package store
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Who waits for what was deleted finds its space free, also while others are deleted.
+func TestFreed(t *testing.T) {
+	t.Parallel()
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	dir, err := s.NewDir()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600)
+	}
+	if err == nil {
+		_, err = s.Put(Sandboxes, "a", nil, dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.emptying.Lock() // the removal has to wait
+	if err := s.Delete(Sandboxes, "a"); err != nil {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	s.Freed(ended) // nobody waits for longer than they want
+	if left, err := os.ReadDir(s.path(trash)); err != nil || len(left) != 1 {
+		t.Errorf("before: %d directories are left (%v), want the one that is to be removed", len(left), err)
+	}
+	s.emptying.Unlock()
+	s.Freed(t.Context())
+	if left, err := os.ReadDir(s.path(trash)); err != nil || len(left) != 0 {
+		t.Errorf("after: %d directories are left (%v), want none", len(left), err)
+	}
+}
