@@ -101,7 +101,7 @@ type SnapshotListParams struct {
 
 // SnapshotPage is one page of a list.
 type SnapshotPage struct {
-	Snapshots []*Snapshot
+	Snapshots []Snapshot
 	// NextToken is for the next page; empty on the last page.
 	NextToken string
 }
@@ -109,12 +109,12 @@ type SnapshotPage struct {
 // List iterates over all snapshots, and fetches each page when it is needed. An
 // error is yielded at most once, as the last item. The iterator may be used again;
 // p is not changed.
-func (s *SnapshotService) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[*Snapshot, error] {
+func (s *SnapshotService) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[Snapshot, error] {
 	var params SnapshotListParams
 	if p != nil {
 		params = *p
 	}
-	return pages("snapshots", params.NextToken, func(token string) ([]*Snapshot, string, error) {
+	return pages("snapshots", params.NextToken, func(token string) ([]Snapshot, string, error) {
 		of := params
 		of.NextToken = token
 		page, err := s.ListPage(ctx, &of)
@@ -138,13 +138,16 @@ func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (
 		query.Set("name", p.Name)
 	}
 	setPage(query, p.PageSize, p.NextToken)
-	page := &SnapshotPage{}
-	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query}, &page.Snapshots)
+	var all []*Snapshot
+	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query}, &all)
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = head.header.Get(protocol.HeaderNextToken)
-	return page, nil
+	snapshots, err := values("a snapshot", all)
+	if err != nil {
+		return nil, err
+	}
+	return &SnapshotPage{snapshots, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
 // Delete deletes a snapshot, and with it all that have the same name, whatever

@@ -67,7 +67,7 @@ type VolumeListParams struct {
 }
 
 // List returns what is in a directory.
-func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListParams) ([]*VolumeEntry, error) {
+func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListParams) ([]VolumeEntry, error) {
 	query := url.Values{}
 	switch depth := cmp.Or(p, &VolumeListParams{}).MaxDepth; {
 	case depth < 0:
@@ -76,7 +76,10 @@ func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListPara
 		query.Set("depth", strconv.Itoa(depth))
 	}
 	var entries []*VolumeEntry
-	return entries, c.call(ctx, http.MethodGet, "/dir", path, query, nil, &entries)
+	if err := c.call(ctx, http.MethodGet, "/dir", path, query, nil, &entries); err != nil {
+		return nil, err
+	}
+	return values("an entry of a volume", entries)
 }
 
 // Stat describes what is at a path; a symlink there is not followed.

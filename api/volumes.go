@@ -34,10 +34,13 @@ type VolumeMount struct {
 type VolumeService struct{ client *Client }
 
 // List returns all volumes, without tokens.
-func (s *VolumeService) List(ctx context.Context) ([]*Volume, error) {
+func (s *VolumeService) List(ctx context.Context) ([]Volume, error) {
 	var volumes []*Volume
 	_, err := s.client.do(ctx, call{method: http.MethodGet, path: volumesPath}, &volumes)
-	return volumes, err
+	if err != nil {
+		return nil, err
+	}
+	return values("a volume", volumes)
 }
 
 // Create makes an empty volume. Its name has letters, digits, - and _: otherwise the error is

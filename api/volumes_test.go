@@ -81,7 +81,7 @@ func TestVolumes(t *testing.T) {
 		t.Errorf("get: got %+v and error %v, want %+v", v, err, want)
 	}
 	all, err := c.Volumes.List(ctx)
-	if diff := cmp.Diff([]*Volume{{ID: volumeID, Name: "data"}}, all); diff != "" || err != nil {
+	if diff := cmp.Diff([]Volume{{ID: volumeID, Name: "data"}}, all); diff != "" || err != nil {
 		t.Errorf("list (-want +got), error %v:\n%s", err, diff)
 	}
 	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
@@ -125,7 +125,7 @@ func TestVolumes(t *testing.T) {
 	}
 	seen = nil
 	entries, err := content.List(ctx, "/", &VolumeListParams{MaxDepth: 3})
-	if diff := cmp.Diff([]*VolumeEntry{entry}, entries); diff != "" || err != nil || seen[0] != "GET /volumecontent/"+volumeID+"/dir?depth=3&path=%2F" {
+	if diff := cmp.Diff([]VolumeEntry{*entry}, entries); diff != "" || err != nil || seen[0] != "GET /volumecontent/"+volumeID+"/dir?depth=3&path=%2F" {
 		t.Errorf("list (-want +got), error %v, requests %q:\n%s", err, seen, diff)
 	}
 	r, err := content.Open(ctx, "/a")

@@ -124,8 +124,8 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
 		AllowInternetAccess: c.internet, Network: c.rules(), PrivateTraffic: c.private,
-		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: c.volumes,
-		Mounts: c.mounts, MCP: c.mcp,
+		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: allAs(c.volumes, VolumeMount.wire),
+		Mounts: allAs(c.mounts, Mount.wire), MCP: c.mcp,
 	}
 	c.timeout.apply(p)
 	return p

@@ -2,7 +2,7 @@ package sandbox
 
 import "iter"
 
-// eachAs yields what a list of the service has, each item as this package describes it.
+// eachAs yields the items of a list of the service, each as this package describes it.
 func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error] {
 	return func(yield func(B, error) bool) {
 		for one, err := range list {

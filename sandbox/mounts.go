@@ -10,7 +10,16 @@ import (
 )
 
 // Mount is a directory of the machine of a local cloud in a sandbox.
-type Mount = api.Mount
+type Mount struct {
+	// Dir is the absolute path of the directory on the machine.
+	Dir string `json:"dir"`
+	// Path is the absolute path of the directory in the sandbox, other than the root.
+	Path string `json:"path"`
+	// Writable lets the sandbox change what is in it.
+	Writable bool `json:"writable,omitempty"`
+}
+
+func (m Mount) wire() api.Mount { return api.Mount(m) }
 
 // WithMount shows a directory of the machine of a local cloud in the sandbox, read-only
 // unless m.Writable. Whoever started the cloud must have allowed it

@@ -10,8 +10,17 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// PauseParams says how to pause a sandbox.
-type PauseParams = api.PauseParams
+// PauseParams says how to pause a sandbox. The zero value is a pause that keeps
+// everything.
+type PauseParams struct {
+	// Mode is what is kept; empty means the service's default, [PauseFull].
+	Mode PauseMode
+	// RequireHealthyGuest refuses the pause with [ErrUnavailable] when envd, the
+	// daemon inside, does not answer. Without it such a sandbox is paused, too, and
+	// then only [WithReboot] resumes it. A pause that keeps only the files is always
+	// refused then.
+	RequireHealthyGuest bool
+}
 
 // PauseMode is what a pause keeps.
 type PauseMode = api.PauseMode
@@ -130,7 +139,7 @@ func (c *sandboxConfig) renewal() time.Duration {
 // already, the error is [ErrConflict], and if there is no such sandbox
 // [ErrGone].
 func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
-	if err := c.api.Sandboxes.Pause(ctx, id, p); err != nil {
+	if err := c.api.Sandboxes.Pause(ctx, id, (*api.PauseParams)(p)); err != nil {
 		return fmt.Errorf("sandbox: pause: %w", missing(id, err))
 	}
 	return nil
@@ -159,7 +168,7 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	if p == nil || p.Mode != PauseFilesystem { // else nothing goes on that could wait
 		settle = sb.asleep.begin()
 	}
-	err = sb.client.api.Sandboxes.Pause(ctx, sb.ID(), p)
+	err = sb.client.api.Sandboxes.Pause(ctx, sb.ID(), (*api.PauseParams)(p))
 	settle(err == nil)
 	if err != nil {
 		return sb.failed(ctx, "pause", missing(sb.ID(), err))

@@ -12,13 +12,45 @@ import (
 
 // Snapshot is what was kept of a sandbox at one moment. [WithTemplate] with its ID
 // creates sandboxes from it.
-type Snapshot = api.Snapshot
+type Snapshot struct {
+	// ID is the template that the service made for the snapshot, with the tag. It
+	// contains the name of a named one.
+	ID string
+	// Names are the names of that template, with the team before them; none for a
+	// snapshot without a name.
+	Names []string
+	// Memory reports whether the snapshot has the memory of the sandbox, so that
+	// sandboxes made from it go on where that was. False means that it has only the
+	// files, and nil that the service does not say.
+	Memory *bool
+}
 
-// SnapshotParams says how to make a snapshot.
-type SnapshotParams = api.SnapshotParams
+func snapshotOf(s api.Snapshot) Snapshot { return Snapshot(s) }
 
-// SnapshotListParams filters a list of snapshots.
-type SnapshotListParams = api.SnapshotListParams
+// SnapshotParams says how to make a snapshot. The zero value is a snapshot without
+// a name that keeps what the service can keep.
+type SnapshotParams struct {
+	// Name is the name to give it, with or without a tag: "name", "name:tag",
+	// "team/name:tag". A name that exists already gets the snapshot as its newest
+	// version. Without a name only its ID leads to it.
+	Name string
+	// Mode is what is kept; empty means the service's default. A service that cannot
+	// keep memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default
+	// keeps the files, which [Snapshot].Memory says.
+	Mode SnapshotMode
+}
+
+// SnapshotListParams filters a list of snapshots. The zero value means all.
+type SnapshotListParams struct {
+	// SandboxID is the sandbox that they were made of.
+	SandboxID string
+	// Name is a name or id. Without a tag it means all tags.
+	Name string
+	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	PageSize int
+	// NextToken continues where the previous page ended.
+	NextToken string
+}
 
 // SnapshotMode is what a snapshot keeps.
 type SnapshotMode = api.SnapshotMode
@@ -50,21 +82,21 @@ func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, 
 		return nil, err
 	}
 	defer end()
-	snapshot, err := sb.client.api.Snapshots.Create(ctx, sb.ID(), p)
+	snapshot, err := sb.client.api.Snapshots.Create(ctx, sb.ID(), (*api.SnapshotParams)(p))
 	if err != nil {
 		return nil, sb.failed(ctx, "snapshot", missing(sb.ID(), err))
 	}
-	return snapshot, nil
+	return (*Snapshot)(snapshot), nil
 }
 
 // Snapshot is [Sandbox.Snapshot] for a sandbox to which there is no handle. If there
 // is no such sandbox, the error is [ErrGone].
 func (c *Client) Snapshot(ctx context.Context, id string, p *SnapshotParams) (*Snapshot, error) {
-	snapshot, err := c.api.Snapshots.Create(ctx, id, p)
+	snapshot, err := c.api.Snapshots.Create(ctx, id, (*api.SnapshotParams)(p))
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: snapshot: %w", c.asleepOrMissing(ctx, id, err))
 	}
-	return snapshot, nil
+	return (*Snapshot)(snapshot), nil
 }
 
 // asleepOrMissing is missing for a call that does not find a sandbox that is paused.
@@ -88,8 +120,8 @@ func (e *GoneError) paused(since time.Time) {
 
 // Snapshots iterates over the snapshots of the key, or those that p selects. An
 // error is yielded at most once, as the last item.
-func (c *Client) Snapshots(ctx context.Context, p *SnapshotListParams) iter.Seq2[*Snapshot, error] {
-	return c.api.Snapshots.List(ctx, p)
+func (c *Client) Snapshots(ctx context.Context, p *SnapshotListParams) iter.Seq2[Snapshot, error] {
+	return eachAs(c.api.Snapshots.List(ctx, (*api.SnapshotListParams)(p)), snapshotOf)
 }
 
 // DeleteSnapshot deletes a snapshot, and with it all that have the same name,

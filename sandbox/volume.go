@@ -10,18 +10,57 @@ import (
 	"io/fs"
 	"net/http"
 	"syscall"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 )
 
 // VolumeEntry describes what is at a path of a volume.
-type VolumeEntry = api.VolumeEntry
+type VolumeEntry struct {
+	Name string
+	Type VolumeEntryType
+	// Path is the path from the root of the volume.
+	Path string
+	Size int64
+	// Mode has the permissions as Unix has them, UID and GID the ids that the owner has
+	// in sandboxes.
+	Mode       uint32
+	UID        uint32
+	GID        uint32
+	AccessedAt time.Time
+	ModifiedAt time.Time
+	// ChangedAt is when the content or an attribute changed last.
+	ChangedAt time.Time
+	// Target is where a symlink leads to.
+	Target string
+}
 
-// VolumeListParams says what to list.
-type VolumeListParams = api.VolumeListParams
+func volumeEntryOf(e api.VolumeEntry) VolumeEntry { return VolumeEntry(e) }
 
-// VolumeAttributesParams says which attributes to change.
-type VolumeAttributesParams = api.VolumeAttributesParams
+// VolumeEntryType is what is at a path of a volume. A service may use others than the
+// constants here.
+type VolumeEntryType = api.VolumeEntryType
+
+// The types of entries of a volume.
+const (
+	VolumeFile      = api.VolumeFile
+	VolumeDirectory = api.VolumeDirectory
+	VolumeSymlink   = api.VolumeSymlink
+	VolumeOther     = api.VolumeOther
+)
+
+// VolumeListParams says what to list. The zero value is one level.
+type VolumeListParams struct {
+	// MaxDepth is how many levels of directories to list; 0 means 1.
+	MaxDepth int
+}
+
+// VolumeAttributesParams says which attributes to change. A nil one stays as it is.
+type VolumeAttributesParams struct {
+	// Mode has the permissions as Unix has them, UID and GID the ids that the owner has
+	// in sandboxes.
+	Mode, UID, GID *uint32
+}
 
 // Volume works with the files of a volume, from outside sandboxes. Paths begin at the
 // root of the volume, with or without a slash. No symlink leads out of it. Errors are
@@ -96,15 +135,15 @@ func (v *Volume) MakeDir(ctx context.Context, path string, p *VolumeFileParams) 
 }
 
 // List describes what is in a directory.
-func (v *Volume) List(ctx context.Context, path string, p *VolumeListParams) ([]*VolumeEntry, error) {
-	entries, err := v.content.List(ctx, path, p)
-	return entries, v.failed("list", path, err)
+func (v *Volume) List(ctx context.Context, path string, p *VolumeListParams) ([]VolumeEntry, error) {
+	entries, err := v.content.List(ctx, path, (*api.VolumeListParams)(p))
+	return allAs(entries, volumeEntryOf), v.failed("list", path, err)
 }
 
 // Stat describes what is at a path. A symlink there is not followed.
 func (v *Volume) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
 	entry, err := v.content.Stat(ctx, path)
-	return entry, v.failed("stat", path, err)
+	return (*VolumeEntry)(entry), v.failed("stat", path, err)
 }
 
 // Exists reports whether there is something at a path.
@@ -118,7 +157,7 @@ func (v *Volume) Exists(ctx context.Context, path string) (bool, error) {
 
 // SetAttributes changes mode and owner of a file or directory.
 func (v *Volume) SetAttributes(ctx context.Context, path string, p *VolumeAttributesParams) error {
-	_, err := v.content.SetAttributes(ctx, path, p)
+	_, err := v.content.SetAttributes(ctx, path, (*api.VolumeAttributesParams)(p))
 	return v.failed("chmod", path, err)
 }
 

@@ -226,7 +226,7 @@ func (d *volumeDownload) add(ctx context.Context, dir, within string) error {
 
 const maxVolumePath = 1024
 
-func (d *volumeDownload) addEntry(ctx context.Context, e *VolumeEntry, at, name string) error {
+func (d *volumeDownload) addEntry(ctx context.Context, e VolumeEntry, at, name string) error {
 	header := &tar.Header{Name: name, Mode: int64(e.Mode & 0o777), ModTime: e.ModifiedAt, Format: tar.FormatPAX}
 	switch e.Type {
 	case api.VolumeDirectory:

@@ -11,10 +11,26 @@ import (
 )
 
 // VolumeInfo describes a volume.
-type VolumeInfo = api.Volume
+type VolumeInfo struct {
+	ID   string
+	Name string
+	// Token authorizes access to the files of the volume for some days. A list has none.
+	Token Key
+	// Domain is where the service has the files; often empty.
+	Domain string
+}
+
+func volumeInfoOf(v api.Volume) VolumeInfo { return VolumeInfo(v) }
 
 // VolumeMount is a volume in a sandbox.
-type VolumeMount = api.VolumeMount
+type VolumeMount struct {
+	// Name is the name of the volume.
+	Name string
+	// Path is the absolute path of its directory in the sandbox, other than the root.
+	Path string
+}
+
+func (m VolumeMount) wire() api.VolumeMount { return api.VolumeMount(m) }
 
 // Volumes works with volumes: files that outlive sandboxes and that several of them
 // share; see [WithVolume]. It is safe for concurrent use.
@@ -40,7 +56,7 @@ func (v *Volumes) Open(ctx context.Context, idOrName string) (*Volume, error) {
 	return v.volume(about), nil
 }
 
-func (v *Volumes) open(ctx context.Context, idOrName string) (*VolumeInfo, error) {
+func (v *Volumes) open(ctx context.Context, idOrName string) (*api.Volume, error) {
 	id, err := v.find(ctx, idOrName)
 	if err != nil {
 		return nil, err
@@ -77,12 +93,12 @@ func (e *NoVolumeError) Error() string {
 func (e *NoVolumeError) Is(target error) bool { return target == api.ErrNotFound }
 
 // List describes all volumes, without their tokens.
-func (v *Volumes) List(ctx context.Context) ([]*VolumeInfo, error) {
+func (v *Volumes) List(ctx context.Context) ([]VolumeInfo, error) {
 	all, err := v.client.api.Volumes.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: list volumes: %w", err)
 	}
-	return all, nil
+	return allAs(all, volumeInfoOf), nil
 }
 
 // Delete deletes the volume with an id or a name, and all that is in it. If there is
@@ -101,7 +117,7 @@ func (v *Volumes) Delete(ctx context.Context, idOrName string) error {
 
 const maxVolumeName = 128
 
-func (v *Volumes) volume(about *VolumeInfo) *Volume {
+func (v *Volumes) volume(about *api.Volume) *Volume {
 	return &Volume{about.ID, about.Name, v.client.api.Volumes.Content(about)}
 }
 

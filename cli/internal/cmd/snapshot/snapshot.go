@@ -26,7 +26,7 @@ type snapshotView struct {
 	Memory     *bool    `json:"memory,omitempty"`
 }
 
-func viewOf(s *sandbox.Snapshot) snapshotView {
+func viewOf(s sandbox.Snapshot) snapshotView {
 	v := snapshotView{SnapshotID: s.ID, Names: s.Names, Memory: s.Memory}
 	if v.Names == nil {
 		v.Names = []string{}
@@ -85,7 +85,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 		return err
 	}
 	if opts.JSON {
-		return cmdutil.WriteJSON(opts.IO.Out, viewOf(made))
+		return cmdutil.WriteJSON(opts.IO.Out, viewOf(*made))
 	}
 	if made.Memory != nil && !*made.Memory && opts.Mode == "" && !opts.Quiet {
 		fmt.Fprintln(opts.IO.Err, "Only the files were kept: processes do not go on in what is made from it.")

@@ -73,7 +73,7 @@ type entryView struct {
 	Target   string              `json:"target,omitempty"`
 }
 
-func writeEntries(f *cmdutil.Factory, entries []*sandbox.VolumeEntry) error {
+func writeEntries(f *cmdutil.Factory, entries []sandbox.VolumeEntry) error {
 	now := time.Now()
 	views, rows, paths := make([]entryView, len(entries)), make([][]string, len(entries)), make([]string, len(entries))
 	for i, e := range entries {
@@ -88,7 +88,7 @@ func writeEntries(f *cmdutil.Factory, entries []*sandbox.VolumeEntry) error {
 }
 
 // modeOf writes type and permissions as ls does.
-func modeOf(e *sandbox.VolumeEntry) string {
+func modeOf(e sandbox.VolumeEntry) string {
 	letter := map[api.VolumeEntryType]string{api.VolumeDirectory: "d", api.VolumeSymlink: "l", api.VolumeFile: "-"}[e.Type]
 	if letter == "" {
 		letter = "?"
