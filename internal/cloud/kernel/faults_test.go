@@ -102,8 +102,22 @@ func TestInterruptWithoutEffect(t *testing.T) {
 				t.Fatalf("error %v, reply %+v, want a %s", err, o.reply, "KeyboardInterrupt")
 			}
 		}
+		// Nor has one that Linux gives to another thread, and the code may have taken all threads.
+		r := s.submit(`import threading
+def refuse(*_): raise RuntimeError("can't start new thread")
+start, threading.Thread.start = threading.Thread.start, refuse
+print('begun', flush=True)
+try: time.sleep(600)
+finally: threading.Thread.start = start`)
+		s.started(r, "begun")
+		k.mu.Lock()
+		err := k.proc.send(&link.Command{Type: "interrupt_request", Seq: 1})
+		k.mu.Unlock()
+		if o := s.wait(r); err != nil || o.reply.Name != "KeyboardInterrupt" {
+			t.Errorf("without threads: error %v, reply %+v, want a %s", err, o.reply, "KeyboardInterrupt")
+		}
 		// One that has had its effect is not sent again: what the code does then goes on.
-		r := s.submit("try:\n    print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    end = time.time() + 0.5\n    while time.time() < end: pass\n    print('whole')")
+		r = s.submit("try:\n    print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    end = time.time() + 0.5\n    while time.time() < end: pass\n    print('whole')")
 		s.started(r, "begun")
 		k.Interrupt()
 		if o := s.wait(r); o.reply.Status != "ok" || !strings.HasSuffix(o.stdout, "whole\n") {

@@ -97,6 +97,7 @@ check("again, after it had its effect", [1], i.arm, send, again(1, 3), i.disarm)
 check("again, though an earlier cell was sent one", [1], i.arm, again(1, 4), i.disarm)
 check("again, of two", [1, 2], i.arm, send, again(2, 5), i.disarm)
 check("again, with a handler of the code's own", [], i.arm, lambda: signal.signal(signal.SIGINT, lambda *_: None), again(1, 6), i.disarm)
+check("again, as often as it may", [], i.arm, lambda: i._again(1, 7, 0), i.disarm)
 started = []
 i._insist = lambda number, cell: started.append((number, cell))
 i.expect_signal(1)
@@ -105,6 +106,6 @@ i.expect_signal(2)
 i.disarm()
 i.expect()
 i.expect_signal(3)
-if started != [(2, 7), (3, 8)]:
+if started != [(2, 8), (3, 9)]:
     print("sent again: %s, want those of a cell and of a request that waits" % started)
 print("done")

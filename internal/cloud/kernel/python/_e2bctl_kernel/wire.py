@@ -114,11 +114,17 @@ class Interrupts:
         try:
             threading.Thread(target=self._again, args=(number, cell), daemon=True).start()
         except (RuntimeError, MemoryError):
-            pass  # the code has started all the threads that there may be: the one signal must do
+            # The code has started all the threads that there may be. Linux may have given the signal
+            # to one of them, where it wakes nobody. The caller's thread cannot wait for long.
+            if threading.get_ident() != self._main:
+                self._again(number, cell, 6)
 
-    def _again(self, number, cell):
+    def _again(self, number, cell, tries=-1):
+        """Sends a signal until one has been handled or the cell is over. It looks tries times, with
+        pauses that double from 10 ms; a negative number has no end."""
         pause = 0.01
-        while True:
+        while tries:
+            tries -= 1
             sleep(pause)
             pause = min(2 * pause, 1)
             if self._cells != cell or not (self._armed or self._expected):
