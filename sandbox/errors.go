@@ -53,9 +53,10 @@ var (
 
 // InterruptedError is returned by a call whose context ended while its code ran.
 // The code is interrupted. If it stops within seconds, its variables are kept; if
-// not, the next call returns [ErrKernelRestarted]. If the code stopped at once,
-// the execution that is returned with this error has the traceback of where it
-// was.
+// not, the next call returns [ErrKernelRestarted]. The call waits 100 ms at most: if
+// the code stopped within that time, Ended is set and the execution that is returned
+// with this error has the traceback of where the code was. Otherwise the error says
+// that the call did not wait for the code to stop, and there is no traceback.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
 	Context string
@@ -83,7 +84,7 @@ func (e *InterruptedError) Error() string {
 	if e.Ended {
 		return fmt.Sprintf("%v: the code was interrupted after it had been under way for %v", e.Cause, ran)
 	}
-	return fmt.Sprintf("%v: the code is being interrupted after it had been under way for %v: unless it stops soon its kernel is replaced, and all variables are lost", e.Cause, ran)
+	return fmt.Sprintf("%v: the code is being interrupted after it had been under way for %v, and the call did not wait for it to stop, so there is no traceback: unless it stops soon its kernel is replaced, and all variables are lost", e.Cause, ran)
 }
 
 // Unwrap returns the cause.
