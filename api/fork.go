@@ -27,8 +27,8 @@ type forkRequest struct {
 	Count   int   `json:"count,omitempty"`
 }
 
-// Fork is one copy of a sandbox, or why there is none.
-type Fork struct {
+// ForkResult is one copy of a sandbox, or why there is none.
+type ForkResult struct {
 	// Sandbox is the copy; nil when Err is set.
 	Sandbox *Sandbox
 	// Err is why there is no copy, an [*Error] of what the service says about it.
@@ -60,7 +60,7 @@ type forkError struct {
 // Like Create, it is retried only when provably nothing was sent, or when the
 // service answers 429. If the answer is lost, there may be copies, which live until
 // their lifetime is over.
-func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]*Fork, error) {
+func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]*ForkResult, error) {
 	path, err := sandboxPath(id, "/fork")
 	if err != nil {
 		return nil, err
@@ -83,24 +83,24 @@ func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]
 	if len(entries) == 0 {
 		return nil, errors.New("api: the service's answer has no copies")
 	}
-	forks := make([]*Fork, len(entries))
+	forks := make([]*ForkResult, len(entries))
 	for i, entry := range entries {
 		forks[i] = entry.fork(path)
 	}
 	return forks, nil
 }
 
-func (a forkAnswer) fork(path string) *Fork {
+func (a forkAnswer) fork(path string) *ForkResult {
 	if a.Error != nil {
-		return &Fork{Err: a.Error.of(http.MethodPost, path)}
+		return &ForkResult{Err: a.Error.of(http.MethodPost, path)}
 	}
 	if a.Sandbox == nil {
-		return &Fork{Err: errors.New("api: the service's answer has neither a copy nor an error")}
+		return &ForkResult{Err: errors.New("api: the service's answer has neither a copy nor an error")}
 	}
 	if err := a.Sandbox.check(); err != nil {
-		return &Fork{Err: err}
+		return &ForkResult{Err: err}
 	}
-	return &Fork{Sandbox: a.Sandbox, Memory: a.Memory}
+	return &ForkResult{Sandbox: a.Sandbox, Memory: a.Memory}
 }
 
 // of returns the error as one of a call of its own. A code that is no status of an

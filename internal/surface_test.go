@@ -175,7 +175,7 @@ var lists = map[string]string{
 var sameNames = map[string]string{
 	"Client":         "each makes the calls of its package; that of sandbox has one of api",
 	"Cloud":          "that of sandboxtest has the one of local",
-	"Fork":           "that of sandbox has a handle where that of api has an answer",
+	"ForkResult":     "that of sandbox has a handle where that of api has an answer",
 	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
 	"Network":        "one thing: that of api is its form in the API",
 	"Option":         "an option of the package",

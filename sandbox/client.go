@@ -27,12 +27,6 @@ const (
 	StatePaused  = api.StatePaused
 )
 
-// Info describes a sandbox.
-type Info = api.SandboxInfo
-
-// ListParams filters a list of sandboxes.
-type ListParams = api.ListParams
-
 // Client creates sandboxes and connects to them, with one key and one pool of
 // connections. It is safe for concurrent use. Close it after its sandboxes are
 // closed.
@@ -175,7 +169,7 @@ func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: info: %w", missing(id, err))
 	}
-	return info, nil
+	return new(infoOf(info)), nil
 }
 
 // Kill ends a sandbox, running or paused, no matter which program created it. If
@@ -200,8 +194,8 @@ func (c *Client) begin() error {
 
 // List returns all sandboxes of the key, newest first; see
 // [api.SandboxService.List].
-func (c *Client) List(ctx context.Context, p *ListParams) iter.Seq2[*Info, error] {
-	return c.api.Sandboxes.List(ctx, p)
+func (c *Client) List(ctx context.Context, p *ListParams) iter.Seq2[Info, error] {
+	return eachAs(c.api.Sandboxes.List(ctx, (*api.ListParams)(p)), infoOf)
 }
 
 // ReapParams selects the sandboxes to kill.

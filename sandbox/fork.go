@@ -18,8 +18,8 @@ type ForkParams struct {
 	Lifetime time.Duration
 }
 
-// Fork is one copy of a sandbox, or why there is none.
-type Fork struct {
+// ForkResult is one copy of a sandbox, or why there is none.
+type ForkResult struct {
 	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
 	// created through it: its Close, which may be called on nil, tears the copy down.
 	Sandbox *Sandbox
@@ -35,7 +35,7 @@ type Fork struct {
 
 // Fork makes copies of the sandbox, all of the same moment, and the sandbox runs
 // on. A copy has the files of the original and, if the service can do that
-// ([Fork].Memory), its memory; its metadata, variables and network are those of the
+// ([ForkResult].Memory), its memory; its metadata, variables and network are those of the
 // original, and what it does from then on is its own. Each copy is one sandbox more
 // to close, also after an error of another one; close those of a sandbox of
 // [Create] before it, because its Close closes the client of all.
@@ -43,7 +43,7 @@ type Fork struct {
 // The error is about all copies, and then there are none: a call that ctx cut off
 // is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:
 // the error is [ErrConflict].
-func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*Fork, error) {
+func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*ForkResult, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*Fork, error) {
 
 // Fork is [Sandbox.Fork] for a sandbox to which there is no handle. If there is no
 // such sandbox, the error is [ErrGone].
-func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]*Fork, error) {
+func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]*ForkResult, error) {
 	forks, err := c.fork(ctx, id, c.defaults, p)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: fork: %w", missing(id, err))
@@ -67,7 +67,7 @@ func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]*Fork, e
 }
 
 // fork returns handles that are configured by cfg.
-func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *ForkParams) ([]*Fork, error) {
+func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *ForkParams) ([]*ForkResult, error) {
 	if p == nil {
 		p = &ForkParams{}
 	}
@@ -78,15 +78,15 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 		cfg.lifetime, cfg.lease, cfg.leaseAsked = p.Lifetime, 0, false
 	}
 	cfg.inherits = true
-	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]*api.Fork, error) {
+	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]*api.ForkResult, error) {
 		return c.api.Sandboxes.Fork(ctx, id, &api.ForkParams{Count: p.Count, Lifetime: cfg.life()})
 	}, copies)
 	if err != nil {
 		return nil, err
 	}
-	forks := make([]*Fork, len(made))
+	forks := make([]*ForkResult, len(made))
 	for i, f := range made {
-		forks[i] = &Fork{Memory: f.Memory}
+		forks[i] = &ForkResult{Memory: f.Memory}
 		if f.Err != nil {
 			forks[i].Err = fmt.Errorf("sandbox: copy %d of %s: %w", i+1, id, f.Err)
 			continue
@@ -97,7 +97,7 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 }
 
 // copies returns the sandboxes that a fork has made.
-func copies(forks []*api.Fork) (made []*api.Sandbox) {
+func copies(forks []*api.ForkResult) (made []*api.Sandbox) {
 	for _, f := range forks {
 		if f.Sandbox != nil {
 			made = append(made, f.Sandbox)

@@ -6,7 +6,11 @@ import "iter"
 func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error] {
 	return func(yield func(B, error) bool) {
 		for one, err := range list {
-			if !yield(as(one), err) {
+			var item B
+			if err == nil {
+				item = as(one)
+			}
+			if !yield(item, err) {
 				return
 			}
 		}

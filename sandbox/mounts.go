@@ -19,6 +19,8 @@ type Mount struct {
 	Writable bool `json:"writable,omitempty"`
 }
 
+func mountOf(m api.Mount) Mount { return Mount(m) }
+
 func (m Mount) wire() api.Mount { return api.Mount(m) }
 
 // WithMount shows a directory of the machine of a local cloud in the sandbox, read-only

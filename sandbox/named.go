@@ -103,7 +103,7 @@ func (c *Client) named(ctx context.Context, name string) (found *Info, err error
 			return nil, fmt.Errorf("sandbox: look for %q: %w", clip.Text(name, 64), err)
 		}
 		if found == nil || info.StartedAt.Before(found.StartedAt) {
-			found = info
+			found = &info
 		}
 	}
 	return found, nil

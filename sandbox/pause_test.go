@@ -358,7 +358,7 @@ func TestInfoOfAPausedSandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Info{ID: "i1", State: api.StatePaused, PauseMode: PauseFull, Lifecycle: &api.Lifecycle{OnTimeout: OnTimeoutPause, AutoResume: true}}
+	want := &Info{ID: "i1", State: api.StatePaused, PauseMode: PauseFull, Lifecycle: &Lifecycle{OnTimeout: OnTimeoutPause, AutoResume: true}}
 	if diff := cmp.Diff(want, info); diff != "" {
 		t.Error(diff)
 	}

@@ -30,6 +30,8 @@ type VolumeMount struct {
 	Path string
 }
 
+func volumeMountOf(m api.VolumeMount) VolumeMount { return VolumeMount(m) }
+
 func (m VolumeMount) wire() api.VolumeMount { return api.VolumeMount(m) }
 
 // Volumes works with volumes: files that outlive sandboxes and that several of them

@@ -360,7 +360,7 @@ func TestAuthorities(t *testing.T) {
 	}
 	set(map[string]map[string]string{"api.test": {"Authorization": "Bearer " + sandbox.SecretRef("key")}})
 	info, err := sb.Info(t.Context())
-	if err != nil || info.Network == nil || len(info.Network.Rules["api.test"]) != 1 {
+	if err != nil || info.Network == nil || len(info.Network.Headers["api.test"]) != 1 {
 		t.Errorf("got %+v, %v, want the rules as they were set", info, err)
 	}
 

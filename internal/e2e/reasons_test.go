@@ -111,7 +111,7 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 	if info.State != api.StatePaused || info.PauseMode != sandbox.PauseFull || info.EnvdUnresponsiveAtPause {
 		t.Errorf("got %+v, want a sandbox that is paused with its memory", info)
 	}
-	if want := (api.Lifecycle{OnTimeout: sandbox.OnTimeoutPause, AutoResume: true}); info.Lifecycle == nil || *info.Lifecycle != want {
+	if want := (sandbox.Lifecycle{OnTimeout: sandbox.OnTimeoutPause, AutoResume: true}); info.Lifecycle == nil || *info.Lifecycle != want {
 		t.Errorf("got %+v, want %+v", info.Lifecycle, want)
 	}
 	if info.EndAt.Before(before.Truncate(time.Second)) || info.EndAt.After(after) { // the API may round

@@ -131,7 +131,7 @@ func TestVolumeShared(t *testing.T) {
 		}
 	}
 	info, err := b.Info(ctx)
-	if err != nil || len(info.VolumeMounts) != 2 || info.VolumeMounts[0] != (api.VolumeMount{Name: "data", Path: "/home/user/shared"}) {
+	if err != nil || len(info.VolumeMounts) != 2 || info.VolumeMounts[0] != (sandbox.VolumeMount{Name: "data", Path: "/home/user/shared"}) {
 		t.Errorf("got %+v and error %v, want two mounts", info, err)
 	}
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -66,7 +65,7 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 		{"Started", cmdutil.Moment(info.StartedAt, now, terminal)},
 	}
 	end := []string{"Ends", cmdutil.Moment(info.EndAt, now, terminal)}
-	if info.State == api.StatePaused {
+	if info.State == sandbox.StatePaused {
 		end[0] = "Paused"
 	}
 	rows = append(rows, end)
@@ -100,7 +99,7 @@ func diskText(mib int64) string {
 }
 
 // mountText says what a sandbox sees where.
-func mountText(m api.Mount) string {
+func mountText(m sandbox.Mount) string {
 	if m.Writable {
 		return m.Dir + " at " + m.Path + ", writable"
 	}
@@ -120,7 +119,7 @@ func kept(info *sandbox.Info) string {
 	return string(info.PauseMode)
 }
 
-func onTimeoutText(l *api.Lifecycle) string {
+func onTimeoutText(l *sandbox.Lifecycle) string {
 	if l.AutoResume {
 		return string(l.OnTimeout) + ", resumed by requests"
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -15,7 +14,7 @@ import (
 // is nothing.
 func TestInfoOfLocalCloud(t *testing.T) {
 	t.Parallel()
-	info := &sandbox.Info{ID: "i1", Engine: "docker", Mounts: []api.Mount{{Dir: "/data", Path: "/in"}, {Dir: "/out", Path: "/made", Writable: true}}}
+	info := &sandbox.Info{ID: "i1", Engine: "docker", Mounts: []sandbox.Mount{{Dir: "/data", Path: "/in"}, {Dir: "/out", Path: "/made", Writable: true}}}
 	rows := infoRows(info, time.Now(), false)
 	for _, want := range [][]string{{"Engine", "docker"}, {"Mount", "/data at /in, read-only"}, {"Mount", "/out at /made, writable"}} {
 		if !slices.ContainsFunc(rows, func(row []string) bool { return slices.Equal(row, want) }) {

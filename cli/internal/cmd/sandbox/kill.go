@@ -89,7 +89,7 @@ func killListed(ctx context.Context, opts *killOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	var infos []*sandbox.Info
+	var infos []sandbox.Info
 	var targets []*target
 	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata, States: opts.States}) {
 		if err != nil {

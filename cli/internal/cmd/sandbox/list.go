@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -57,7 +56,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	infos := []*sandbox.Info{}
+	infos := []sandbox.Info{}
 	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata, States: opts.States}) {
 		if err != nil {
 			return err
@@ -68,7 +67,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	case opts.JSON:
 		views := make([]sandboxView, len(infos))
 		for i, info := range infos {
-			views[i] = viewOf(info)
+			views[i] = viewOf(&info)
 		}
 		return cmdutil.WriteJSON(opts.IO.Out, views)
 	case opts.Quiet:
@@ -90,16 +89,16 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 }
 
 // writeSandboxes writes a table of sandboxes; on a terminal its times are relative.
-func writeSandboxes(w io.Writer, width int, infos []*sandbox.Info, terminal bool) error {
+func writeSandboxes(w io.Writer, width int, infos []sandbox.Info, terminal bool) error {
 	now := time.Now()
 	rows := make([][]string, len(infos))
 	for i, info := range infos {
 		ends := cmdutil.Moment(info.EndAt, now, terminal)
-		if info.State == api.StatePaused {
+		if info.State == sandbox.StatePaused {
 			ends = "" // not by itself
 		}
 		rows[i] = []string{
-			info.ID, templateName(info), string(info.State),
+			info.ID, templateName(&info), string(info.State),
 			cmdutil.Moment(info.StartedAt, now, terminal), ends, metadataText(info.Metadata),
 		}
 	}

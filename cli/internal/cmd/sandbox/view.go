@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -28,8 +27,8 @@ type sandboxView struct {
 	EnvdUnresponsiveAtPause bool       `json:"envdUnresponsiveAtPause,omitempty"`
 	Lifecycle               *lifecycle `json:"lifecycle,omitempty"`
 
-	Engine string      `json:"engine,omitempty"`
-	Mounts []api.Mount `json:"mounts,omitempty"`
+	Engine string          `json:"engine,omitempty"`
+	Mounts []sandbox.Mount `json:"mounts,omitempty"`
 }
 
 type lifecycle struct {
