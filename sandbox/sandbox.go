@@ -119,7 +119,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
 	sb.lease.sb, sb.lease.length = sb, cfg.renewal()
-	sb.lease.unsure = (!created || cfg.inherits) && !cfg.leaseAsked
+	sb.lease.unsure = (!created || cfg.inherits) && !cfg.expiry.Renew
 	sb.lease.start(sb.lease.length / 2)
 	if cfg.ask != nil {
 		(&asker{sb, cfg.ask}).start()
