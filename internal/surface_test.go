@@ -23,6 +23,7 @@ var withoutContext = map[string]string{
 	"sandbox.Volume.ID":             "known since open",
 	"sandbox.Volume.Name":           "known since open",
 	"sandbox.Sandbox.ID":            "known since create",
+	"sandbox.Sandbox.Owned":         "known since create",
 	"sandbox.Sandbox.Host":          "computed",
 	"sandbox.Sandbox.URL":           "computed",
 	"sandbox.Sandbox.MCPURL":        "computed",

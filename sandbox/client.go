@@ -51,7 +51,7 @@ type Client struct {
 // NewClient returns a new client. Settings that no option sets come from the
 // environment and from .env, as [api.FromEnv] describes.
 func NewClient(opts ...ClientOption) (*Client, error) {
-	c, err := newConfig(sandboxConfig{template: DefaultTemplate, lease: DefaultLease}, opts)
+	c, err := newConfig(sandboxConfig{template: DefaultTemplate}, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -121,17 +121,20 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: allAs(c.volumes, VolumeMount.wire),
 		Mounts: allAs(c.mounts, Mount.wire), MCP: c.mcp,
 	}
-	c.timeout.apply(p)
+	c.expiry.apply(p)
 	return p
 }
 
 // Connect returns a handle to an existing sandbox, and resumes it if it is
 // paused; [WithReboot] says how. It never shortens the sandbox's life;
-// WithLifetime and WithLease set how long it lives at least. Closing the handle
+// [WithExpiry] sets how long it lives at least. Closing the handle
 // leaves the sandbox running. A sandbox that is paused when its lifetime is over
-// is kept alive by the handle only with WithLease.
+// is kept alive by the handle only with Expiry.Renew.
 func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	cfg, err := configure(c, "Connect", opts)
+	if err == nil {
+		err = cfg.checkConnect()
+	}
 	if err != nil {
 		return nil, err
 	}

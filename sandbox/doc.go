@@ -27,15 +27,15 @@
 //
 // By default a sandbox has a lease, which is renewed while its handle is open: it
 // is gone at most five minutes after the program ends, however that happens.
-// [WithLifetime] sets a fixed lifetime instead. How long a call may take is set
+// [WithExpiry] sets a fixed lifetime instead. How long a call may take is set
 // by its context, which never ends a sandbox. [Sandbox.Close] tears down a
 // sandbox that this program created and leaves one that it connected to running;
 // [Sandbox.Detach] leaves both running.
 //
 // [Sandbox.Pause] keeps a sandbox for later, with its processes and memory or only
 // with its files, and [Sandbox.Resume] or [Connect] continues it, days later and in
-// another program. With [WithOnTimeout] it is paused instead of killed when its
-// lifetime is over; its handle then keeps it alive only with [WithLease].
+// another program. With Expiry.Then it is paused instead of killed when its
+// lifetime is over; its handle then keeps it alive only with Expiry.Renew.
 //
 // [Sandbox.Fork] makes copies of a running sandbox, to try several ways from one
 // point on, and [Sandbox.Snapshot] keeps a state that [WithTemplate] makes any number

@@ -131,7 +131,7 @@ var goneStates = map[api.EndReason]GoneState{
 	api.EndServerGone:  GoneServerGone,
 }
 
-const lifetimeEnded = "its lifetime ended; ask for more with WithLifetime or SetLifetime"
+const lifetimeEnded = "its lifetime ended; ask for more with WithExpiry or SetLifetime"
 
 // tell takes over what the control plane says about the sandbox. It reports
 // whether that is a reason.

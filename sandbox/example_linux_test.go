@@ -52,7 +52,7 @@ func ExampleUse() {
 		}
 		fmt.Print(result.Stdout)
 		return nil
-	}, sandbox.WithLifetime(10*time.Minute), sandbox.WithInternet(false))
+	}, sandbox.WithExpiry(sandbox.Expiry{After: 10 * time.Minute}), sandbox.WithInternet(false))
 	if err != nil {
 		fmt.Println(err)
 	}
@@ -133,7 +133,7 @@ func ExampleSandbox_Pause() {
 
 // A sandbox that is paused when its lifetime is over, or by hand, and that any call
 // wakes up again.
-func ExampleWithOnTimeout() {
+func ExampleWithExpiry() {
 	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -146,7 +146,7 @@ func ExampleWithOnTimeout() {
 		}
 		fmt.Print(result.Stdout)
 		return nil
-	}, sandbox.WithLifetime(10*time.Minute), sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithAutoResume())
+	}, sandbox.WithExpiry(sandbox.Expiry{After: 10 * time.Minute, Then: sandbox.ThenPause, Resume: true}))
 	if err != nil {
 		fmt.Println(err)
 	}
@@ -165,7 +165,7 @@ func ExampleClient_GetOrCreate() {
 	defer client.Close()
 	ctx := context.Background()
 	turn := func(code string) error {
-		sb, err := client.GetOrCreate(ctx, "conversation 7", sandbox.WithLifetime(10*time.Minute))
+		sb, err := client.GetOrCreate(ctx, "conversation 7", sandbox.WithExpiry(sandbox.Expiry{After: 10 * time.Minute}))
 		if err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ type ForkParams struct {
 	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let
 	// fewer sandboxes run at a time.
 	Count int
-	// Lifetime is the fixed lifetime of the copies, as [WithLifetime] sets it; 0 means
+	// Lifetime is the fixed lifetime of the copies, as Expiry.After; 0 means
 	// the lifetime or lease of the handle, or for [Client.Fork] that of the client.
 	Lifetime time.Duration
 }
@@ -75,7 +75,7 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 		return nil, fmt.Errorf("ForkParams with Count %d and Lifetime %v: want neither below 0: %w", p.Count, p.Lifetime, api.ErrInvalidArgument)
 	}
 	if p.Lifetime > 0 {
-		cfg.lifetime, cfg.lease, cfg.leaseAsked = p.Lifetime, 0, false
+		cfg.expiry = Expiry{After: p.Lifetime}
 	}
 	cfg.inherits = true
 	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]*api.ForkResult, error) {

@@ -83,7 +83,7 @@ func TestForkHandles(t *testing.T) {
 func TestForkLifetimes(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	minute, leased, client := s.sandbox(WithLifetime(time.Minute)), s.sandbox(WithLease(20*time.Second)), s.client(WithDefaults(WithLifetime(time.Hour)))
+	minute, leased, client := s.sandbox(WithExpiry(Expiry{After: time.Minute})), s.sandbox(WithExpiry(Expiry{After: 20 * time.Second, Renew: true})), s.client(WithDefaults(WithExpiry(Expiry{After: time.Hour})))
 	s.forking(`[{"sandbox":{"sandboxID":"i2"}}]`)
 	for name, test := range map[string]struct {
 		fork func(*ForkParams) ([]*ForkResult, error)
@@ -217,7 +217,7 @@ func TestMakingWaitsForTheContext(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer c.Close()
-				cfg, err := configure(c, "Connect", []ConnectOption{WithLifetime(time.Hour)})
+				cfg, err := configure(c, "Connect", []ConnectOption{WithExpiry(Expiry{After: time.Hour})})
 				if err != nil {
 					t.Fatal(err)
 				}

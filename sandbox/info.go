@@ -79,7 +79,7 @@ func networkOf(w *api.Network) *Network {
 	if w == nil {
 		return nil
 	}
-	n := &Network{AllowOut: slices.Clone(w.AllowOut), DenyOut: slices.Clone(w.DenyOut), DNSServers: slices.Clone(w.DNSServers)}
+	n := &Network{AllowOut: slices.Clone(w.AllowOut), DenyOut: slices.Clone(w.DenyOut), DNSServers: slices.Clone(w.DNSServers), EgressProxy: egressProxyOf(w.EgressProxy)}
 	for host, rules := range w.Rules {
 		headers := map[string]string{}
 		for _, rule := range rules {

@@ -16,7 +16,8 @@ func TestInfoHasEveryField(t *testing.T) {
 	t.Parallel()
 	network := Network{
 		AllowOut: []string{"example.com"}, DenyOut: []string{AllTraffic}, DNSServers: []string{"1.1.1.1"},
-		Headers: map[string]map[string]string{"example.com": {"A": "b"}},
+		Headers:     map[string]map[string]string{"example.com": {"A": "b"}},
+		EgressProxy: &EgressProxy{Address: "p:1", Username: "u", Password: "w", TLS: &EgressProxyTLS{Enabled: true, ServerName: "s", CACert: "c"}},
 	}
 	wire := network.wire()
 	wire.Ask = true

@@ -15,7 +15,7 @@ type lease struct {
 	length time.Duration // 0: the sandbox has no lease
 
 	// A sandbox that is paused when its lifetime is over is left to that, unless
-	// WithLease asked for more. A handle that connected has to ask whether it is one:
+	// Expiry.Renew asked for more. A handle that connected has to ask whether it is one:
 	// these two belong to the goroutine that renews.
 	unsure, unwanted bool
 

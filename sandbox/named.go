@@ -26,7 +26,7 @@ const maxName = 256
 // is the error [ErrConflict].
 //
 // The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. It is
-// paused when its lifetime is over, unless [WithOnTimeout] says otherwise, and WithLifetime
+// paused when its lifetime is over, unless [Expiry].Then says otherwise, and After
 // says how long that is, 5 minutes by default.
 //
 // The name belongs to the API key, whatever client uses it, and has 1 to 256 bytes of UTF-8. On a
@@ -43,8 +43,8 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOpt
 		return nil, fmt.Errorf("sandbox: the name %q: want 1 to %d bytes of UTF-8: %w", clip.Text(name, 64), maxName, api.ErrInvalidArgument)
 	}
 	cfg.metadata, cfg.uniqueLabel = merge(cfg.metadata, map[string]string{NameLabel: name}), NameLabel
-	if cfg.timeout.onTimeout == "" {
-		cfg.timeout.onTimeout = OnTimeoutPause
+	if cfg.expiry.Then == "" {
+		cfg.expiry.Then = ThenPause
 	}
 	for attempt := 1; ; attempt++ {
 		sb, err := c.getOrCreate(ctx, name, cfg)

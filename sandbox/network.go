@@ -52,28 +52,62 @@ type Network struct {
 	EgressProxy *EgressProxy
 }
 
-// EgressProxy is a proxy for the connections of a sandbox: SOCKS5, and in the local cloud HTTP.
-type EgressProxy = api.EgressProxy
+// EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
+// [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
+// the proxy does: none goes past it. DNS questions do not go through it.
+type EgressProxy struct {
+	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
+	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
+	Address string
+	// Username is for a proxy that asks who is there. It has at most 255 bytes, and so has
+	// Password, which no service answers with.
+	Username string
+	Password Key
+	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
+	TLS *EgressProxyTLS
+}
 
-// EgressProxyTLS is TLS to an [EgressProxy].
-type EgressProxyTLS = api.EgressProxyTLS
+// EgressProxyTLS is TLS to an [EgressProxy], which always has to show a certificate.
+type EgressProxyTLS struct {
+	// Enabled turns TLS on. The other fields need it.
+	Enabled bool
+	// ServerName is the name in the proxy's certificate. The default is the host of its address.
+	ServerName string
+	// CACert are certificates in PEM that vouch for the proxy in place of those that the
+	// service trusts. No service answers with them.
+	CACert string
+}
+
+func (p *EgressProxy) wire() *api.EgressProxy {
+	if p == nil {
+		return nil
+	}
+	w := &api.EgressProxy{Address: p.Address, Username: p.Username, Password: string(p.Password)}
+	if p.TLS != nil {
+		w.TLS = new(api.EgressProxyTLS(*p.TLS))
+	}
+	return w
+}
+
+func egressProxyOf(w *api.EgressProxy) *EgressProxy {
+	if w == nil {
+		return nil
+	}
+	p := &EgressProxy{Address: w.Address, Username: w.Username, Password: Key(w.Password)}
+	if w.TLS != nil {
+		p.TLS = new(EgressProxyTLS(*w.TLS))
+	}
+	return p
+}
 
 // SecretRef stands for the value of a secret in [Network].Headers: "Bearer " +
 // SecretRef("openai"). See [api.SecretService].
 func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
 
 func (n Network) wire() api.Network {
-	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers)}
+	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers), EgressProxy: n.EgressProxy.wire()}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
-	}
-	if n.EgressProxy != nil {
-		proxy := *n.EgressProxy
-		if proxy.TLS != nil {
-			secure := *proxy.TLS
-			proxy.TLS = &secure
-		}
-		w.EgressProxy = &proxy
 	}
 	for host, headers := range n.Headers {
 		if w.Rules == nil {

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -40,28 +39,27 @@ type config struct {
 // sandboxConfig is the configuration with which one sandbox is created or
 // connected to.
 type sandboxConfig struct {
-	template        string
-	templateAsked   bool // by WithTemplate
-	lifetime, lease time.Duration
-	leaseAsked      bool // by WithLease
-	timeout         timeoutConfig
-	uniqueLabel     string // see api.CreateParams
-	inherits        bool   // what the end of the lifetime does, from another sandbox
-	reboot          bool
-	metadata, envs  map[string]string
-	internet        *bool
-	network         *api.Network
-	ask             func(ctx context.Context, host string) bool
-	private         bool
-	httpsPorts      []int
-	requestHost     string
-	volumes         []VolumeMount
-	mounts          []Mount
-	mcp             map[string]any // never changed
-	pipCredentials  bool
-	index           *PackageIndex
-	wheels          *wheelCache
-	code            CodeTransport
+	template       string
+	templateAsked  bool // by WithTemplate
+	expiry         Expiry
+	expiryAsked    bool   // by WithExpiry
+	uniqueLabel    string // see api.CreateParams
+	inherits       bool   // what the end of the lifetime does, from another sandbox
+	reboot         bool
+	metadata, envs map[string]string
+	internet       *bool
+	network        *api.Network
+	ask            func(ctx context.Context, host string) bool
+	private        bool
+	httpsPorts     []int
+	requestHost    string
+	volumes        []VolumeMount
+	mounts         []Mount
+	mcp            map[string]any // never changed
+	pipCredentials bool
+	index          *PackageIndex
+	wheels         *wheelCache
+	code           CodeTransport
 }
 
 // Key is an API key or another secret of the caller's, as text. Its type keeps it out of
@@ -140,34 +138,6 @@ func WithTemplate(template string) CreateOption {
 	})
 }
 
-// WithLifetime sets a fixed lifetime: the sandbox ends after d, rounded up to
-// whole seconds, whether or not it is in use. It excludes [WithLease].
-func WithLifetime(d time.Duration) HandleOption {
-	return handleOption(func(c *config) error {
-		if d <= 0 {
-			return fmt.Errorf("sandbox: WithLifetime(%v): want a positive duration", d)
-		}
-		c.lifetime = d
-		return nil
-	})
-}
-
-// WithLease sets the lease, the time for which the sandbox is kept alive at once:
-// it is renewed after half of that time while the handle is open, so that the
-// sandbox is gone at most d after the program ends, however that happens. A lease
-// of [DefaultLease] is the default unless [WithLifetime] is given. The minimum is
-// 15 seconds. A sandbox that is paused when its lifetime is over ([WithOnTimeout])
-// is kept alive only if WithLease asks for that.
-func WithLease(d time.Duration) HandleOption {
-	return handleOption(func(c *config) error {
-		if d < minLease || d > time.Hour {
-			return fmt.Errorf("sandbox: WithLease(%v): want %v to %v", d, minLease, time.Hour)
-		}
-		c.lease, c.leaseAsked = d, true
-		return nil
-	})
-}
-
 // WithMetadata adds labels to the sandbox, by which List and Reap can find it.
 func WithMetadata(metadata map[string]string) CreateOption {
 	return createOption(func(c *config) error { c.metadata = merge(c.metadata, metadata); return nil })
@@ -222,15 +192,6 @@ func WithCodeTransport(t CodeTransport) HandleOption {
 	})
 }
 
-// life returns what the service is told: how long the sandbox may live from
-// now.
-func (c *sandboxConfig) life() time.Duration {
-	if c.lifetime != 0 {
-		return c.lifetime
-	}
-	return c.lease
-}
-
 // merge returns a new map, so that options may be used more than once.
 func merge(a, b map[string]string) map[string]string {
 	merged := make(map[string]string, len(a)+len(b))
@@ -242,22 +203,8 @@ func merge(a, b map[string]string) map[string]string {
 // newConfig returns base with opts applied.
 func newConfig[O option](base sandboxConfig, opts []O) (config, error) {
 	c := config{sandboxConfig: base}
-	// A lifetime or lease given here replaces a default one of either kind.
-	c.lifetime, c.lease = 0, 0
-	c.timeout = timeoutConfig{}
+	c.expiryAsked = false
 	if err := applyAll(&c, opts); err != nil {
-		return c, err
-	}
-	if c.lifetime != 0 && c.lease != 0 {
-		return c, errors.New("sandbox: WithLifetime and WithLease exclude each other: a fixed life is not renewed")
-	}
-	if c.lifetime == 0 && c.lease == 0 {
-		c.lifetime, c.lease, c.leaseAsked = base.lifetime, base.lease, base.leaseAsked
-	}
-	if c.timeout == (timeoutConfig{}) {
-		c.timeout = base.timeout
-	}
-	if err := c.timeout.check(); err != nil {
 		return c, err
 	}
 	return c, c.checkCredentials()

@@ -103,7 +103,7 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 		return nil, sb.failed(ctx, "install packages", missing(sb.ID(), err))
 	}
 	cfg := sandboxConfig{
-		template: pipTemplate, lease: DefaultLease, wheels: &wheelCache{limit: -1},
+		template: pipTemplate, wheels: &wheelCache{limit: -1},
 		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Network,
 	}
 	if cfg.network != nil {

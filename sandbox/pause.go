@@ -36,58 +36,14 @@ const (
 	PauseFilesystem = api.PauseFilesystem
 )
 
-// OnTimeout is what happens to a sandbox when its lifetime is over.
+// OnTimeout is what [Info] says about the end of a lifetime. [Expiry] sets it.
 type OnTimeout = api.OnTimeout
 
 // What happens when a lifetime is over.
 const (
-	OnTimeoutKill  = api.OnTimeoutKill  // the default
+	OnTimeoutKill  = api.OnTimeoutKill
 	OnTimeoutPause = api.OnTimeoutPause // its state is kept, until it is resumed or killed
 )
-
-// timeoutConfig is what happens when the lifetime is over. Options of a call
-// replace those of the client as a whole.
-type timeoutConfig struct {
-	onTimeout     OnTimeout
-	autoPauseMode PauseMode
-	autoResume    bool
-}
-
-// WithOnTimeout sets what happens when the sandbox's lifetime is over; by default
-// it is killed. One that is paused instead is found again by [Connect], which
-// resumes it, and its handle does not keep it alive unless [WithLease] asks for
-// that: it is paused after [WithLifetime], 5 minutes by default, even while it is
-// in use.
-func WithOnTimeout(action OnTimeout) CreateOption {
-	return createOption(func(c *config) error {
-		if action != OnTimeoutKill && action != OnTimeoutPause {
-			return fmt.Errorf("sandbox: WithOnTimeout(%q): want %q or %q", string(action), OnTimeoutKill, OnTimeoutPause)
-		}
-		c.timeout.onTimeout = action
-		return nil
-	})
-}
-
-// WithAutoPauseMode sets what the pause at the end of the lifetime keeps; the
-// default is [PauseFull]. It needs WithOnTimeout([OnTimeoutPause]).
-func WithAutoPauseMode(mode PauseMode) CreateOption {
-	return createOption(func(c *config) error {
-		if mode != PauseFull && mode != PauseFilesystem {
-			return fmt.Errorf("sandbox: WithAutoPauseMode(%q): want %q or %q", string(mode), PauseFull, PauseFilesystem)
-		}
-		c.timeout.autoPauseMode = mode
-		return nil
-	})
-}
-
-// WithAutoResume makes any request for the paused sandbox wake it up, such as a
-// call of its handle, or a browser that opens one of its ports. It then lives for
-// the lifetime with which it was created, and at least 5 minutes. It needs
-// WithOnTimeout([OnTimeoutPause]), and memory that was kept: [PauseFilesystem]
-// excludes it.
-func WithAutoResume() CreateOption {
-	return createOption(func(c *config) error { c.timeout.autoResume = true; return nil })
-}
 
 // WithReboot makes [Connect] start a paused sandbox anew from its files, even if
 // its memory was kept, for one whose processes hang. Files that programs had not
@@ -96,43 +52,6 @@ func WithAutoResume() CreateOption {
 // it and restores the memory.
 func WithReboot() ConnectOption {
 	return connectOption(func(c *config) error { c.reboot = true; return nil })
-}
-
-// check refuses combinations that the service cannot act on.
-func (t timeoutConfig) check() error {
-	switch {
-	case t.onTimeout == OnTimeoutPause && t.autoResume && t.autoPauseMode == PauseFilesystem:
-		return errors.New("sandbox: WithAutoResume and WithAutoPauseMode(PauseFilesystem) exclude each other: only kept memory can be woken up; Connect resumes the sandbox")
-	case t.onTimeout == OnTimeoutPause:
-		return nil
-	case t.autoResume:
-		return errors.New("sandbox: WithAutoResume needs WithOnTimeout(OnTimeoutPause): a sandbox that is killed cannot be woken up")
-	case t.autoPauseMode != "":
-		return errors.New("sandbox: WithAutoPauseMode needs WithOnTimeout(OnTimeoutPause): a sandbox that is killed keeps nothing")
-	}
-	return nil
-}
-
-// apply sets what the options chose, and leaves the rest to the service.
-func (t timeoutConfig) apply(p *api.CreateParams) {
-	if t.onTimeout != "" {
-		p.AutoPause = new(t.onTimeout == OnTimeoutPause)
-	}
-	if t.autoPauseMode != "" {
-		p.AutoPauseMemory = new(t.autoPauseMode == PauseFull)
-	}
-	if t.autoResume {
-		p.AutoResume = new(true)
-	}
-}
-
-// renewal returns the lease that a handle renews, 0 for none: a sandbox that is to
-// be paused when its lifetime is over would never be.
-func (c *sandboxConfig) renewal() time.Duration {
-	if c.timeout.onTimeout == OnTimeoutPause && !c.leaseAsked {
-		return 0
-	}
-	return c.lease
 }
 
 // Pause pauses a sandbox, no matter which program created it. If it is paused
@@ -150,7 +69,7 @@ func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 // everything, and the memory that it uses stays in use. The handle stays open, and
 // code, commands and terminals in flight wait, unless only files are kept.
 // [Sandbox.Resume] continues the sandbox, as does [Connect] in another program,
-// and with [WithAutoResume] any call; without that, calls return [ErrGone] with
+// and with Expiry.Resume any call; without that, calls return [ErrGone] with
 // [GonePaused] until then.
 //
 // If the sandbox is paused already, the error is [ErrConflict]. It is
@@ -181,7 +100,7 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 // lifetime or lease of the handle.
 type ResumeParams struct {
 	// Lifetime is how long the sandbox lives at least from now; 0 means what
-	// WithLifetime or WithLease of the handle says. A lease is renewed from then on.
+	// the [Expiry] of the handle says. A lease is renewed from then on.
 	Lifetime time.Duration
 	// Reboot is as [WithReboot].
 	Reboot bool

@@ -27,7 +27,7 @@ func TestLifecycleOptions(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	plain := s.client()
-	pausing := s.client(WithDefaults(WithOnTimeout(OnTimeoutPause), WithAutoResume()))
+	pausing := s.client(WithDefaults(WithExpiry(Expiry{Then: ThenPause, Resume: true})))
 	const resumed = `,"autoPause":true,"autoResume":{"enabled":true}`
 	for name, test := range map[string]struct {
 		client *Client
@@ -35,20 +35,18 @@ func TestLifecycleOptions(t *testing.T) {
 		want   string // in the request
 		err    string
 	}{
-		"nothing":                    {plain, nil, ``, ""},
-		"kill":                       {plain, []CreateOption{WithOnTimeout(OnTimeoutKill)}, `,"autoPause":false`, ""},
-		"pause":                      {plain, []CreateOption{WithOnTimeout(OnTimeoutPause)}, `,"autoPause":true`, ""},
-		"files only":                 {plain, []CreateOption{WithAutoPauseMode(PauseFilesystem), WithOnTimeout(OnTimeoutPause)}, `,"autoPause":true,"autoPauseMemory":false`, ""},
-		"everything":                 {plain, []CreateOption{WithOnTimeout(OnTimeoutPause), WithAutoPauseMode(PauseFull), WithAutoResume()}, `,"autoPause":true,"autoPauseMemory":true,"autoResume":{"enabled":true}`, ""},
-		"the client's":               {pausing, nil, resumed, ""},
-		"the client's, with a lease": {pausing, []CreateOption{WithLease(DefaultLease)}, resumed, ""},
-		"instead of the client's":    {pausing, []CreateOption{WithOnTimeout(OnTimeoutKill)}, `,"autoPause":false`, ""},
-		"resume without pause":       {plain, []CreateOption{WithAutoResume()}, "", "WithAutoResume needs"},
-		"resume after a kill":        {plain, []CreateOption{WithOnTimeout(OnTimeoutKill), WithAutoResume()}, "", "WithAutoResume needs"},
-		"mode without pause":         {plain, []CreateOption{WithAutoPauseMode(PauseFull)}, "", "WithAutoPauseMode needs"},
-		"resume from files":          {plain, []CreateOption{WithOnTimeout(OnTimeoutPause), WithAutoPauseMode(PauseFilesystem), WithAutoResume()}, "", "exclude each other"},
-		"unknown action":             {plain, []CreateOption{WithOnTimeout("sleep")}, "", `"sleep"`},
-		"unknown mode":               {plain, []CreateOption{WithAutoPauseMode("disk")}, "", `"disk"`},
+		"nothing":                 {plain, nil, ``, ""},
+		"kill":                    {plain, []CreateOption{WithExpiry(Expiry{Then: ThenKill})}, `,"autoPause":false`, ""},
+		"pause":                   {plain, []CreateOption{WithExpiry(Expiry{Then: ThenPause})}, `,"autoPause":true`, ""},
+		"files only":              {plain, []CreateOption{WithExpiry(Expiry{Then: ThenPauseFilesystem})}, `,"autoPause":true,"autoPauseMemory":false`, ""},
+		"everything":              {plain, []CreateOption{WithExpiry(Expiry{Then: ThenPause, Resume: true})}, resumed, ""},
+		"the client's":            {pausing, nil, resumed, ""},
+		"a lease":                 {pausing, []CreateOption{WithExpiry(Expiry{Renew: true})}, ``, ""},
+		"instead of the client's": {pausing, []CreateOption{WithExpiry(Expiry{Then: ThenKill})}, `,"autoPause":false`, ""},
+		"resume without pause":    {plain, []CreateOption{WithExpiry(Expiry{Resume: true})}, "", "Resume needs"},
+		"resume after a kill":     {plain, []CreateOption{WithExpiry(Expiry{Then: ThenKill, Resume: true})}, "", "Resume needs"},
+		"resume from files":       {plain, []CreateOption{WithExpiry(Expiry{Then: ThenPauseFilesystem, Resume: true})}, "", "Resume needs"},
+		"unknown action":          {plain, []CreateOption{WithExpiry(Expiry{Then: "sleep"})}, "", `"sleep"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.seen("POST")
@@ -73,7 +71,7 @@ func TestLifecycleOptions(t *testing.T) {
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	sb := s.sandbox(WithLifetime(time.Minute))
+	sb := s.sandbox(WithExpiry(Expiry{After: time.Minute}))
 	for _, test := range []struct {
 		do   func() error
 		want string
@@ -83,7 +81,7 @@ func TestPauseAndResume(t *testing.T) {
 		{func() error { return s.client().Pause(t.Context(), testID, &PauseParams{Mode: PauseFilesystem}) }, `/sandboxes/i1234567890/pause {"memory":false}`},
 		{func() error { return sb.Resume(t.Context(), &ResumeParams{Lifetime: time.Hour, Reboot: true}) }, `/v2/sandboxes/i1234567890/connect {"timeout":3600,"memory":false}`},
 		{func() error {
-			other, err := s.client().Connect(t.Context(), testID, WithReboot(), WithLifetime(time.Minute))
+			other, err := s.client().Connect(t.Context(), testID, WithReboot(), WithExpiry(Expiry{After: time.Minute}))
 			if err != nil {
 				return err
 			}
@@ -194,29 +192,30 @@ func TestWhyItIsGone(t *testing.T) {
 // kept it alive.
 func TestLeaseOfASandboxThatPauses(t *testing.T) {
 	t.Parallel()
-	create := func(t *testing.T, c *Client, life HandleOption) (*Sandbox, error) {
+	create := func(t *testing.T, c *Client, life Expiry) (*Sandbox, error) {
 		t.Helper()
-		return c.Create(t.Context(), WithOnTimeout(OnTimeoutPause), life)
+		life.Then = ThenPause
+		return c.Create(t.Context(), WithExpiry(life))
 	}
-	attach := func(t *testing.T, c *Client, life HandleOption) (*Sandbox, error) {
+	attach := func(t *testing.T, c *Client, life Expiry) (*Sandbox, error) {
 		t.Helper()
-		return c.Connect(t.Context(), "i1", life)
+		return c.Connect(t.Context(), "i1", WithExpiry(life))
 	}
-	usual := WithCodeTransport(CodeTransportAuto) // says nothing of its life
+	usual := Expiry{}
 	for name, test := range map[string]struct {
-		open      func(*testing.T, *Client, HandleOption) (*Sandbox, error)
-		life      HandleOption
+		open      func(*testing.T, *Client, Expiry) (*Sandbox, error)
+		life      Expiry
 		onTimeout OnTimeout // as the service says
 		renewals  int       // in ten minutes
 		asks      int       // how often the handle asks what the service says
 	}{
 		"created":                    {create, usual, OnTimeoutPause, 0, 0},
-		"created, with a lease":      {create, WithLease(5 * time.Minute), OnTimeoutPause, 3, 0},
+		"created, with a lease":      {create, Expiry{Renew: true}, OnTimeoutPause, 3, 0},
 		"connected":                  {attach, usual, OnTimeoutPause, 0, 1},
-		"connected, with a lease":    {attach, WithLease(5 * time.Minute), OnTimeoutPause, 3, 0},
+		"connected, with a lease":    {attach, Expiry{Renew: true}, OnTimeoutPause, 3, 0},
 		"connected to another":       {attach, usual, OnTimeoutKill, 3, 1},
 		"connected, unknown":         {attach, usual, "", 3, 1},
-		"connected, with a lifetime": {attach, WithLifetime(time.Minute), OnTimeoutKill, 0, 0},
+		"connected, with a lifetime": {attach, Expiry{After: time.Minute}, OnTimeoutKill, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

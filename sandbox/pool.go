@@ -21,7 +21,7 @@ type PoolParams struct {
 	MaxSandboxes int
 	// MinLifetime is how much of its life a sandbox has left at least when Get
 	// returns it; one that has less is replaced. It may be at most half of a life,
-	// which is the default with [WithLifetime]. A lease is renewed while a sandbox
+	// which is the default with a fixed one ([Expiry]). A lease is renewed while a sandbox
 	// waits: there the default is a quarter, which matters only if renewals fail.
 	MinLifetime time.Duration
 	// Prepare is called once with each new sandbox before it waits, to install

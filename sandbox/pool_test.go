@@ -255,9 +255,9 @@ func TestPoolReplacesTheOld(t *testing.T) {
 		refresh   int
 		discarded bool
 	}{
-		"a fixed life":                {[]CreateOption{WithLifetime(8 * time.Minute)}, 0, 0, true},
-		"more than half of it":        {[]CreateOption{WithLifetime(60 * time.Minute)}, 30 * time.Minute, 0, false},
-		"a long life":                 {[]CreateOption{WithLifetime(600 * time.Minute)}, 0, 0, false},
+		"a fixed life":                {[]CreateOption{WithExpiry(Expiry{After: 8 * time.Minute})}, 0, 0, true},
+		"more than half of it":        {[]CreateOption{WithExpiry(Expiry{After: 60 * time.Minute})}, 30 * time.Minute, 0, false},
+		"a long life":                 {[]CreateOption{WithExpiry(Expiry{After: 600 * time.Minute})}, 0, 0, false},
 		"a lease":                     {nil, 0, 0, false},
 		"a lease that is not renewed": {nil, 0, 500, true},
 	} {
@@ -402,9 +402,9 @@ func TestPoolParams(t *testing.T) {
 	}{
 		"negative":        {PoolParams{Warm: -1}, nil, "want none below 0"},
 		"limit":           {PoolParams{Warm: 2, MaxSandboxes: 1}, nil, "want a limit of at least the sandboxes that wait"},
-		"lifetime":        {PoolParams{MinLifetime: time.Minute}, []CreateOption{WithLifetime(time.Minute)}, "want at most half of the 1m0s"},
+		"lifetime":        {PoolParams{MinLifetime: time.Minute}, []CreateOption{WithExpiry(Expiry{After: time.Minute})}, "want at most half of the 1m0s"},
 		"of the client":   {PoolParams{}, []CreateOption{WithMaxRetries(1)}, "NewPool: WithMaxRetries is an option of the client"},
-		"an option's own": {PoolParams{}, []CreateOption{WithLease(time.Second)}, "WithLease(1s)"},
+		"an option's own": {PoolParams{}, []CreateOption{WithExpiry(Expiry{After: time.Second, Renew: true})}, "After is 1s with Renew"},
 	} {
 		if _, err := c.NewPool(&test.params, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q in it", name, err, test.want)

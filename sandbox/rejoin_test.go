@@ -659,7 +659,7 @@ func TestLeaseOutlastsPause(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		sb, err := c.Create(t.Context(), WithLease(time.Minute))
+		sb, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 	sb.code = newCodeRunner(sb, cfg)
 	sb.processes = newProcessClient(sb)
 	sb.lease.sb, sb.lease.length = sb, cfg.renewal()
-	sb.lease.unsure = (!created || cfg.inherits) && !cfg.leaseAsked
+	sb.lease.unsure = (!created || cfg.inherits) && !cfg.expiry.Renew
 	sb.lease.start(sb.lease.length / 2)
 	if cfg.ask != nil {
 		(&asker{sb, cfg.ask}).start()
@@ -129,6 +129,11 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 
 // ID returns the sandbox's id.
 func (sb *Sandbox) ID() string { return sb.remote.ID }
+
+// Owned reports whether the handle owns the sandbox: Close ends a sandbox that was created
+// through the handle, and leaves one that it was connected to. A function that is given a
+// handle finds out here whether it may close it without ending the sandbox.
+func (sb *Sandbox) Owned() bool { return sb.created }
 
 // Info returns a description of the sandbox as it is now.
 func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
@@ -164,7 +169,7 @@ func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 }
 
 // Kill ends the sandbox, no matter which program created it. If it is gone
-// already, the error is [ErrGone]. Close the handle as well.
+// already, the error is [ErrGone]. Close the handle as well. [Sandbox.Close] compares the two.
 func (sb *Sandbox) Kill(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -179,7 +184,7 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 }
 
 // Detach closes the handle and leaves the sandbox running, until its lifetime
-// ends, or paused; the lease is no longer renewed.
+// ends, or paused; the lease is no longer renewed. [Sandbox.Close] compares the two.
 func (sb *Sandbox) Detach() error {
 	if end, first := sb.startClosing(false); first {
 		return end()
@@ -187,11 +192,17 @@ func (sb *Sandbox) Detach() error {
 	return fmt.Errorf("%w: %s", ErrClosed, sb.ID())
 }
 
-// Close ends what is in progress through the handle and, if the sandbox was
-// created through it, the sandbox, also one that is paused: [Sandbox.Detach] keeps
-// it. It takes at most 10 seconds. It may be called
-// more than once and on nil, and a sandbox that is gone already is no error.
-// Calls in progress return [ErrClosed].
+// Close ends what is in progress through the handle and, if the handle owns the sandbox, the
+// sandbox, also one that is paused. It takes at most 10 seconds. It may be called more than
+// once and on nil. Calls in progress return [ErrClosed].
+//
+// These are the ways to part from a sandbox, of a handle that owns it ([Sandbox.Owned]) and
+// of another one, and what they return:
+//
+//	        owned      not owned  the handle  if it is gone  of a closed handle
+//	Close   ends it    leaves it  is closed   nil            nil
+//	Detach  leaves it  leaves it  is closed   nil            ErrClosed
+//	Kill    ends it    ends it    stays open  ErrGone        ErrClosed
 func (sb *Sandbox) Close() error {
 	if sb == nil {
 		return nil

@@ -111,7 +111,7 @@ func TestKillReportsWhatIsGoneCloseDoesNot(t *testing.T) {
 func TestExpiredSandboxSaysSo(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	sb := s.sandbox(WithLifetime(time.Nanosecond))
+	sb := s.sandbox(WithExpiry(Expiry{After: time.Nanosecond}))
 	s.mu.Lock()
 	s.gone = true
 	s.mu.Unlock()
@@ -143,27 +143,26 @@ func TestPausedSandboxSaysSo(t *testing.T) {
 func TestOptions(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	c := s.client(WithDefaults(WithTemplate("mine"), WithLifetime(time.Hour), WithMetadata(map[string]string{"a": "1", "b": "1"})))
+	c := s.client(WithDefaults(WithTemplate("mine"), WithExpiry(Expiry{After: time.Hour}), WithMetadata(map[string]string{"a": "1", "b": "1"})))
 	for name, test := range map[string]struct {
 		opts []CreateOption
 		want map[string]any // in the request; nil: an error
 	}{
 		"defaults of the client": {nil, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
 		"no template":            {[]CreateOption{WithTemplate("")}, map[string]any{"templateID": "mine", "timeout": 3600.0, "metadata": map[string]any{"a": "1", "b": "1"}}},
-		"own": {[]CreateOption{WithTemplate("x"), WithLease(time.Minute), WithMetadata(map[string]string{"b": "2"}), WithEnvs(map[string]string{"E": "f"}), WithInternet(false), WithPrivateTraffic(), WithHTTPSPorts(443, 8443), WithRequestHost("localhost:${PORT}")},
+		"own": {[]CreateOption{WithTemplate("x"), WithExpiry(Expiry{After: time.Minute, Renew: true}), WithMetadata(map[string]string{"b": "2"}), WithEnvs(map[string]string{"E": "f"}), WithInternet(false), WithPrivateTraffic(), WithHTTPSPorts(443, 8443), WithRequestHost("localhost:${PORT}")},
 			map[string]any{
 				"templateID": "x", "timeout": 60.0, "metadata": map[string]any{"a": "1", "b": "2"}, "envVars": map[string]any{"E": "f"},
 				"allow_internet_access": false, "network": map[string]any{"allowPublicTraffic": false, "httpsPorts": []any{443.0, 8443.0}, "maskRequestHost": "localhost:${PORT}"},
 			}},
-		"both lives":       {[]CreateOption{WithLease(time.Minute), WithLifetime(time.Minute)}, nil},
-		"no life":          {[]CreateOption{WithLifetime(0)}, nil},
-		"short lease":      {[]CreateOption{WithLease(time.Second)}, nil},
+		"negative life":    {[]CreateOption{WithExpiry(Expiry{After: -1})}, nil},
+		"short lease":      {[]CreateOption{WithExpiry(Expiry{After: time.Second, Renew: true})}, nil},
 		"client option":    {[]CreateOption{WithAPIKey("other")}, nil},
 		"another":          {[]CreateOption{WithInterceptors()}, nil},
 		"defaults":         {[]CreateOption{WithDefaults(WithTemplate("x"))}, nil},
 		"unknown way":      {[]CreateOption{WithCodeTransport("pigeon")}, nil},
-		"lease over hour":  {[]CreateOption{WithLease(2 * time.Hour)}, nil},
-		"lifetime of ages": {[]CreateOption{WithLifetime(1 << 62)}, nil},
+		"lease over hour":  {[]CreateOption{WithExpiry(Expiry{After: 2 * time.Hour, Renew: true})}, nil},
+		"lifetime of ages": {[]CreateOption{WithExpiry(Expiry{After: 1 << 62})}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := s.seen("POST /v2/sandboxes ")
@@ -303,7 +302,7 @@ func TestLease(t *testing.T) {
 			"closed": (*Sandbox).Close, "detached": (*Sandbox).Detach,
 			"fixed": func(sb *Sandbox) error { return sb.SetLifetime(t.Context(), time.Hour) },
 		} {
-			sb, err := c.Create(t.Context(), WithLease(time.Minute))
+			sb, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -318,7 +317,7 @@ func TestLease(t *testing.T) {
 		}
 		// A life that could not be fixed still has its lease, unless the handle is
 		// closed, and one that was fixed stays fixed.
-		leased, err := c.Create(t.Context(), WithLease(time.Minute))
+		leased, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -341,7 +340,7 @@ func TestLease(t *testing.T) {
 			t.Error("fixed, and renewed after all")
 		}
 		leased.Close()
-		fixed, err := c.Create(t.Context(), WithLifetime(time.Minute))
+		fixed, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,7 @@ func TestDeadSandbox(t *testing.T) {
 func TestExpiredSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := cloud.Create(t, sandbox.WithLifetime(time.Hour))
+	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
 	evaluate(t, sb, "1")
 	if err := sb.SetLifetime(t.Context(), time.Second); err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func TestDetachThenConnect(t *testing.T) {
 func TestLease(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	sb := cloud.Create(t, sandbox.WithLease(15*time.Second))
+	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: 15 * time.Second, Renew: true}))
 	before, err := sb.Info(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func TestGetOrCreate(t *testing.T) {
 	errs := make([]error, len(found))
 	for i := range found {
 		all.Go(func() {
-			found[i], errs[i] = client.GetOrCreate(t.Context(), "chat 7", sandbox.WithLifetime(time.Minute))
+			found[i], errs[i] = client.GetOrCreate(t.Context(), "chat 7", sandbox.WithExpiry(sandbox.Expiry{After: time.Minute}))
 		})
 	}
 	all.Wait()

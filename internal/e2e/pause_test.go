@@ -25,10 +25,16 @@ import (
 // clock that is moved.
 const pauseLife = 20 * time.Minute
 
+// asleep has a sandbox paused at the end of its lifetime, and wakeful also woken up.
+var (
+	asleep  = sandbox.Expiry{After: pauseLife, Then: sandbox.ThenPause}
+	wakeful = sandbox.Expiry{After: pauseLife, Then: sandbox.ThenPause, Resume: true}
+)
+
 // sleeping creates a sandbox that is paused at the end of its lifetime.
 func sleeping(t *testing.T, cloud *sandboxtest.Cloud, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
-	return cloud.Create(t, append([]sandbox.CreateOption{sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithLifetime(pauseLife)}, opts...)...)
+	return cloud.Create(t, append([]sandbox.CreateOption{sandbox.WithExpiry(asleep)}, opts...)...)
 }
 
 // expire lets the lifetimes of a cloud's sandboxes end.
@@ -48,7 +54,7 @@ func awaitState(t *testing.T, sb *sandbox.Sandbox, want api.SandboxState) {
 func TestAutoPauseOfIdleHandle(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := sleeping(t, cloud, sandbox.WithAutoResume())
+	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
 	evaluate(t, sb, "n = 41")
 	command, err := sb.Commands.Start(t.Context(), "echo begun; read line; echo $line; exit 3", &sandbox.CommandParams{Input: true})
 	if err != nil {
@@ -88,7 +94,7 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
-	sb := sleeping(t, cloud, sandbox.WithAutoResume())
+	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
 	evaluate(t, sb, "n = 0")
 	begun := make(chan struct{}, 2)
 	code := make(chan error, 1)
@@ -168,7 +174,7 @@ func TestCloseOfPausedHandle(t *testing.T) {
 	cloud := shared(t)
 	var sb *sandbox.Sandbox
 	patience.SoonAfter(t, "Close", 5*time.Second, func() func() { // its own limit is 10 seconds
-		sb = sleeping(t, cloud, sandbox.WithAutoResume())
+		sb = sleeping(t, cloud, sandbox.WithExpiry(wakeful))
 		begun := make(chan struct{}, 2)
 		told := func() *onWrite { return &onWrite{do: func() { begun <- struct{}{} }} }
 		ended := make(chan error, 2)
@@ -255,7 +261,7 @@ func TestPauseWithoutAutoResume(t *testing.T) {
 func TestPauseOfPorts(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	sb := sleeping(t, cloud, sandbox.WithAutoResume(), sandbox.WithPrivateTraffic())
+	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful), sandbox.WithPrivateTraffic())
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -m http.server 8000 --directory /usr/share", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	c := client(t, cloud)
 	running := cloud.Create(t)
-	paused := cloud.Create(t, sandbox.WithOnTimeout(sandbox.OnTimeoutPause), sandbox.WithAutoResume(), sandbox.WithMetadata(map[string]string{"job": "42"}))
+	paused := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{Then: sandbox.ThenPause, Resume: true}), sandbox.WithMetadata(map[string]string{"job": "42"}))
 	before := time.Now()
 	if err := paused.Pause(t.Context(), nil); err != nil {
 		t.Fatal(err)

@@ -156,7 +156,7 @@ func (w *worker) resume() bool {
 	_, now := w.now()
 	var again *sandbox.Sandbox
 	answered := w.try("resume", func(ctx context.Context) (err error) {
-		again, err = w.client.Connect(ctx, b.sb.ID(), sandbox.WithLifetime(time.Hour))
+		again, err = w.client.Connect(ctx, b.sb.ID(), sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
 		return err
 	})
 	if answered {
@@ -170,7 +170,7 @@ func (w *worker) create() {
 	_, now := w.now()
 	var made *sandbox.Sandbox
 	if w.try("create", func(ctx context.Context) (err error) {
-		made, err = w.client.Create(ctx, sandbox.WithLifetime(time.Hour))
+		made, err = w.client.Create(ctx, sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
 		return err
 	}) {
 		w.box = newBox(made, now, files{})
@@ -369,7 +369,7 @@ func (w *worker) snapshot(name string) {
 	}
 	var from *sandbox.Sandbox
 	if !w.try("create from it", func(ctx context.Context) (err error) {
-		from, err = w.client.Create(ctx, sandbox.WithTemplate(made.ID), sandbox.WithLifetime(time.Hour))
+		from, err = w.client.Create(ctx, sandbox.WithTemplate(made.ID), sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
 		return err
 	}) {
 		return

@@ -52,7 +52,7 @@ func TestReadmeWords(t *testing.T) {
 }
 
 // TestReadmeBareWords is TestReadmeWords for words without their package, as a guide to it has
-// them: Type.Name, and options such as WithLifetime.
+// them: Type.Name, and options such as WithExpiry.
 func TestReadmeBareWords(t *testing.T) {
 	t.Parallel()
 	bare := make(map[string]bool)

@@ -182,7 +182,7 @@ except urllib.error.HTTPError as e:
 func TestLifetime(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	sb := cloud.Create(t, sandbox.WithLifetime(time.Minute))
+	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Minute}))
 	cloud.Advance(59 * time.Second)
 	run(t, sb, "true")
 	cloud.Advance(time.Second)

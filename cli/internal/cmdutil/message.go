@@ -15,7 +15,7 @@ func Words(text string) string {
 		": context deadline exceeded (Client.Timeout exceeded while awaiting headers)", ": it took too long",
 		"context deadline exceeded", "it took too long",
 		"context canceled", "it was stopped",
-		"ask for more with WithLifetime or SetLifetime", "create it with a longer --lifetime",
+		"ask for more with WithExpiry or SetLifetime", "create it with a longer --lifetime",
 		", which Contexts.Restart ends", "",
 		": nothing listens there; a local cloud that did has ended: start another and use its variables, or unset E2B_API_URL", "", // the hint says so in commands
 		", so give the call more time", ": give --timeout more",

@@ -30,7 +30,7 @@ func TestMessage(t *testing.T) {
 		"one\ntwo":              errors.Join(errors.New("sandbox: one"), errors.New("api: two")),
 		"run: it took too long": fmt.Errorf("sandbox: run: %w", context.DeadlineExceeded),
 		"run: the time limit of --deadline 1ns was reached":                                         fmt.Errorf("sandbox: run: %w", context.Cause(ctx)),
-		"its lifetime ended; create it with a longer --lifetime":                                    errors.New("its lifetime ended; ask for more with WithLifetime or SetLifetime"),
+		"its lifetime ended; create it with a longer --lifetime":                                    errors.New("its lifetime ended; ask for more with WithExpiry or SetLifetime"),
 		"no key: set E2B_API_KEY for a service, or add --local for the local cloud of this machine": errNoKey,
 		"x is gone: it is paused":                                     errors.New("x is gone: it is paused; Resume or Connect wakes it up"),
 		"resume it from its files with e2bctl resume --reboot":        errors.New("resume it from its files with WithReboot or ResumeParams.Reboot"),

@@ -16,7 +16,8 @@ import (
 // NewSandboxFlags are the flags that describe the sandbox which a command creates.
 type NewSandboxFlags struct {
 	Template  string
-	Lifetime  Duration // 0: a lease, renewed while the command runs
+	Lifetime  Duration       // 0: a lease, renewed while the command runs
+	End       sandbox.Expiry // what comes when it is over
 	Network   NetworkFlags
 	Resources ResourceFlags
 
@@ -57,8 +58,10 @@ func (n *NewSandboxFlags) Changed() string {
 // Options returns the options that create the sandbox.
 func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}
-	if n.Lifetime > 0 {
-		options = append(options, sandbox.WithLifetime(time.Duration(n.Lifetime)))
+	expiry := n.End
+	expiry.After = time.Duration(n.Lifetime)
+	if expiry != (sandbox.Expiry{}) {
+		options = append(options, sandbox.WithExpiry(expiry))
 	}
 	if len(n.metadata) > 0 {
 		options = append(options, sandbox.WithMetadata(n.metadata))

@@ -143,7 +143,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	defer cmdutil.Closing(conn, &err)
 	var sb *sandbox.Sandbox
 	if opts.Sandbox != "" {
-		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithLease(sandbox.DefaultLease)) // as exec does
+		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // as exec does
 	} else {
 		sb, err = conn.Create(ctx, opts.New.Options()...)
 	}

@@ -47,18 +47,13 @@ func (c *createFlags) checkTimeoutFlags(cmd *cobra.Command) error {
 }
 
 func (c *createFlags) options() []sandbox.CreateOption {
+	c.End = sandbox.Expiry{Then: sandbox.Then(c.OnTimeout), Resume: c.AutoResume}
+	if sandbox.PauseMode(c.AutoPauseMode) == sandbox.PauseFilesystem {
+		c.End.Then = sandbox.ThenPauseFilesystem
+	}
 	options := c.Options()
 	if len(c.Envs) > 0 {
 		options = append(options, sandbox.WithEnvs(c.Envs))
-	}
-	if c.OnTimeout != "" {
-		options = append(options, sandbox.WithOnTimeout(sandbox.OnTimeout(c.OnTimeout)))
-	}
-	if c.AutoPauseMode != "" {
-		options = append(options, sandbox.WithAutoPauseMode(sandbox.PauseMode(c.AutoPauseMode)))
-	}
-	if c.AutoResume {
-		options = append(options, sandbox.WithAutoResume())
 	}
 	return options
 }

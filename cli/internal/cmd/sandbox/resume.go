@@ -52,7 +52,7 @@ from now.`,
 
 func resumeRun(ctx context.Context, f *cmdutil.Factory, opts *resumeOptions) (err error) {
 	defer cmdutil.Closing(opts.Find, &err)
-	options := []sandbox.ConnectOption{sandbox.WithLifetime(time.Duration(opts.Lifetime))}
+	options := []sandbox.ConnectOption{sandbox.WithExpiry(sandbox.Expiry{After: time.Duration(opts.Lifetime)})}
 	if opts.Reboot {
 		options = append(options, sandbox.WithReboot())
 	}

@@ -1,0 +1,103 @@
+package sandbox
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/api"
+)
+
+// Then is what happens to a sandbox when its lifetime is over. The empty one is [ThenKill].
+type Then string
+
+// What happens when a lifetime is over.
+const (
+	ThenKill            Then = "kill"             // it ends
+	ThenPause           Then = "pause"            // it is paused, with its memory: see [PauseFull]
+	ThenPauseFilesystem Then = "pause-filesystem" // it is paused, with its files alone: see [PauseFilesystem]
+)
+
+func (t Then) pauses() bool { return t == ThenPause || t == ThenPauseFilesystem }
+
+// Expiry says how long a sandbox lives and what comes then. The zero value is a lease of
+// [DefaultLease]: the open handle renews it, and the sandbox is killed at most that long
+// after the program ends, however that happens.
+type Expiry struct {
+	// After is how long the sandbox lives, rounded up to whole seconds; 0 means
+	// [DefaultLease].
+	After time.Duration
+	// Renew makes it a lease: after half of After the open handle renews it, each time.
+	// After is then 15 seconds to an hour. Without Renew, a time that After names is fixed:
+	// the sandbox ends after it, whether or not it is in use. If After is 0, a sandbox that
+	// is killed then is renewed in any case, and one that is paused then only with Renew.
+	Renew bool
+	// Then is what happens at the end; empty means [ThenKill]. A sandbox that is paused is
+	// found again by [Connect], which resumes it.
+	Then Then
+	// Resume makes any request for the paused sandbox wake it up, such as a call of its
+	// handle, or a browser that opens one of its ports. It then lives for After again, and at
+	// least 5 minutes. It needs [ThenPause]: only memory that was kept can be woken up.
+	Resume bool
+}
+
+// WithExpiry sets how long the sandbox lives and what comes then, in place of all that the
+// client's defaults say about that. [Connect] refuses Then and Resume, which are decided when
+// a sandbox is created; it never shortens a life.
+func WithExpiry(e Expiry) HandleOption {
+	return handleOption(func(c *config) error {
+		if err := e.check(); err != nil {
+			return fmt.Errorf("sandbox: WithExpiry: %w", err)
+		}
+		c.expiry, c.expiryAsked = e, true
+		return nil
+	})
+}
+
+// check refuses what contradicts itself.
+func (e Expiry) check() error {
+	switch {
+	case e.After < 0:
+		return fmt.Errorf("After is %v: want a positive duration: %w", e.After, api.ErrInvalidArgument)
+	case e.Renew && e.After != 0 && (e.After < minLease || e.After > time.Hour):
+		return fmt.Errorf("After is %v with Renew: want %v to %v: %w", e.After, minLease, time.Hour, api.ErrInvalidArgument)
+	case e.Then != "" && e.Then != ThenKill && !e.Then.pauses():
+		return fmt.Errorf("Then is %q: want %q, %q or %q: %w", string(e.Then), ThenKill, ThenPause, ThenPauseFilesystem, api.ErrInvalidArgument)
+	case e.Resume && e.Then != ThenPause:
+		return fmt.Errorf("Resume needs Then: ThenPause: only kept memory can be woken up: %w", api.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// checkConnect refuses what only the creation of a sandbox decides.
+func (c *sandboxConfig) checkConnect() error {
+	if c.expiryAsked && (c.expiry.Then != "" || c.expiry.Resume) {
+		return fmt.Errorf("sandbox: Connect: Expiry.Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
+	}
+	return nil
+}
+
+// apply sets what e chose, and leaves the rest to the service.
+func (e Expiry) apply(p *api.CreateParams) {
+	if e.Then != "" {
+		p.AutoPause = new(e.Then.pauses())
+	}
+	if e.Then == ThenPauseFilesystem {
+		p.AutoPauseMemory = new(false)
+	}
+	if e.Resume {
+		p.AutoResume = new(true)
+	}
+}
+
+// life returns what the service is told: how long the sandbox may live from now.
+func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLease) }
+
+// renewal returns the lease that a handle renews, 0 for none.
+func (c *sandboxConfig) renewal() time.Duration {
+	e := c.expiry
+	if !e.Renew && (e.After != 0 || e.Then.pauses()) {
+		return 0
+	}
+	return c.life()
+}
