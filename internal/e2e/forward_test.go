@@ -320,7 +320,8 @@ func TestForwardUnread(t *testing.T) {
 	}
 }
 
-// One connection more than may be open waits until one of them ends.
+// One connection more than may be open waits until one of them ends: its client
+// closes it, or the server does in the middle. The others go on.
 func TestForwardManyConnections(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -340,28 +341,53 @@ func TestForwardManyConnections(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	answered := make(chan error, 1)
-	go func() {
-		conn, err := asked(address, "one more\n")
-		if err == nil {
-			err = conn.Close()
+	for who, end := range map[string]func(net.Conn) error{
+		"a client closes": net.Conn.Close,
+		"the server closes": func(conn net.Conn) error {
+			if _, err := io.WriteString(conn, "bye\n"); err != nil {
+				return err
+			}
+			if rest, err := io.ReadAll(conn); err != nil || string(rest) != "bye\n" {
+				return fmt.Errorf("got %q, %w, want %q and a clean end", rest, err, "bye\n")
+			}
+			return conn.Close()
+		},
+	} {
+		type answer struct {
+			conn net.Conn
+			err  error
 		}
-		answered <- err
-	}()
-	running, err := sb.Commands.List(t.Context(), nil)
-	if err != nil || len(running) > 1+sandbox.DefaultMaxConnections {
-		t.Errorf("%d processes run, %v, want the server and a relay for each of %d connections", len(running), err, len(conns))
+		answered := make(chan answer, 1)
+		go func() {
+			conn, err := asked(address, "one more\n")
+			answered <- answer{conn, err}
+		}()
+		running, err := sb.Commands.List(t.Context(), nil)
+		if err != nil || len(running) > 1+sandbox.DefaultMaxConnections {
+			t.Errorf("%d processes run, %v, want the server and a relay for each of %d connections", len(running), err, len(conns))
+		}
+		select {
+		case got := <-answered:
+			t.Fatalf("the one that has to wait: %v, before another one ended", got.err)
+		default:
+		}
+		if err := end(conns[0]); err != nil {
+			t.Errorf("%s: %v", who, err)
+		}
+		got := patience.Receive(t, who+", and the one that waited is answered", answered)
+		if got.err != nil {
+			t.Fatalf("%s: the one that waited: %v", who, got.err)
+		}
+		conns = append(conns[1:], got.conn)
 	}
-	select {
-	case err := <-answered:
-		t.Errorf("the one that has to wait: %v, before another one ended", err)
-	default:
-	}
-	for _, conn := range conns {
+	for i, conn := range conns {
+		if _, err := fmt.Fprintf(conn, "still %d\n", i); err != nil {
+			t.Errorf("connection %d: %v", i, err)
+		}
+		if got, err := bufio.NewReader(conn).ReadString('\n'); err != nil || got != fmt.Sprintf("still %d\n", i) {
+			t.Errorf("connection %d: got %q, %v after others ended", i, got, err)
+		}
 		_ = conn.Close()
-	}
-	if err := <-answered; err != nil {
-		t.Errorf("the one that waited: %v", err)
 	}
 }
 

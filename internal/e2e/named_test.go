@@ -80,6 +80,23 @@ func TestGetOrCreate(t *testing.T) {
 	if _, err := client.GetOrCreate(t.Context(), "chat 7", sandbox.WithTemplate("base")); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), id) {
 		t.Errorf("another template: got %v, want api.ErrConflict with the id", err)
 	}
+	// So is one that was paused by hand.
+	if err := again.Pause(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	again = get("chat 7")
+	if got := evaluate(t, again, "x"); again.ID() != id || got != "42" {
+		t.Errorf("paused by hand: got %s with x = %s, want %s with 42", again.ID(), got, id)
+	}
+	// One that a program of another kind labelled is found, and left.
+	foreign := cloud.Create(t, sandbox.WithMetadata(map[string]string{sandbox.NameLabel: "foreign"}))
+	found[0] = get("foreign")
+	if err := found[0].Close(); err != nil || found[0].ID() != foreign.ID() {
+		t.Errorf("a foreign one: got %s, %v, want %s", found[0].ID(), err, foreign.ID())
+	}
+	if _, err := foreign.Commands.Run(t.Context(), "true", nil); err != nil {
+		t.Errorf("a foreign one after Close of the handle: %v", err)
+	}
 	// One that was killed is created anew.
 	if err := again.Kill(t.Context()); err != nil {
 		t.Fatal(err)
