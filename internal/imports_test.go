@@ -138,7 +138,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/refusetest":        "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
-		" internal/cloud/engine/room/halt internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
+		" internal/cloud/engine/room/halt internal/cloud/engine/room/holder internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
 		" internal/cloud/engine/room/layer internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
 		" internal/cloud/engine/room/seccomp internal/cloud/engine/room/spawn internal/cloud/engine/room/wire" +
 		" internal/cloud/hostprogram internal/cloud/mounts internal/cloud/pty internal/cloud/shortage internal/cloud/survey internal/protocol",

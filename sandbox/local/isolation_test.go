@@ -49,6 +49,10 @@ func TestWithoutNamespaces(t *testing.T) {
 					t.Errorf("python3 is %s, that of kernels %s", lines[1], cloud.Report().Python)
 				}
 			}
+			// The id may have no name in the machine's list of accounts; the variables have one.
+			if got := run(t, sb, `echo $LOGNAME; python3 -c 'import getpass, os; print(getpass.getuser(), os.path.expanduser("~"))'`); got != "user\nuser "+home {
+				t.Errorf("the name is %q", got)
+			}
 			if err := sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil); err != nil {
 				t.Fatal(err)
 			}

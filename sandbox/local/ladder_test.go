@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,18 +40,9 @@ func TestLadder(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-			cmd.Env = append(os.Environ(), refuseVariable+"="+tt.refuse)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			if strings.HasPrefix(string(out), "no landlock") && os.Getenv("CI") != "true" {
-				t.Skip("this kernel has no Landlock")
-			}
-			t.Logf("%s", out)
+			out := startWhere(t, tt.refuse)
 			for _, want := range tt.want {
-				if !strings.Contains(string(out), want) {
+				if !strings.Contains(out, want) {
 					t.Errorf("no %q in %s", want, out)
 				}
 			}
@@ -57,29 +50,88 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// TestMissingCalls takes away each call that older kernels do not have: a cloud starts, or says
-// which kernel the levels take.
+// startWhere starts a cloud where the machine refuses something, and returns what it said.
+func startWhere(t *testing.T, refuse string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+	cmd.Env = append(os.Environ(), refuseVariable+"="+refuse)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if strings.HasPrefix(string(out), "no landlock") && os.Getenv("CI") != "true" {
+		t.Skip("this kernel has no Landlock")
+	}
+	t.Logf("%.600s", out)
+	return string(out)
+}
+
+// missingCalls begins the table of the README about calls of the kernel.
+const missingCalls = "| without | as root | as another user | where namespaces are refused, too |"
+
+// TestMissingCalls takes away each call that older kernels do not have, and that profiles of
+// seccomp refuse. The isolation is that of the README's table, and where it is less, what is said
+// names the call, and the kernel if it lacks the call.
 func TestMissingCalls(t *testing.T) {
 	t.Parallel()
-	for _, call := range refusetest.Calls() {
-		t.Run(call, func(t *testing.T) {
-			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-			cmd.Env = append(os.Environ(), refuseVariable+"="+call)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			text := string(out)
-			t.Logf("%.600s", text)
-			if strings.Contains(text, "started: full: it works") {
-				return
-			}
-			if !strings.Contains(text, "isolation full takes Linux 5.12 or later") {
-				t.Errorf("got %s, want full isolation, or the kernel that it takes", text)
-			}
-		})
+	text, err := os.ReadFile(readmeFile)
+	if err != nil {
+		t.Fatal(err)
 	}
+	_, rows, found := strings.Cut(string(text), "\n"+missingCalls+"\n")
+	if !found {
+		t.Fatalf("%s has no table %q", readmeFile, missingCalls)
+	}
+	rows, _, _ = strings.Cut(rows, "\n\n")
+	asked := make(map[string]bool)
+	column := 1
+	if os.Geteuid() != 0 {
+		column = 2
+	}
+	for row := range strings.SplitSeq(rows, "\n") {
+		cells := cellsOf(row)
+		for i, call := range strings.Split(cells[0], "`") {
+			if i%2 == 0 { // what stands between names
+				continue
+			}
+			asked[call] = true
+			missCall(t, call, call, strings.Trim(cells[column], "`"))
+			if call != "clone3" { // by EPERM no program with threads of glibc runs at all
+				missCall(t, call, "namespaces "+call+"=EPERM", strings.Trim(cells[3], "`"))
+			}
+		}
+	}
+	if got, want := slices.Sorted(maps.Keys(asked)), refusetest.Calls(); !slices.Equal(got, want) {
+		t.Errorf("the table of %s has the calls %q, want %q", readmeFile, got, want)
+	}
+}
+
+// missCall starts a cloud where a call is refused, and wants the isolation, or "none".
+func missCall(t *testing.T, call, refuse, want string) {
+	t.Run(refuse, func(t *testing.T) {
+		t.Parallel()
+		text := startWhere(t, refuse)
+		start := "started: " + want + ": it works"
+		missing, needed := !strings.Contains(refuse, "EPERM"), strings.Contains(refuse, "namespaces") && want == "restricted"
+		var says []string
+		if want == "none" {
+			start = "no isolation"
+		}
+		if want != "full" && !needed { // it is this call that takes a level away
+			says = append(says, call)
+		}
+		if want != "full" && missing {
+			says = append(says, "isolation full takes Linux 5.12 or later")
+		}
+		if want == "none" && missing {
+			says = append(says, "isolation restricted takes Linux 5.13 or later")
+		}
+		for _, part := range append(says, start) {
+			if !strings.Contains(text, part) {
+				t.Errorf("got %s, want %q", text, part)
+			}
+		}
+	})
 }
 
 // pastLandlock is what a start says that Landlock did not stop. It ends at the next step: what
@@ -120,7 +172,7 @@ func startRefused(w io.Writer, refuse string) error {
 	}
 	defer cloud.Close()
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
-		result, err := sb.Commands.Run(ctx, "echo it works", nil)
+		result, err := sb.Commands.Run(ctx, "touch file && chmod 600 file && echo it works", nil)
 		if err != nil {
 			return err
 		}

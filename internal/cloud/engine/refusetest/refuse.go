@@ -22,22 +22,27 @@ var mountCalls = []uint32{
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
 }
 
-// laterCalls are calls that the local cloud makes and that older kernels do not have, or that
-// profiles of seccomp hide.
-var laterCalls = map[string]uint32{
+// calls are calls that the local cloud makes and that older kernels do not have, or that
+// profiles of seccomp refuse.
+var calls = map[string]uint32{
 	"clone3": unix.SYS_CLONE3, "close_range": unix.SYS_CLOSE_RANGE, "execveat": unix.SYS_EXECVEAT, "faccessat2": unix.SYS_FACCESSAT2,
-	"landlock_create_ruleset": unix.SYS_LANDLOCK_CREATE_RULESET, "memfd_create": unix.SYS_MEMFD_CREATE, "mount_setattr": unix.SYS_MOUNT_SETATTR,
-	"move_mount": unix.SYS_MOVE_MOUNT, "open_tree": unix.SYS_OPEN_TREE, "openat2": unix.SYS_OPENAT2, "pidfd_getfd": unix.SYS_PIDFD_GETFD,
-	"pidfd_open": unix.SYS_PIDFD_OPEN, "pidfd_send_signal": unix.SYS_PIDFD_SEND_SIGNAL, "statx": unix.SYS_STATX,
+	"fsconfig": unix.SYS_FSCONFIG, "fsmount": unix.SYS_FSMOUNT, "fsopen": unix.SYS_FSOPEN,
+	"landlock_add_rule": unix.SYS_LANDLOCK_ADD_RULE, "landlock_create_ruleset": unix.SYS_LANDLOCK_CREATE_RULESET,
+	"landlock_restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF, "memfd_create": unix.SYS_MEMFD_CREATE,
+	"mount": unix.SYS_MOUNT, "mount_setattr": unix.SYS_MOUNT_SETATTR, "move_mount": unix.SYS_MOVE_MOUNT, "open_tree": unix.SYS_OPEN_TREE,
+	"openat2": unix.SYS_OPENAT2, "pidfd_getfd": unix.SYS_PIDFD_GETFD, "pidfd_open": unix.SYS_PIDFD_OPEN,
+	"pidfd_send_signal": unix.SYS_PIDFD_SEND_SIGNAL, "pivot_root": unix.SYS_PIVOT_ROOT, "seccomp": unix.SYS_SECCOMP, "setns": unix.SYS_SETNS,
+	"statx": unix.SYS_STATX, "umount2": unix.SYS_UMOUNT2, "unshare": unix.SYS_UNSHARE,
 }
 
 // Calls returns the names of calls that Refuse can take away one by one.
-func Calls() []string { return slices.Sorted(maps.Keys(laterCalls)) }
+func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 
 // Refuse makes the kernel refuse what is asked to this process and everything that it starts.
 // What is asked is a list of words: namespaces and mounts are refused as Docker's default
 // profile refuses them, landlock and signals as kernels without Landlock and without its newer
-// versions do, and each of [Calls] as kernels without it do.
+// versions do, and each of [Calls] as kernels without it do, or, followed by "=EPERM", as
+// profiles of seccomp do.
 func Refuse(refuse string) error {
 	const (
 		number   = 0
@@ -54,8 +59,9 @@ func Refuse(refuse string) error {
 	unless := func(test uint16, k uint32, skip uint8) { step(unix.BPF_JMP|test|unix.BPF_K, k, 0, skip) }
 	answer := func(k uint32) { step(unix.BPF_RET|unix.BPF_K, k, 0, 0) }
 
+	words := strings.Fields(refuse)
 	load(number)
-	if strings.Contains(refuse, "namespaces") {
+	if slices.Contains(words, "namespaces") {
 		for _, call := range []uint32{unix.SYS_CLONE, unix.SYS_UNSHARE} {
 			unless(unix.BPF_JEQ, call, 4)
 			load(argument)
@@ -66,24 +72,31 @@ func Refuse(refuse string) error {
 		unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where a filter cannot see them
 		answer(enosys)
 	}
-	if strings.Contains(refuse, "mounts") {
+	if slices.Contains(words, "mounts") {
 		for _, call := range mountCalls {
 			unless(unix.BPF_JEQ, call, 1)
 			answer(eperm)
 		}
 	}
-	for name, call := range laterCalls {
-		if slices.Contains(strings.Fields(refuse), name) {
-			unless(unix.BPF_JEQ, call, 1)
+	for _, word := range words {
+		name, denied := strings.CutSuffix(word, "=EPERM")
+		call, one := calls[name]
+		if !one {
+			continue
+		}
+		unless(unix.BPF_JEQ, call, 1)
+		if denied {
+			answer(eperm)
+		} else {
 			answer(enosys)
 		}
 	}
 	var flags uintptr = unix.SECCOMP_FILTER_FLAG_TSYNC
 	switch {
-	case strings.Contains(refuse, "landlock"):
+	case slices.Contains(words, "landlock"):
 		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 1)
 		answer(enosys)
-	case strings.Contains(refuse, "signals"):
+	case slices.Contains(words, "signals"):
 		flags |= unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
 		unless(unix.BPF_JEQ, unix.SYS_LANDLOCK_CREATE_RULESET, 3)
 		load(third)

@@ -95,7 +95,7 @@ func cloneMount(dir string) (*os.File, error) { return cloneWith(dir, unix.AT_SY
 func cloneWith(path string, flags uint) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|flags)
 	if err != nil {
-		return nil, fmt.Errorf("clone the mount of %s: %w", path, err)
+		return nil, fmt.Errorf("clone the mount of %s: %w", path, os.NewSyscallError("open_tree", err))
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/instance"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
@@ -69,6 +70,10 @@ var surveys struct {
 // findPrivate begins to look for files that are closed to others, in mounts of the trees
 // as sandboxes are shown them. An error says that this machine refuses such mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
+	// A survey would take the refusal for that of a directory, and keep that all is closed.
+	if err := holder.TryOpenat2(); err != nil {
+		return err
+	}
 	roots, err := cloneTrees(r.trees)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/holder"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -151,6 +152,11 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 	}
 	if level == engine.Restricted && r.options.Isolation == engine.Auto && !r.ids.apart {
 		if err := landlock.KeepsSignals(); err != nil {
+			return err
+		}
+	}
+	if level == engine.Restricted {
+		if err := holder.Try(); err != nil {
 			return err
 		}
 	}

@@ -39,7 +39,7 @@ type built struct {
 // what gVisor starts in it.
 func build(spec *wire.InitSpec, mounts []*os.File, program *os.File) (*built, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, fmt.Errorf("make mounts private: %w", err)
+		return nil, fmt.Errorf("make mounts private: %w", os.NewSyscallError("mount", err))
 	}
 	// All parts come first: the staging directory is mounted over a directory of the host,
 	// and hides what is below it.
@@ -257,7 +257,7 @@ func enterAt(dir string) error {
 // leaveOldRoot unmounts the root that was there before enter.
 func leaveOldRoot() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("detach the old root: %w", err)
+		return fmt.Errorf("detach the old root: %w", os.NewSyscallError("umount2", err))
 	}
 	return os.Chdir("/")
 }

@@ -23,7 +23,7 @@ func openNodes(dir string) (nodes []*os.File, err error) {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			wire.CloseAll(nodes)
-			return nil, fmt.Errorf("open %s: %w", path, err)
+			return nil, fmt.Errorf("open %s: %w", path, os.NewSyscallError("open_tree", err))
 		}
 		nodes = append(nodes, os.NewFile(uintptr(fd), path))
 	}
@@ -39,7 +39,7 @@ func openMade(made *os.File) ([]*os.File, error) {
 		return nil, err
 	}
 	if err := unix.MoveMount(int(made.Fd()), "", unix.AT_FDCWD, dir, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return nil, fmt.Errorf("attach the devices: %w", err)
+		return nil, fmt.Errorf("attach the devices: %w", os.NewSyscallError("move_mount", err))
 	}
 	return openNodes(dir)
 }
@@ -54,9 +54,9 @@ func mountDevices(nodes []*os.File, ranged bool) error {
 		}
 		var err error
 		if nodes == nil {
-			err = unix.Mount("/dev/"+name, path, "", unix.MS_BIND, "")
+			err = os.NewSyscallError("mount", unix.Mount("/dev/"+name, path, "", unix.MS_BIND, ""))
 		} else {
-			err = unix.MoveMount(int(nodes[i].Fd()), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
+			err = os.NewSyscallError("move_mount", unix.MoveMount(int(nodes[i].Fd()), "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH))
 		}
 		if err != nil {
 			return fmt.Errorf("show /dev/%s: %w", name, err)

@@ -158,7 +158,7 @@ func execBinary() error {
 	empty := [...]byte{0}
 	_, _, errno := unix.RawSyscall6(unix.SYS_EXECVEAT, hello.BinaryFD, uintptr(unsafe.Pointer(&empty[0])),
 		uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&envp[0])), unix.AT_EMPTY_PATH, 0)
-	return fmt.Errorf("execute envd: %w", errno)
+	return fmt.Errorf("execute envd: %w", os.NewSyscallError("execveat", errno))
 }
 
 // restrictEnvd is the first thing that the second stage does: no process may

@@ -54,7 +54,7 @@ func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, 
 		}
 		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 		if err != nil {
-			return nil, nil, fmt.Errorf("open %s: %w", path, err)
+			return nil, nil, fmt.Errorf("open %s: %w", path, os.NewSyscallError("open_tree", err))
 		}
 		trees[i] = os.NewFile(uintptr(fd), path)
 	}
@@ -83,7 +83,7 @@ func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []s
 	if tree != nil {
 		defer tree.Close()
 		if err := unix.MoveMount(int(tree.Fd()), "", unix.AT_FDCWD, lower, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("attach: %w", err)
+			return fmt.Errorf("attach: %w", os.NewSyscallError("move_mount", err))
 		}
 	}
 	hidden := upper

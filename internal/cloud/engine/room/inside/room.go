@@ -90,7 +90,7 @@ func (r *roomProcess) prepare() error {
 		return orphan.BecomeReaper()
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
+		return fmt.Errorf("make mounts private: %w", os.NewSyscallError("mount", err))
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
@@ -273,6 +273,9 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 		runtime.LockOSThread()
 		var enter error
 		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), kind)) })
+		if errors.Is(err, os.ErrNoHandle) { // Go does not say of which calls it wants all
+			err = fmt.Errorf("pidfd_open, pidfd_send_signal: %w", err)
+		}
 		if err = errors.Join(err, enter); err == nil {
 			err = do()
 		}

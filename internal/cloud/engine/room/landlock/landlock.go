@@ -30,7 +30,7 @@ const (
 func version() (int, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
-		return 0, fmt.Errorf("landlock: %w", errno)
+		return 0, fmt.Errorf("landlock: %w", os.NewSyscallError("landlock_create_ruleset", errno))
 	}
 	return int(version), nil
 }
@@ -108,7 +108,7 @@ func Apply(access Access) error {
 	}
 	set, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
 	if errno != 0 {
-		return fmt.Errorf("landlock: create ruleset: %w", errno)
+		return fmt.Errorf("landlock: %w", os.NewSyscallError("landlock_create_ruleset", errno))
 	}
 	defer func() { _ = unix.Close(int(set)) }()
 	allow := func(path string, rights uint64) error {
@@ -139,7 +139,7 @@ func Apply(access Access) error {
 		return err
 	}
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, set, 0, 0); errno != 0 {
-		return fmt.Errorf("landlock: restrict: %w", errno)
+		return fmt.Errorf("landlock: %w", os.NewSyscallError("landlock_restrict_self", errno))
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func addRule(set, fd int, rights uint64) error {
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)}
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(set), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
 	if errno != 0 {
-		return fmt.Errorf("landlock: add rule: %w", errno)
+		return fmt.Errorf("landlock: %w", os.NewSyscallError("landlock_add_rule", errno))
 	}
 	return nil
 }
