@@ -58,7 +58,7 @@ func TestNetworksByTheirEdges(t *testing.T) {
 		{"::ffff:126.255.255.255", "::ffff:127.0.0.0", "::ffff:127.255.255.255", "::ffff:128.0.0.0", ruleLoopback, open, open},
 	} {
 		d := &Dialer{}
-		recording(d)
+		recording(t, d)
 		own, err := d.own()
 		if err != nil {
 			t.Fatal(err)
@@ -172,7 +172,7 @@ func TestUnusedConnectionsEnd(t *testing.T) {
 			}
 			go func() { _, _ = io.WriteString(client, message); _, _ = io.Copy(io.Discard, client); _ = client.Close() }()
 			d := &Dialer{Resolver: world}
-			recording(d)
+			recording(t, d)
 			e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
 			conn, err := e.admit(t.Context(), inside, "public.test", port, outside)
 			if passed := shown == "public.test" && port == portHTTP; (err == nil) != passed {

@@ -84,7 +84,7 @@ func TestDoor(t *testing.T) {
 	t.Parallel()
 	door := entrance{make(chan string, 1)}
 	d := &Dialer{Resolver: names{"api.test": {"203.0.113.5"}, "other.test": {"203.0.113.6"}}}
-	dialled := recording(d)
+	dialled := recording(t, d)
 	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: door}
 	hello := "\x16\x03\x01\x00\x01" // not a whole one
 	for _, tt := range []struct {
@@ -149,10 +149,10 @@ func TestPassOn(t *testing.T) {
 		got <- string(text)
 	}()
 	d := &Dialer{}
-	recording(d)
-	d.connect = func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+	recording(t, d)
+	connectBy(t, d, func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", origin.Addr().String())
-	}
+	})
 	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: entrance{}}
 	near, far := pair(t)
 	const text = "SSH-2.0-client\r\nand more than the beginning of a handshake"

@@ -17,6 +17,7 @@ import (
 // startProxy runs a proxy that sends every allowed host to one address.
 func startProxy(t *testing.T, address string) string {
 	t.Helper()
+	b := newBalance(t)
 	p := NewProxy(func(ctx context.Context, host string, _ uint16) (net.Conn, error) {
 		switch host {
 		case "denied.test":
@@ -24,11 +25,13 @@ func startProxy(t *testing.T, address string) string {
 		case "down.test":
 			return nil, errors.New("connection refused")
 		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return b.count(conn), nil
 	})
-	server := httptest.NewServer(p)
-	t.Cleanup(func() { server.Close(); _ = p.Close() })
-	return server.URL
+	return "http://" + serveProxy(t, p)
 }
 
 func through(t *testing.T, proxy string) *http.Client {
@@ -159,16 +162,5 @@ func TestTunnelHalfClose(t *testing.T) {
 	_ = conn.(*net.TCPConn).CloseWrite()
 	if answer, err := io.ReadAll(conn); string(answer) != "you said early late" || err != nil {
 		t.Errorf("got %q, %v, want %q and no error", answer, err, "you said early late")
-	}
-}
-
-func TestTunnelsAreBounded(t *testing.T) {
-	t.Parallel()
-	p := NewProxy(nil)
-	p.tunnels.Store(maxTunnels)
-	w := httptest.NewRecorder()
-	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "CONNECT", "http://a.test:1", nil))
-	if w.Code != 503 || p.tunnels.Load() != maxTunnels {
-		t.Errorf("got %d, %d tunnels, want 503, %d", w.Code, p.tunnels.Load(), maxTunnels)
 	}
 }
