@@ -82,7 +82,7 @@ func (e entrance) Serve(conn net.Conn) {
 // Every other is carried as it is.
 func TestDoor(t *testing.T) {
 	t.Parallel()
-	door := entrance{make(chan string, 1)}
+	door, helloFor := entrance{make(chan string, 1)}, hello(t, "api.test")
 	d := &Dialer{Resolver: names{"api.test": {"203.0.113.5"}, "other.test": {"203.0.113.6"}}}
 	dialled := recording(t, d)
 	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: door}
@@ -117,6 +117,18 @@ func TestDoor(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+	near, far := pair(t) // of a program that connects to an address
+	if _, err := io.WriteString(near, helloFor); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := e.connect(t.Context(), far, netip.MustParseAddrPort("203.0.113.6:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-door.said; got != "16 <nil>" {
+		t.Errorf("by address: the door read %s, want what was sent", got)
+	}
+	_ = conn.Close()
 	closed, err := ParseRules(false, nil, nil)
 	if err != nil {
 		t.Fatal(err)

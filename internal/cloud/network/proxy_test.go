@@ -47,14 +47,19 @@ func through(t *testing.T, proxy string) *http.Client {
 
 func TestProxyForwardsPlainHTTP(t *testing.T) {
 	t.Parallel()
-	var header http.Header
+	var header, trailer http.Header
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header = r.Header
+		_, _ = io.Copy(io.Discard, r.Body)
+		header, trailer = r.Header, r.Trailer
 		_, _ = io.WriteString(w, r.Host+r.RequestURI)
 	}))
 	defer origin.Close()
 	client := through(t, startProxy(t, origin.Listener.Addr().String()))
-	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://allowed.test/a%2Fb?c=d;e", nil)
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://allowed.test/a%2Fb?c=d;e", io.MultiReader(strings.NewReader("body")))
+	r.Trailer = http.Header{"X-Last": {"1"}}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		r.Header.Set(name, "of the client")
+	}
 	r.Header.Set("Connection", "X-Hop")
 	r.Header.Set("X-Hop", "1")
 	r.Header.Set("Proxy-Authorization", "secret")
@@ -68,10 +73,13 @@ func TestProxyForwardsPlainHTTP(t *testing.T) {
 	if want := "allowed.test/a%2Fb?c=d;e"; string(body) != want {
 		t.Errorf("body %q, want %q", body, want)
 	}
-	for name, want := range map[string]string{"X-Hop": "", "Proxy-Authorization": "", "X-End": "1", "X-Forwarded-For": ""} {
+	for name, want := range map[string]string{"X-Hop": "", "Proxy-Authorization": "", "X-End": "1", "Forwarded": "of the client", "X-Forwarded-For": "of the client", "X-Forwarded-Host": "of the client", "X-Forwarded-Proto": "of the client"} {
 		if got := header.Get(name); got != want {
 			t.Errorf("header %s is %q, want %q", name, got, want)
 		}
+	}
+	if got := trailer.Get("X-Last"); got != "1" {
+		t.Errorf("the trailer is %q, want that of the client", got)
 	}
 }
 
@@ -162,5 +170,41 @@ func TestTunnelHalfClose(t *testing.T) {
 	_ = conn.(*net.TCPConn).CloseWrite()
 	if answer, err := io.ReadAll(conn); string(answer) != "you said early late" || err != nil {
 		t.Errorf("got %q, %v, want %q and no error", answer, err, "you said early late")
+	}
+}
+
+// The server may end its half first, and reads what the client sends after that.
+func TestTunnelGoesOnAfterTheServer(t *testing.T) {
+	t.Parallel()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	read := make(chan string, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			read <- err.Error()
+			return
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).CloseWrite()
+		all, _ := io.ReadAll(conn)
+		read <- string(all)
+	}()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(startProxy(t, listener.Addr().String()), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "CONNECT a.test:1 HTTP/1.1\r\nHost: a.test:1\r\n\r\n")
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.WriteString(conn, "late")
+	_ = conn.(*net.TCPConn).CloseWrite()
+	if got := <-read; got != "late" {
+		t.Errorf("the server read %q, want what came late", got)
 	}
 }
