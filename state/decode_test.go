@@ -92,6 +92,9 @@ func TestMismatch(t *testing.T) {
 		{`-1`, new(uint), "cannot hold"},
 		{`{"$":"int","hex":"8000000000000000"}`, new(int64), "cannot hold"},
 		{`{"$":"int","hex":"10000000000000000"}`, new(uint64), "cannot hold"},
+		{`[{"$":"int","hex":"8000000000000000"}]`, new([]int), "[0] (byte 52): a Python int that int cannot hold"},
+		{`[{"$":"int","hex":"8000000000000000"}]`, new([]int64), "cannot hold"},
+		{`{"$":"complex","value":[1e300,0.0]}`, new(complex64), "complex cannot be stored in complex64"},
 		{`9007199254740993`, new(float64), "cannot hold"},
 		{`9223372036854775807`, new(float64), "cannot hold"},
 		{`16777217`, new(float32), "cannot hold"},
@@ -330,4 +333,17 @@ func FuzzThroughPython(f *testing.F) {
 			t.Fatalf("go     %s\npython %s", doc, back)
 		}
 	})
+}
+
+// What a pointer leads to is decoded into, as it is, and not replaced.
+func TestDecodeIntoWhatIsThere(t *testing.T) {
+	t.Parallel()
+	there := &struct{ A, B int }{1, 2}
+	into := there
+	if err := state.Unmarshal(document(`{"B":3}`), &into); err != nil {
+		t.Fatal(err)
+	}
+	if into != there || there.A != 1 || there.B != 3 {
+		t.Errorf("got %+v, and the same pointer %t, want 1 and 3 in what was there", *into, into == there)
+	}
 }

@@ -57,6 +57,10 @@ func TestRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	bytearray, err := state.Parse([]byte(`{"v":1,"value":{"$":"bytearray","base64":"YQ=="}}`), state.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	half := make([]byte, 100<<20) // half of the allowed size, in base64
 	tests := []struct {
 		name  string
@@ -99,6 +103,7 @@ func TestRefused(t *testing.T) {
 		{"1 GiB of floats", make([]float64, 1<<27), "more than MaxBytes allows"},
 		{"two halves", [][]byte{half, half}, "[1]: more than MaxBytes allows"},
 		{"list in a key", state.Dict{{state.Tuple{[]int{1}}, 1}}, "[0].Key[0]: Python cannot have a list as a key"},
+		{"bytearray in set", state.Set{bytearray}, "[0]: Python cannot have a bytearray as a key or in a set"},
 		{"dict in set", state.Set{map[string]int{}}, "[0]: Python cannot have a dict as a key or in a set"},
 		{"struct key", map[node]int{{}: 1}, "cannot have a dict as a key"},
 		{"set of sets", state.Set{state.Set{}}, "cannot have a set as a key"},

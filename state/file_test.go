@@ -2,8 +2,11 @@ package state_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -84,6 +87,63 @@ func TestLoadDamaged(t *testing.T) {
 	st, _ := saved(t)
 	if _, err := st.WriteTo(failingWriter{failed}); !errors.Is(err, failed) {
 		t.Errorf("got %v, want %v", err, failed)
+	}
+}
+
+// A file is loaded within exactly the bytes up to the end of its last value, and a name has
+// at most 4 KiB.
+func TestLoadBounds(t *testing.T) {
+	t.Parallel()
+	const end = 1 + sha256.Size // the mark of the end, and the checksum
+	for length, fits := range map[int]bool{1: true, 4096: true, 4097: false} {
+		st := state.New()
+		if err := st.Set(strings.Repeat("n", length), "value"); err != nil {
+			t.Fatal(err)
+		}
+		var file bytes.Buffer
+		if _, err := st.WriteTo(&file); err != nil {
+			t.Fatal(err)
+		}
+		_, err := state.Load(bytes.NewReader(file.Bytes()), state.Bounds{MaxBytes: file.Len() - end})
+		if _, damaged := errors.AsType[*state.FormatError](err); damaged == fits || (err == nil) != fits {
+			t.Errorf("a name of %d bytes: got error %v, want it to fit: %t", length, err, fits)
+		}
+		if _, err := state.Load(bytes.NewReader(file.Bytes()), state.Bounds{MaxBytes: file.Len() - end - 1}); !isLimit(err, "MaxBytes") {
+			t.Errorf("one byte too many: got error %v, want a *state.LimitError of MaxBytes", err)
+		}
+	}
+}
+
+// Records are checked by themselves, too: the checksum of the whole is that of whoever wrote it.
+func TestLoadForged(t *testing.T) {
+	t.Parallel()
+	st := state.New()
+	if err := st.Set("name", bytes.Repeat([]byte("leaf"), 1<<14)); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := st.WriteTo(&file); err != nil {
+		t.Fatal(err)
+	}
+	head := len("e2bctl state\n") + 1
+	records := file.Bytes()[head : file.Len()-1-sha256.Size]
+	for what, forged := range map[string]struct {
+		records []byte
+		reason  string // "": it is loaded
+	}{
+		"as it was":           {records, ""},
+		"the name twice":      {slices.Concat(records, records), "there twice"},
+		"an unknown record":   {append([]byte("x"), records...), "unknown record"},
+		"another leaf":        {bytes.Replace(records, []byte("leafleaf"), []byte("leafLEAF"), 1), "is damaged"},
+		"another document":    {bytes.Replace(records, []byte(`"size":65536`), []byte(`"size":65537`), 1), "is damaged"},
+		"a leaf that is gone": {records[1+sha256.Size+8+1<<16:], "is missing"},
+	} {
+		whole := append(slices.Concat(file.Bytes()[:head], forged.records), 'e')
+		sum := sha256.Sum256(whole)
+		_, err := state.Load(bytes.NewReader(append(whole, sum[:]...)), state.Bounds{})
+		if (err == nil) != (forged.reason == "") || err != nil && !strings.Contains(err.Error(), forged.reason) {
+			t.Errorf("%s: got error %v, want %q", what, err, forged.reason)
+		}
 	}
 }
 

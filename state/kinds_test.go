@@ -190,6 +190,10 @@ func TestArrayOf(t *testing.T) {
 	if _, err := state.ArrayOf([]int{1}, 2, -1); err == nil {
 		t.Error("a negative side, want an error")
 	}
+	missing := state.Array{Dtype: "<M8[s]", Shape: []int{2}, Data: []byte{0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0}}
+	if x, err := state.Elements[*time.Time](missing); err != nil || x[0] != nil || x[1] == nil || x[1].Second() != 1 {
+		t.Errorf("times of which one is missing: got %v and error %v, want no time and one", x, err)
+	}
 	big := state.Array{Dtype: ">f2", Shape: []int{4}, Data: []byte{0x3e, 0, 0xfc, 0, 0, 1, 0x80, 0}}
 	if x, err := state.Elements[float64](big); err != nil || cmp.Diff([]float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)}, x, cmpOptions) != "" {
 		t.Errorf("got %v, %v, want %v and no error", x, err, []float64{1.5, math.Inf(-1), math.Ldexp(1, -24), math.Copysign(0, -1)})

@@ -2,6 +2,7 @@ package state_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"math/big"
 	"reflect"
@@ -349,13 +350,14 @@ func TestNewValueKeepsTheLimits(t *testing.T) {
 		}
 	}
 	const block = 1 << 20
-	part := mustValue(t, make([]int8, block-1)) // the list counts, too
-	parts := slices.Repeat([]state.Value{part}, state.DefaultMaxNodes/block)
-	if _, err := state.NewValue(parts); !isLimit(err, "MaxNodes") {
-		t.Errorf("one part too many: %v, want a *state.LimitError of MaxNodes", err)
-	}
-	if _, err := state.NewValue(parts[1:]); err != nil {
-		t.Errorf("fewer parts than allowed: %v", err)
+	for _, list := range []any{make([]int8, block-1), make([]float64, block-1)} { // the list counts, too
+		parts := slices.Repeat([]state.Value{mustValue(t, list)}, state.DefaultMaxNodes/block)
+		if _, err := state.NewValue(parts); !isLimit(err, "MaxNodes") {
+			t.Errorf("one part too many in lists of %T: %v, want a *state.LimitError of MaxNodes", list, err)
+		}
+		if _, err := state.NewValue(parts[1:]); err != nil {
+			t.Errorf("fewer parts than allowed in lists of %T: %v", list, err)
+		}
 	}
 
 	// A Value is as deep as where it was read from says, and no deeper.
@@ -413,6 +415,29 @@ func TestEmptyNumpyText(t *testing.T) {
 	for dtype, data := range map[string]string{"<U0": "\x00", "|S0": "a", "|V0": "\x00", "<U1": "", "|S1": ""} {
 		if _, err := state.NewValue(state.Scalar{Dtype: dtype, Data: []byte(data)}); err == nil {
 			t.Errorf("%s of %q is a value, want an error", dtype, data)
+		}
+	}
+}
+
+// A leaf is beside the document from exactly 64 KiB on, and only a leaf of such a size and of
+// the size that the document says is taken from there.
+func TestLeavesBesideTheDocument(t *testing.T) {
+	t.Parallel()
+	const size = 64 << 10
+	for _, beside := range []int{size - 8, size, size + 8} {
+		for _, leaf := range []any{make([]byte, beside), make([]float64, beside/8)} {
+			doc, blobs := mustValue(t, leaf).Detached()
+			if _, err := state.ParseDetached(doc, blobs, state.Bounds{}); err != nil || len(blobs) > 0 != (beside >= size) {
+				t.Errorf("%T of %d bytes: got %d blobs, and error %v reading them", leaf, beside, len(blobs), err)
+			}
+		}
+	}
+	for named, content := range map[int]int{size: size + 1, size + 1: size, size - 1: size - 1} {
+		data := make([]byte, content)
+		hash := state.Hash(sha256.Sum256(data))
+		doc := document(fmt.Sprintf(`{"$":"bytes","base64":{"$":"blob","sha256":"%s","size":%d}}`, hash, named))
+		if _, err := state.ParseDetached(doc, state.Blobs{hash: data}, state.Bounds{}); err == nil {
+			t.Errorf("a leaf of %d bytes, of which the document says %d, was taken", content, named)
 		}
 	}
 }

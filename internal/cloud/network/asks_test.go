@@ -69,7 +69,7 @@ func askingEgress(t *testing.T, policy Policy, allow, deny string) (*Egress, *lo
 	}
 	seen := &lookups{}
 	d := &Dialer{Policy: policy, Resolver: seen}
-	recording(d)
+	recording(t, d)
 	return &Egress{Dialer: d, Rules: rules, Denials: &Denials{}, Asks: new(Asks)}, seen
 }
 

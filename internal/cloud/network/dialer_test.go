@@ -35,12 +35,13 @@ const elsewhere = "192.0.2.99"
 // recording connects to nothing but proxies: it records what would be dialled,
 // after calling the control hook as a real dial does. A proxy is whatever may be
 // dialled on loopback; a proxy there also stands in for one on another machine.
-func recording(d *Dialer) *[]string {
+func recording(t testing.TB, d *Dialer) *[]string {
+	t.Helper()
 	var dialled []string
 	d.own = func() ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}, nil
 	}
-	d.connect = func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
+	connectBy(t, d, func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
 		if err := nd.Control("tcp", address, nil); err != nil {
 			return nil, err
 		}
@@ -51,7 +52,7 @@ func recording(d *Dialer) *[]string {
 		near, far := net.Pipe()
 		_ = far.Close()
 		return near, nil
-	}
+	})
 	return &dialled
 }
 
@@ -140,7 +141,7 @@ func TestDenials(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %+v", tt.host, tt.policy), func(t *testing.T) {
 			t.Parallel()
 			d := &Dialer{Policy: tt.policy, Resolver: resolver}
-			dialled := recording(d)
+			dialled := recording(t, d)
 			var denials Denials
 			conn, err := (&Egress{Dialer: d, Denials: &denials}).Dial(t.Context(), tt.host, 443)
 			if tt.rule == "" {
@@ -174,7 +175,7 @@ func TestDenials(t *testing.T) {
 func TestLastCheck(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: names{"public.test": {"203.0.113.5"}}}
-	recording(d)
+	recording(t, d)
 	d.connect = func(_ context.Context, nd *net.Dialer, _ string) (net.Conn, error) {
 		return nil, nd.Control("tcp", "127.0.0.1:443", nil)
 	}
@@ -188,7 +189,7 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection refused")
 	d := &Dialer{Resolver: names{"down.test": {"127.0.0.1", "203.0.113.5"}}}
-	recording(d)
+	recording(t, d)
 	d.connect = func(context.Context, *net.Dialer, string) (net.Conn, error) { return nil, broken }
 	if _, err := dial(t, d, "down.test", 1); !errors.Is(err, broken) {
 		t.Errorf("want the failure, not the denial: %v", err)

@@ -115,7 +115,7 @@ func TestAnswer(t *testing.T) {
 		if tt.resolver != nil {
 			d.Resolver = tt.resolver
 		}
-		recording(d)
+		recording(t, d)
 		if tt.typ == 0 {
 			tt.typ = dnsmessage.TypeA
 		}
@@ -130,7 +130,7 @@ func TestAnswer(t *testing.T) {
 func TestDeniedNamesStayHere(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: resolverFunc(func(host string) []string { t.Errorf("asked for %s", host); return nil })}
-	recording(d)
+	recording(t, d)
 	e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", "0.0.0.0/0"), Denials: &Denials{}}
 	ask(t, e, "secret.evil.test", dnsmessage.TypeA)
 	if _, err := e.Dial(t.Context(), "secret.evil.test", 443); err == nil {
@@ -149,7 +149,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add(make([]byte, 12))
 	f.Fuzz(func(t *testing.T, query []byte) {
 		d := &Dialer{Resolver: world}
-		recording(d)
+		recording(t, d)
 		answer := (&Egress{Dialer: d, Denials: &Denials{}}).Answer(t.Context(), query)
 		if answer == nil {
 			return

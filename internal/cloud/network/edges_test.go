@@ -1,12 +1,14 @@
 package network
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -58,7 +60,7 @@ func TestNetworksByTheirEdges(t *testing.T) {
 		{"::ffff:126.255.255.255", "::ffff:127.0.0.0", "::ffff:127.255.255.255", "::ffff:128.0.0.0", ruleLoopback, open, open},
 	} {
 		d := &Dialer{}
-		recording(d)
+		recording(t, d)
 		own, err := d.own()
 		if err != nil {
 			t.Fatal(err)
@@ -99,10 +101,41 @@ func TestRuleBounds(t *testing.T) {
 		_, err := ParseRules(true, []string{entry}, []string{allTraffic})
 		return err
 	}
+	headers := func(asked map[string]map[string]string) error {
+		_, err := (*Rules)(nil).WithHeaders(asked)
+		return err
+	}
+	many := func(n int, key func(i int) string) map[string]string {
+		all := map[string]string{}
+		for i := range n {
+			all[key(i)] = "value"
+		}
+		return all
+	}
 	for what, tt := range map[string]struct {
 		bound int
 		try   func(n int) error
 	}{
+		"hosts with headers": {10, func(n int) error {
+			asked := map[string]map[string]string{}
+			for i := range n {
+				asked[fmt.Sprintf("host%d.test", i)] = nil
+			}
+			return headers(asked)
+		}},
+		"bytes of a host with headers": {128, func(n int) error { return headers(map[string]map[string]string{name(n): nil}) }},
+		"headers of a host": {20, func(n int) error {
+			return headers(map[string]map[string]string{"a.test": many(n, func(i int) string { return fmt.Sprint("X-", i) })})
+		}},
+		"bytes of a header's name": {64, func(n int) error {
+			return headers(map[string]map[string]string{"a.test": {strings.Repeat("x", n): ""}})
+		}},
+		"bytes of a header's value": {2048, func(n int) error {
+			return headers(map[string]map[string]string{"a.test": {"X": strings.Repeat("x", n)}})
+		}},
+		"secrets of a host": {32, func(n int) error {
+			return headers(map[string]map[string]string{"a.test": {"X": strings.Repeat("${e2b.secrets.a}", n/2), "Y": strings.Repeat("${e2b.secrets.a}", n-n/2)}})
+		}},
 		"entries that are allowed": {1000, func(n int) error { _, err := ParseRules(true, addresses(n), nil); return err }},
 		"entries that are denied":  {1000, func(n int) error { _, err := ParseRules(true, nil, addresses(n)); return err }},
 		"name servers":             {10, func(n int) error { _, err := AllowNameServers(nil, addresses(n)); return err }},
@@ -172,7 +205,7 @@ func TestUnusedConnectionsEnd(t *testing.T) {
 			}
 			go func() { _, _ = io.WriteString(client, message); _, _ = io.Copy(io.Discard, client); _ = client.Close() }()
 			d := &Dialer{Resolver: world}
-			recording(d)
+			recording(t, d)
 			e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
 			conn, err := e.admit(t.Context(), inside, "public.test", port, outside)
 			if passed := shown == "public.test" && port == portHTTP; (err == nil) != passed {
@@ -277,4 +310,126 @@ func TestFirstMessageLeavesTheConnection(t *testing.T) {
 		_ = far.Close()
 		writing.Wait()
 	})
+}
+
+// A connection ends with what it was made for, also while nothing is sent through it.
+func TestJoinEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBalance(t)
+		client, inside := net.Pipe()
+		outside, server := net.Pipe()
+		ctx, end := context.WithCancel(t.Context())
+		var joined sync.WaitGroup
+		joined.Go(func() { join(ctx, b.count(inside), b.count(outside)) })
+		synctest.Wait()
+		end()
+		for _, conn := range []net.Conn{client, server} {
+			if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("got error %v, want the end", err)
+			}
+			_ = conn.Close()
+		}
+		joined.Wait()
+	})
+}
+
+// One direction may go on after the other has ended, whichever it is.
+func TestJoinWaitsForBothDirections(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, first := range []int{0, 1} {
+			_, client, inside := newDuplex(t.Context())
+			_, outside, server := newDuplex(t.Context())
+			var joined sync.WaitGroup
+			joined.Go(func() { join(t.Context(), inside, outside) })
+			ends := []net.Conn{client, server}
+			_ = ends[first].(*duplex).CloseWrite()
+			synctest.Wait()
+			go func() { _, _ = io.WriteString(ends[1-first], "late"); _ = ends[1-first].Close() }()
+			if got, err := io.ReadAll(ends[first]); string(got) != "late" || err != nil {
+				t.Errorf("end %d: got %q and error %v, want what came late", first, got, err)
+			}
+			_ = ends[first].Close()
+			joined.Wait()
+		}
+	})
+}
+
+// Who is not told why still sees the end of a connection that leads nowhere.
+func TestUnreadableMessageEndsTheConnection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := &Dialer{Resolver: world}
+		recording(t, d)
+		e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
+		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost : public.test\r\n\r\n")
+		start := time.Now()
+		if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) || time.Since(start) != 0 {
+			t.Errorf("got error %v after %v, want the end at once", err, time.Since(start))
+		}
+	})
+}
+
+// A proxy that does not answer is not waited for once nobody wants the connection, which ends.
+func TestSilentProxyIsGivenUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		d := &Dialer{}
+		connectBy(t, d, func(context.Context, *net.Dialer, string) (net.Conn, error) {
+			near, far := net.Pipe()
+			go func() {
+				_, _ = bufio.NewReader(far).ReadString('\n')
+				end()
+				_, _ = io.Copy(io.Discard, far)
+				_ = far.Close()
+			}()
+			return near, nil
+		})
+		start := time.Now()
+		_, err := d.throughProxy(ctx, &url.URL{Scheme: "http", Host: "proxy.test:1"}, "a.test:1", anywhere)
+		if err == nil || time.Since(start) != 0 {
+			t.Errorf("got error %v after %v, want one at once", err, time.Since(start))
+		}
+	})
+}
+
+// Of a name's addresses the first eight are tried, those of IPv4 before others.
+func TestAddressesAreBounded(t *testing.T) {
+	t.Parallel()
+	all := []string{"2001:db8::5"}
+	for i := range 9 {
+		all = append(all, fmt.Sprintf("203.0.113.%d", i+1))
+	}
+	d := &Dialer{Resolver: names{"many.test": all}}
+	var tried []string
+	connectBy(t, d, func(_ context.Context, _ *net.Dialer, address string) (net.Conn, error) {
+		tried = append(tried, strings.TrimSuffix(address, ":443"))
+		return nil, io.ErrUnexpectedEOF
+	})
+	if _, err := dial(t, d, "many.test", 443); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("got error %v, want that of the connections", err)
+	}
+	if diff := cmp.Diff(all[1:9], tried); diff != "" {
+		t.Errorf("tried (-want +got):\n%s", diff)
+	}
+}
+
+func TestIsHere(t *testing.T) {
+	t.Parallel()
+	own := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("fe80::10")}
+	for address, want := range map[string]bool{
+		"127.0.0.1": true, "::ffff:127.0.0.1": true, "0.0.0.0": true, "::ffff:0.0.0.0": true, "192.0.2.10": true, "::ffff:192.0.2.10": true,
+		"fe80::10%eth0": true, "192.0.2.11": false, "::ffff:192.0.2.11": false, "fe80::11%eth0": false,
+	} {
+		if got := isHere(netip.MustParseAddr(address), own); got != want {
+			t.Errorf("%s: got %t, want %t", address, got, want)
+		}
+	}
 }

@@ -84,7 +84,7 @@ func TestRules(t *testing.T) {
 	}
 	for _, tt := range tests {
 		d := &Dialer{Policy: tt.policy, Resolver: world}
-		recording(d)
+		recording(t, d)
 		e := &Egress{Dialer: d, Rules: mustRules(t, !tt.offline, tt.allow, tt.deny), Denials: &Denials{}}
 		conn, err := e.Dial(t.Context(), tt.host, portHTTPS)
 		if conn != nil {
@@ -124,7 +124,7 @@ func TestRebinding(t *testing.T) {
 		}
 		return []string{"127.0.0.1"}
 	})}
-	dialled := recording(d)
+	dialled := recording(t, d)
 	e := &Egress{Dialer: d, Denials: &Denials{}}
 	if got := ask(t, e, "rebinding.test", 1); !slices.Equal(got, []string{"203.0.113.5"}) {
 		t.Errorf("first %v, want %v", got, []string{"203.0.113.5"})
@@ -253,16 +253,16 @@ func TestConnect(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			d := &Dialer{Resolver: world}
-			recording(d)
+			recording(t, d)
 			var reached string
 			servers := &origins{}
-			d.connect = func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
+			connectBy(t, d, func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error) {
 				conn, err := servers.connect(ctx, nd, address)
 				if err == nil {
 					reached = address
 				}
 				return conn, err
-			}
+			})
 			denials := &Denials{}
 			e := &Egress{Dialer: d, Rules: mustRules(t, true, tt.allow, tt.deny), Denials: denials}
 			ended := make(chan struct{})
@@ -293,7 +293,7 @@ func TestConnect(t *testing.T) {
 func TestConnectRefuses(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: world}
-	recording(d)
+	recording(t, d)
 	e := &Egress{Dialer: d, Rules: mustRules(t, true, "*", "0.0.0.0/0"), Denials: &Denials{}}
 	near, far := net.Pipe()
 	defer far.Close()
@@ -344,7 +344,7 @@ func TestUpstreamProxy(t *testing.T) {
 		}
 		return u, nil
 	}}
-	dialled := recording(d)
+	dialled := recording(t, d)
 	e := &Egress{Dialer: d, Denials: &Denials{}}
 	for host, want := range map[string]string{
 		"only-the-proxy-knows.test": "", "other.test": "",
@@ -418,7 +418,7 @@ func TestNumericNames(t *testing.T) {
 		{Resolver: anything, Proxy: func(string) (*url.URL, error) { return proxy, nil }},
 		{Resolver: names{}, ProxyNames: true, Proxy: func(string) (*url.URL, error) { return proxy, nil }},
 	} {
-		dialled := recording(d)
+		dialled := recording(t, d)
 		e := &Egress{Dialer: d, Rules: mustRules(t, true, "*", "0.0.0.0/0"), Denials: &Denials{}}
 		hosts := []string{"127.1", "2130706433", "0x7f000001", "0X7F.1", "0177.0.0.1", "0", "2852039166", "127.0.0.1.", "10.1", "a.test.1", "a.0xtest"}
 		for _, host := range hosts {
@@ -458,7 +458,7 @@ func TestProxyGetsCheckedAddress(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusForbidden)
 	d := &Dialer{Resolver: world, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
-	recording(d)
+	recording(t, d)
 	e := &Egress{Dialer: d, Rules: mustRules(t, true, "", "10.0.0.0/8"), Denials: &Denials{}}
 	for _, host := range []string{"public.test", "both.test", "rebound.test", "own.test", "inner.test", "2001:db8::5", "::ffff:203.0.113.7", "10.1.2.3"} {
 		_, err := e.Dial(t.Context(), host, 443)
@@ -477,7 +477,7 @@ func TestProxyGetsCheckedAddress(t *testing.T) {
 		t.Errorf("asked of the proxy (-want +got):\n%s", diff)
 	}
 	several := &Dialer{Resolver: names{"several.test": {"203.0.113.1", "127.0.0.1", "203.0.113.2"}}, Proxy: d.Proxy}
-	recording(several)
+	recording(t, several)
 	if _, err := dial(t, several, "several.test", 1); err == nil {
 		t.Error("the proxy refused both")
 	}
@@ -515,7 +515,7 @@ func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
 			t.Parallel()
 			proxy, asked := asking(t, http.StatusForbidden)
 			d := &Dialer{Policy: tt.policy, Resolver: names{}, ProxyNames: tt.names, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
-			recording(d)
+			recording(t, d)
 			if tt.elsewhere {
 				proxy.Host = net.JoinHostPort(elsewhere, proxy.Port())
 			}
@@ -615,7 +615,7 @@ func TestLocalNamesStayHere(t *testing.T) {
 		} {
 			proxy, asked := asking(t, http.StatusForbidden)
 			d := &Dialer{Resolver: resolverFunc(func(string) []string { return tt.here }), ProxyNames: tt.names, Proxy: func(string) (*url.URL, error) { return proxy, nil }}
-			recording(d)
+			recording(t, d)
 			proxy.Host = net.JoinHostPort(elsewhere, proxy.Port())
 			e := &Egress{Dialer: d, Denials: &Denials{}}
 			_, err := e.Dial(t.Context(), host, 443)

@@ -156,8 +156,8 @@ func TestEachRequestIsJudged(t *testing.T) {
 				t.Parallel()
 				site := newWebsite(t)
 				d := &Dialer{Resolver: world}
-				recording(d)
-				d.connect = site.connect
+				recording(t, d)
+				connectBy(t, d, site.connect)
 				e := &Egress{Dialer: d, Rules: mustRules(t, true, "*.public.test public.test", allTraffic), Denials: &Denials{}}
 				conn := open(t, e)
 				var sending sync.WaitGroup
@@ -196,7 +196,7 @@ func TestAskAboutEachRequest(t *testing.T) {
 			t.Parallel()
 			site := newWebsite(t)
 			e, _ := askingEgress(t, Policy{}, "", "")
-			e.Dialer.connect = site.connect
+			connectBy(t, e.Dialer, site.connect)
 			ctx, end := context.WithCancel(t.Context())
 			p := &program{}
 			done := make(chan struct{})
@@ -241,8 +241,8 @@ func TestGatePasses(t *testing.T) {
 				t.Parallel()
 				site := newWebsite(t)
 				d := &Dialer{Resolver: world}
-				recording(d)
-				d.connect = site.connect
+				recording(t, d)
+				connectBy(t, d, site.connect)
 				conn := open(t, &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}})
 				_, _ = io.WriteString(conn, tt.request)
 				from := bufio.NewReader(conn)
@@ -268,12 +268,12 @@ func TestUpstreamEndsWithClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers := make(chan net.Conn, 1)
 		d := &Dialer{Resolver: world}
-		recording(d)
-		d.connect = func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+		recording(t, d)
+		connectBy(t, d, func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
 			_, near, far := newDuplex(ctx)
 			servers <- far
 			return near, nil
-		}
+		})
 		e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
 		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
 		if err != nil {

@@ -82,9 +82,9 @@ func (e entrance) Serve(conn net.Conn) {
 // Every other is carried as it is.
 func TestDoor(t *testing.T) {
 	t.Parallel()
-	door := entrance{make(chan string, 1)}
+	door, helloFor := entrance{make(chan string, 1)}, hello(t, "api.test")
 	d := &Dialer{Resolver: names{"api.test": {"203.0.113.5"}, "other.test": {"203.0.113.6"}}}
-	dialled := recording(d)
+	dialled := recording(t, d)
 	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: door}
 	hello := "\x16\x03\x01\x00\x01" // not a whole one
 	for _, tt := range []struct {
@@ -117,6 +117,18 @@ func TestDoor(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+	near, far := pair(t) // of a program that connects to an address
+	if _, err := io.WriteString(near, helloFor); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := e.connect(t.Context(), far, netip.MustParseAddrPort("203.0.113.6:443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-door.said; got != "16 <nil>" {
+		t.Errorf("by address: the door read %s, want what was sent", got)
+	}
+	_ = conn.Close()
 	closed, err := ParseRules(false, nil, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -149,10 +161,10 @@ func TestPassOn(t *testing.T) {
 		got <- string(text)
 	}()
 	d := &Dialer{}
-	recording(d)
-	d.connect = func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+	recording(t, d)
+	connectBy(t, d, func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "tcp", origin.Addr().String())
-	}
+	})
 	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: entrance{}}
 	near, far := pair(t)
 	const text = "SSH-2.0-client\r\nand more than the beginning of a handshake"

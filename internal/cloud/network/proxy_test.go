@@ -17,6 +17,7 @@ import (
 // startProxy runs a proxy that sends every allowed host to one address.
 func startProxy(t *testing.T, address string) string {
 	t.Helper()
+	b := newBalance(t)
 	p := NewProxy(func(ctx context.Context, host string, _ uint16) (net.Conn, error) {
 		switch host {
 		case "denied.test":
@@ -24,11 +25,13 @@ func startProxy(t *testing.T, address string) string {
 		case "down.test":
 			return nil, errors.New("connection refused")
 		}
-		return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return b.count(conn), nil
 	})
-	server := httptest.NewServer(p)
-	t.Cleanup(func() { server.Close(); _ = p.Close() })
-	return server.URL
+	return "http://" + serveProxy(t, p)
 }
 
 func through(t *testing.T, proxy string) *http.Client {
@@ -44,14 +47,19 @@ func through(t *testing.T, proxy string) *http.Client {
 
 func TestProxyForwardsPlainHTTP(t *testing.T) {
 	t.Parallel()
-	var header http.Header
+	var header, trailer http.Header
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header = r.Header
+		_, _ = io.Copy(io.Discard, r.Body)
+		header, trailer = r.Header, r.Trailer
 		_, _ = io.WriteString(w, r.Host+r.RequestURI)
 	}))
 	defer origin.Close()
 	client := through(t, startProxy(t, origin.Listener.Addr().String()))
-	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://allowed.test/a%2Fb?c=d;e", nil)
+	r, _ := http.NewRequestWithContext(t.Context(), "GET", "http://allowed.test/a%2Fb?c=d;e", io.MultiReader(strings.NewReader("body")))
+	r.Trailer = http.Header{"X-Last": {"1"}}
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		r.Header.Set(name, "of the client")
+	}
 	r.Header.Set("Connection", "X-Hop")
 	r.Header.Set("X-Hop", "1")
 	r.Header.Set("Proxy-Authorization", "secret")
@@ -65,10 +73,13 @@ func TestProxyForwardsPlainHTTP(t *testing.T) {
 	if want := "allowed.test/a%2Fb?c=d;e"; string(body) != want {
 		t.Errorf("body %q, want %q", body, want)
 	}
-	for name, want := range map[string]string{"X-Hop": "", "Proxy-Authorization": "", "X-End": "1", "X-Forwarded-For": ""} {
+	for name, want := range map[string]string{"X-Hop": "", "Proxy-Authorization": "", "X-End": "1", "Forwarded": "of the client", "X-Forwarded-For": "of the client", "X-Forwarded-Host": "of the client", "X-Forwarded-Proto": "of the client"} {
 		if got := header.Get(name); got != want {
 			t.Errorf("header %s is %q, want %q", name, got, want)
 		}
+	}
+	if got := trailer.Get("X-Last"); got != "1" {
+		t.Errorf("the trailer is %q, want that of the client", got)
 	}
 }
 
@@ -162,13 +173,38 @@ func TestTunnelHalfClose(t *testing.T) {
 	}
 }
 
-func TestTunnelsAreBounded(t *testing.T) {
+// The server may end its half first, and reads what the client sends after that.
+func TestTunnelGoesOnAfterTheServer(t *testing.T) {
 	t.Parallel()
-	p := NewProxy(nil)
-	p.tunnels.Store(maxTunnels)
-	w := httptest.NewRecorder()
-	p.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "CONNECT", "http://a.test:1", nil))
-	if w.Code != 503 || p.tunnels.Load() != maxTunnels {
-		t.Errorf("got %d, %d tunnels, want 503, %d", w.Code, p.tunnels.Load(), maxTunnels)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	read := make(chan string, 1)
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			read <- err.Error()
+			return
+		}
+		defer conn.Close()
+		_ = conn.(*net.TCPConn).CloseWrite()
+		all, _ := io.ReadAll(conn)
+		read <- string(all)
+	}()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(startProxy(t, listener.Addr().String()), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "CONNECT a.test:1 HTTP/1.1\r\nHost: a.test:1\r\n\r\n")
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.WriteString(conn, "late")
+	_ = conn.(*net.TCPConn).CloseWrite()
+	if got := <-read; got != "late" {
+		t.Errorf("the server read %q, want what came late", got)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -66,7 +65,7 @@ func TestAskHoldsForTheName(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/allowed %q/yes %t", name, allow, yes), func(t *testing.T) {
 					t.Parallel()
 					e, _ := askingEgress(t, Policy{}, allow, "")
-					e.Dialer.connect = new(origins).connect
+					connectBy(t, e.Dialer, new(origins).connect)
 					ctx, end := context.WithCancel(t.Context())
 					p := &program{}
 					done := make(chan struct{})
@@ -218,17 +217,14 @@ func TestProxiedConnectionsShowTheirName(t *testing.T) {
 					}
 					return world[normalize(host)]
 				})}
-				recording(d)
-				d.connect = servers.connect
+				recording(t, d)
+				connectBy(t, d, servers.connect)
 				e := &Egress{Dialer: d, Rules: rules, Denials: &Denials{}, Asks: new(Asks)}
 				ctx, end := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); (&program{}).serve(ctx, e.Asks, allowed...) }()
 				defer func() { end(); <-done }()
-				proxy := NewProxy(e.Dial)
-				server := httptest.NewServer(proxy)
-				defer func() { server.Close(); _ = proxy.Close() }()
-				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", serveProxy(t, NewProxy(e.Dial)))
 				if err != nil {
 					t.Fatal(err)
 				}

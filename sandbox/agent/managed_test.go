@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// Agents are nested as deeply as each of those around them allows, eight at most.
+func TestDepthOfAgents(t *testing.T) {
+	t.Parallel()
+	for depth, nested := range map[int]int{0: maxAgentDepth - 1, -1: 0, 1: 1, 2: 2, maxAgentDepth: maxAgentDepth - 1} {
+		ctx, end, err := enterAgent(t.Context(), "outer", Budget{Depth: depth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range nested {
+			inner, endInner, err := enterAgent(ctx, "inner", Budget{})
+			if err != nil {
+				t.Fatalf("depth %d: %v, want %d nested agents", depth, err, nested)
+			}
+			defer endInner(nil)
+			ctx = inner
+		}
+		if _, _, err := enterAgent(ctx, "inner", Budget{}); !errors.Is(err, ErrBudget) {
+			t.Errorf("depth %d: one agent more than %d: got error %v, want ErrBudget", depth, nested, err)
+		}
+		end(nil)
+	}
+}
+
+// What an inner agent spends, the outer ones spend too. Who spends more than its budget
+// ends, with what is within it, and nobody around it does.
+func TestBudgetsOfNestedAgents(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		budget Budget
+		spend  func(context.Context) error
+	}{
+		"calls":  {Budget{Calls: 3}, chargeCall},
+		"tokens": {Budget{Tokens: 30}, func(ctx context.Context) error { return SpendTokens(ctx, 10) }},
+	} {
+		outermost, endOutermost, err := enterAgent(t.Context(), "outermost", Budget{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer endOutermost(nil)
+		outer, endOuter, err := enterAgent(outermost, "outer", tt.budget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer endOuter(nil)
+		inner, endInner, err := enterAgent(outer, "inner", Budget{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer endInner(nil)
+		for i, ctx := range []context.Context{outer, inner, inner} {
+			if err := tt.spend(ctx); err != nil || outer.Err() != nil {
+				t.Errorf("%s, time %d: got error %v, want none: the budget is for three", what, i+1, err)
+			}
+		}
+		if err := tt.spend(inner); !errors.Is(err, ErrBudget) {
+			t.Errorf("%s beyond the budget: got error %v, want ErrBudget", what, err)
+		}
+		if !errors.Is(context.Cause(outer), ErrBudget) || !errors.Is(context.Cause(inner), ErrBudget) || outermost.Err() != nil {
+			t.Errorf("%s beyond the budget: outer ended with %v, inner with %v, outermost with %v", what, context.Cause(outer), context.Cause(inner), outermost.Err())
+		}
+	}
+}
