@@ -26,7 +26,7 @@ type Network struct {
 	// has one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
 	// EgressProxy is the proxy through which connections leave. A nil proxy leaves none.
-	EgressProxy *EgressProxy `json:"egressProxy,omitempty"`
+	EgressProxy *EgressProxyConfig `json:"egressProxy,omitempty"`
 	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut
 	// denies, which it needs: see [SandboxService.Questions]. Only the local cloud can. For
 	// another service the calls that set it return an error that is
@@ -34,10 +34,10 @@ type Network struct {
 	Ask bool `json:"ask,omitempty"`
 }
 
-// EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
+// EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of its
 // [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
 // the proxy does: none goes past it. DNS questions do not go through it.
-type EgressProxy struct {
+type EgressProxyConfig struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
 	Address string `json:"address"`

@@ -34,7 +34,7 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules := Network{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}, DNSServers: []string{"1.1.1.1"}}
-	proxied := Network{EgressProxy: &EgressProxy{Address: "proxy.example.com:1080", Username: "u", Password: "p", TLS: &EgressProxyTLS{Enabled: true, ServerName: "other.example.com", CACert: "c"}}}
+	proxied := Network{EgressProxy: &EgressProxyConfig{Address: "proxy.example.com:1080", Username: "u", Password: "p", TLS: &EgressProxyTLS{Enabled: true, ServerName: "other.example.com", CACert: "c"}}}
 	for _, p := range []*CreateParams{{}, {Network: &rules}, {Network: &rules, PrivateTraffic: true}, {HTTPSPorts: []int{443}}, {RequestHost: "localhost:${PORT}"}, {Network: &proxied}} {
 		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
 			t.Fatal(err)

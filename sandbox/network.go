@@ -78,18 +78,18 @@ type EgressProxyTLS struct {
 	CACert string
 }
 
-func (p *EgressProxy) wire() *api.EgressProxy {
+func (p *EgressProxy) wire() *api.EgressProxyConfig {
 	if p == nil {
 		return nil
 	}
-	w := &api.EgressProxy{Address: p.Address, Username: p.Username, Password: string(p.Password)}
+	w := &api.EgressProxyConfig{Address: p.Address, Username: p.Username, Password: string(p.Password)}
 	if p.TLS != nil {
 		w.TLS = new(api.EgressProxyTLS(*p.TLS))
 	}
 	return w
 }
 
-func egressProxyOf(w *api.EgressProxy) *EgressProxy {
+func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 	if w == nil {
 		return nil
 	}

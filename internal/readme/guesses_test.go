@@ -13,7 +13,7 @@ import (
 // does it.
 var guesses = []struct{ guess, looked, right string }{
 	{`sandbox.New(ctx)`, "sandbox.New", "client.Create"},
-	{`sandbox.Create(ctx, sandbox.WithTimeout(time.Hour))`, "WithTimeout", "sandbox.WithLifetime"},
+	{`sandbox.Create(ctx, sandbox.WithTimeout(time.Hour))`, "WithTimeout", "sandbox.WithExpiry"},
 	{`sb.Run(ctx, "ls")`, "sb.Run", "Commands.Run"},
 	{`sb.Commands.Run(ctx, "ls")`, "", "CommandParams"},
 	{`sb.RunCode(ctx, "6 * 7")`, "", "RunCodeParams"},

@@ -10,7 +10,7 @@ import (
 func TestDepthOfAgents(t *testing.T) {
 	t.Parallel()
 	for depth, nested := range map[int]int{0: maxAgentDepth - 1, -1: 0, 1: 1, 2: 2, maxAgentDepth: maxAgentDepth - 1} {
-		ctx, end, err := enterAgent(t.Context(), "outer", Budget{Depth: depth})
+		ctx, end, err := enterAgent(t.Context(), "outer", Budget{MaxDepth: depth})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,8 +37,8 @@ func TestBudgetsOfNestedAgents(t *testing.T) {
 		budget Budget
 		spend  func(context.Context) error
 	}{
-		"calls":  {Budget{Calls: 3}, chargeCall},
-		"tokens": {Budget{Tokens: 30}, func(ctx context.Context) error { return SpendTokens(ctx, 10) }},
+		"calls":  {Budget{MaxCalls: 3}, chargeCall},
+		"tokens": {Budget{MaxTokens: 30}, func(ctx context.Context) error { return SpendTokens(ctx, 10) }},
 	} {
 		outermost, endOutermost, err := enterAgent(t.Context(), "outermost", Budget{})
 		if err != nil {

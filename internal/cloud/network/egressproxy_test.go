@@ -171,7 +171,7 @@ func proxied(t *testing.T, rules *Rules, asked EgressProxy) (*Egress, *[]string)
 		t.Fatal(err)
 	}
 	d := &Dialer{Resolver: world, Unseal: func(p *EgressProxy) (string, error) { return string(p.Sealed), nil }}
-	return &Egress{Dialer: d, Rules: with, Denials: &Denials{}}, recording(d)
+	return &Egress{Dialer: d, Rules: with, Denials: &Denials{}}, recording(t, d)
 }
 
 // Connections go through the proxy of a sandbox, within its rules: names that they allow by
