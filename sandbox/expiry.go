@@ -58,13 +58,13 @@ func WithExpiry(e Expiry) HandleOption {
 func (e Expiry) check() error {
 	switch {
 	case e.After < 0:
-		return fmt.Errorf("After is %v: want a positive duration: %w", e.After, api.ErrInvalidArgument)
+		return fmt.Errorf("a lifetime of %v: want a positive one: %w", e.After, api.ErrInvalidArgument)
 	case e.Renew && e.After != 0 && (e.After < minLease || e.After > time.Hour):
-		return fmt.Errorf("After is %v with Renew: want %v to %v: %w", e.After, minLease, time.Hour, api.ErrInvalidArgument)
+		return fmt.Errorf("a lease of %v: want %v to %v: %w", e.After, minLease, time.Hour, api.ErrInvalidArgument)
 	case e.Then != "" && e.Then != ThenKill && !e.Then.pauses():
-		return fmt.Errorf("Then is %q: want %q, %q or %q: %w", string(e.Then), ThenKill, ThenPause, ThenPauseFilesystem, api.ErrInvalidArgument)
+		return fmt.Errorf("no end is named %q: want %q, %q or %q: %w", string(e.Then), ThenKill, ThenPause, ThenPauseFilesystem, api.ErrInvalidArgument)
 	case e.Resume && e.Then != ThenPause:
-		return fmt.Errorf("Resume needs Then: ThenPause: only kept memory can be woken up: %w", api.ErrInvalidArgument)
+		return fmt.Errorf("only a sandbox that ends by ThenPause can be resumed by requests, because it keeps its memory: %w", api.ErrInvalidArgument)
 	}
 	return nil
 }

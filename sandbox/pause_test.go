@@ -43,9 +43,9 @@ func TestLifecycleOptions(t *testing.T) {
 		"the client's":            {pausing, nil, resumed, ""},
 		"a lease":                 {pausing, []CreateOption{WithExpiry(Expiry{Renew: true})}, ``, ""},
 		"instead of the client's": {pausing, []CreateOption{WithExpiry(Expiry{Then: ThenKill})}, `,"autoPause":false`, ""},
-		"resume without pause":    {plain, []CreateOption{WithExpiry(Expiry{Resume: true})}, "", "Resume needs"},
-		"resume after a kill":     {plain, []CreateOption{WithExpiry(Expiry{Then: ThenKill, Resume: true})}, "", "Resume needs"},
-		"resume from files":       {plain, []CreateOption{WithExpiry(Expiry{Then: ThenPauseFilesystem, Resume: true})}, "", "Resume needs"},
+		"resume without pause":    {plain, []CreateOption{WithExpiry(Expiry{Resume: true})}, "", "only a sandbox that ends by ThenPause"},
+		"resume after a kill":     {plain, []CreateOption{WithExpiry(Expiry{Then: ThenKill, Resume: true})}, "", "only a sandbox that ends by ThenPause"},
+		"resume from files":       {plain, []CreateOption{WithExpiry(Expiry{Then: ThenPauseFilesystem, Resume: true})}, "", "only a sandbox that ends by ThenPause"},
 		"unknown action":          {plain, []CreateOption{WithExpiry(Expiry{Then: "sleep"})}, "", `"sleep"`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -404,7 +404,7 @@ func TestPoolParams(t *testing.T) {
 		"limit":           {PoolParams{Warm: 2, MaxSandboxes: 1}, nil, "want a limit of at least the sandboxes that wait"},
 		"lifetime":        {PoolParams{MinLifetime: time.Minute}, []CreateOption{WithExpiry(Expiry{After: time.Minute})}, "want at most half of the 1m0s"},
 		"of the client":   {PoolParams{}, []CreateOption{WithMaxRetries(1)}, "NewPool: WithMaxRetries is an option of the client"},
-		"an option's own": {PoolParams{}, []CreateOption{WithExpiry(Expiry{After: time.Second, Renew: true})}, "After is 1s with Renew"},
+		"an option's own": {PoolParams{}, []CreateOption{WithExpiry(Expiry{After: time.Second, Renew: true})}, "a lease of 1s"},
 	} {
 		if _, err := c.NewPool(&test.params, test.opts...); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q in it", name, err, test.want)

@@ -192,7 +192,7 @@ func TestPrivateRenewed(t *testing.T) {
 			if err := os.Chmod(filepath.Join(tree, name), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(surveyExpires - time.Second)
+			time.Sleep(surveyExpires - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 			synctest.Wait()
 			if list := string(r.private.result.Load().list); !strings.Contains(list, filepath.Join(tree, name)+"\x00") {
 				t.Errorf("after nearly a day %q are hidden, want %s among them", list, name)
@@ -205,11 +205,11 @@ func TestPrivateRenewed(t *testing.T) {
 		if err := os.RemoveAll(tree); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(surveyExpires - r.private.result.Load().age() - time.Second)
+		time.Sleep(surveyExpires - r.private.result.Load().age() - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 		if err := r.private.wait(t.Context()); err != nil {
 			t.Errorf("within a day: %v", err)
 		}
-		time.Sleep(surveyCheck + time.Second)
+		time.Sleep(surveyCheck + time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 		synctest.Wait()
 		if err := r.private.wait(t.Context()); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after a day: %v, want why it could not be looked through", err)
