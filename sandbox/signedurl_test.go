@@ -35,7 +35,7 @@ func TestSignedURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		return newSandbox(c, &api.Sandbox{ID: testID, AccessToken: token}, sandboxConfig{}, false).Files
+		return newSandbox(c, &api.Sandbox{ID: testID, AccessToken: token}, sandboxConfig{expiry: Expiry{After: time.Hour}}, false).Files
 	}
 	before := time.Now()
 	signed, err := of("", "0123456789abcdef").DownloadURL("/a +/b", &SignedURLParams{User: "root", Expires: time.Hour})
