@@ -108,7 +108,7 @@ func TestLoadBounds(t *testing.T) {
 		if _, damaged := errors.AsType[*state.FormatError](err); damaged == fits || (err == nil) != fits {
 			t.Errorf("a name of %d bytes: got error %v, want it to fit: %t", length, err, fits)
 		}
-		if _, err := state.Load(bytes.NewReader(file.Bytes()), state.Bounds{MaxBytes: int64(file.Len() - end) - 1}); !isLimit(err, "MaxBytes") {
+		if _, err := state.Load(bytes.NewReader(file.Bytes()), state.Bounds{MaxBytes: int64(file.Len()-end) - 1}); !isLimit(err, "MaxBytes") {
 			t.Errorf("one byte too many: got error %v, want a *state.LimitError of MaxBytes", err)
 		}
 	}
