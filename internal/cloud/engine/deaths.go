@@ -2,16 +2,17 @@ package engine
 
 import "time"
 
-// What is started anew after its death is given up after MaxDeaths of them within DeathsWithin.
+// A component that is restarted after each death is given up after MaxDeaths deaths within
+// DeathsWithin.
 const (
 	MaxDeaths    = 3
 	DeathsWithin = time.Minute
 )
 
-// Deaths are the latest deaths of what is started anew each time. The zero value has none.
+// Deaths records the latest deaths of a restarted component. The zero value has none.
 type Deaths struct{ latest []time.Time }
 
-// TooMany notes a death at a time, and reports whether it is to be the last one.
+// TooMany records a death at the given time, and reports whether to give up.
 func (d *Deaths) TooMany(at time.Time) bool {
 	d.latest = append(d.latest, at)
 	if len(d.latest) < MaxDeaths {

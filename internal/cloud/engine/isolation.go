@@ -10,9 +10,8 @@ import (
 // from each other.
 type Isolation string
 
-// The isolation levels. Auto tries Full and then Restricted, but never None. It
-// does not try Restricted either where sandboxes would have the server's id and
-// Landlock does not stop signals.
+// The isolation levels. Auto tries Full and then Restricted, but never None. It also skips
+// Restricted where sandboxes would have the server's id and Landlock does not stop signals.
 const (
 	Auto       Isolation = ""
 	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits
@@ -22,8 +21,8 @@ const (
 
 // Errors of an engine and its sandboxes, for use with errors.Is.
 var (
-	// ErrNoIsolation: the machine refuses what the requested isolation needs. The
-	// error is a [*NoIsolationError].
+	// ErrNoIsolation: the machine refuses something that the requested isolation needs. The error
+	// is a [*NoIsolationError].
 	ErrNoIsolation = errors.New("no isolation")
 	// ErrPortClosed: nothing in the sandbox listens on that port.
 	ErrPortClosed = errors.New("port is closed")
@@ -33,24 +32,23 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrFrozen: the sandbox is frozen, so nothing in it answers.
 	ErrFrozen = errors.New("sandbox is frozen")
-	// ErrEnded: the engine has ended, and every sandbox of it.
+	// ErrEnded: the engine and all its sandboxes have ended.
 	ErrEnded = errors.New("ended")
 	// ErrClosed: the sandbox was ended by Close.
 	ErrClosed = errors.New("closed")
 	// ErrOutOfMemory: envd was killed because the sandbox reached its memory limit.
 	ErrOutOfMemory = errors.New("out of memory")
-	// ErrProcessesLeft: not all processes could be ended, because there are no
-	// namespaces and no control groups that would end them.
+	// ErrProcessesLeft: some processes could not be ended, because there are no namespaces and no
+	// control groups to end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrLinuxOnly: this system does not have the engine.
 	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
-	// ErrNoVolumes: this machine, or the file system of a volume, does not let a sandbox
-	// have it.
+	// ErrNoVolumes: this machine, or the file system of a volume, does not support the volume.
 	ErrNoVolumes = errors.New("a sandbox cannot have this volume")
-	// ErrNoAuthority: this machine cannot show a sandbox what it is to trust.
+	// ErrNoAuthority: this machine cannot show a sandbox a certificate authority.
 	ErrNoAuthority = errors.New("a sandbox cannot have a certificate authority")
-	// ErrNoLayers: this machine, or the file system of a layer, does not let sandboxes share
-	// files; each then begins with a copy.
+	// ErrNoLayers: this machine, or the file system of a layer, does not let sandboxes share files;
+	// each then begins with a copy.
 	ErrNoLayers = errors.New("sandboxes cannot share layers")
 	// ErrNoImages: this engine cannot make sandboxes from container images.
 	ErrNoImages = errors.New("sandboxes cannot be made from container images")
@@ -58,8 +56,8 @@ var (
 	ErrNoMounts = errors.New("a sandbox cannot see directories of the host")
 	// ErrLimits: a sandbox cannot start within its limits.
 	ErrLimits = errors.New("limits too small to start a sandbox in")
-	// ErrOtherMachine: saved memory can be restored only where programs, processor and kernel
-	// are those that it was saved with.
+	// ErrOtherMachine: saved memory can be restored only with the same programs, processor and
+	// kernel.
 	ErrOtherMachine = errors.New("its memory cannot be restored here")
 	// ErrTooMany: a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
@@ -111,23 +109,23 @@ type Report struct {
 	Engine    Name
 	Promises  Promises
 	Isolation Isolation
-	// IsolationNote says why the level is less than Full although nobody chose it: what
-	// sandboxes lack, what the machine refused, and what mends it. It is the first of Notes.
-	// It is empty at Full, and at a level that was asked for by name.
+	// IsolationNote says why an automatically chosen level is less than Full: the missing
+	// protection, the machine's refusal, and the remedy. It is the first of Notes. It is empty at
+	// Full, and at a level requested by name.
 	IsolationNote string
 	IDs           uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
 	Memory        string
 	CPU           string
 	Processes     string
 	Disk          string
-	// Pause is what stops the processes of a paused sandbox: a control group, or
-	// signals and why there is no such group.
+	// Pause is the mechanism that stops the processes of a paused sandbox: a control group, or
+	// signals and the reason for having no such group.
 	Pause string
-	// Egress is how connections leave a sandbox: [EgressTransparent], or the reason
-	// why only programs that use the proxy reach the network.
+	// Egress is the path of connections out of a sandbox: [EgressTransparent], or the reason why
+	// only programs that use the proxy reach the network.
 	Egress string
-	Notes  []string // what is weaker on this machine, and why
-	// Hidden are those of Options.Trees that a sandbox's id may not enter: without
-	// mounts on which ids are mapped they cannot be shown to it.
+	Notes  []string // weaknesses of this machine, with reasons
+	// Hidden are the entries of Options.Trees that a sandbox's id may not enter. Showing them would
+	// need mounts that map ids.
 	Hidden []string
 }

@@ -8,12 +8,11 @@ import (
 // processors is the number of processors that a sandbox may use at most.
 var processors = runtime.NumCPU()
 
-// Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory,
-// 1024 processes and threads, and 10 GiB of disk or half of the memory, whichever
-// is less, because what is written to disk is held in memory and counts as memory.
-// Each process may open half of the machine's files (fs.file-max) divided by
-// Processes, or half of what the server may open if that is less, but at least 256.
-// In gVisor they are divided by 64, if Processes is more.
+// Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory, 1024 processes
+// and threads, and 10 GiB of disk or half of the memory, whichever is less. Files on disk are held
+// in memory and count as memory. Each process may open half of the machine's files (fs.file-max)
+// divided by Processes, or half of the server's own limit if that is less, but at least 256. In
+// gVisor the divisor is 64, if Processes is more.
 type Limits struct {
 	MemoryBytes  int64
 	CPUs         float64
@@ -21,19 +20,19 @@ type Limits struct {
 	DiskBytes    int64
 }
 
-// Bounds are what all programs of this machine that share a container may use together.
-// Zero values are no bounds.
+// Bounds limit all programs of this machine that share a container, together. A zero value means no
+// bound.
 type Bounds struct {
 	MemoryBytes int64
 	CPUs        float64
 }
 
-// WithDefaults returns the limits that are enforced: zero values are replaced by
-// the defaults, and CPUs is at most the number of the machine's.
+// WithDefaults returns the limits to enforce: defaults replace zero values, and CPUs is at most the
+// number of the machine's processors.
 func (l Limits) WithDefaults() Limits { return l.Within(Bounds{}) }
 
-// Within returns the limits that are enforced within bounds, as [Limits.WithDefaults] does.
-// A limit above its bound is lowered to it: the kernel refuses the one or never applies it.
+// Within returns the limits to enforce within bounds, otherwise like [Limits.WithDefaults]. It
+// lowers a limit above its bound, because the kernel would refuse it or never apply it.
 func (l Limits) Within(b Bounds) Limits {
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 2 << 30
@@ -58,7 +57,7 @@ func (l Limits) Within(b Bounds) Limits {
 	return l
 }
 
-// What a sandbox needs at least to start.
+// The least that a sandbox needs to start.
 const (
 	minMemoryBytes = 16 << 20
 	minCPUs        = 0.01
@@ -66,7 +65,7 @@ const (
 	minDiskBytes   = 1 << 20
 )
 
-// Check returns an error that matches [ErrLimits] and names the limit if nothing can start
+// Check returns an error that matches [ErrLimits] and names the limit if no sandbox can start
 // within the limits.
 func (l Limits) Check() error {
 	switch {

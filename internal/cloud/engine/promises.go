@@ -15,10 +15,10 @@ const (
 	GVisor Name = "gvisor"
 )
 
-// Names has all of them.
+// Names lists all engines.
 var Names = []Name{Room, Docker, Wasm, GVisor}
 
-// Feature is what an engine may or may not do for its sandboxes.
+// Feature is a feature that an engine may offer its sandboxes.
 type Feature string
 
 // The features.
@@ -42,14 +42,14 @@ const (
 	Images       Feature = "container images"                                             // [SandboxOptions].Image
 )
 
-// Features has all of them, in the order in which they are shown.
+// Features lists all features, in display order.
 var Features = []Feature{
 	Commands, Terminals, Ports, TwoUsers, AllEgress, MemoryLimit, CPULimit, ProcessLimit, DiskLimit,
 	Pauses, SavedFiles, SavedMemory, SharedLayers, Volumes, HeaderRules, Mounts, Images,
 }
 
-// Promises has each feature, and why the engine does not have it on this machine: "" for one
-// that it has.
+// Promises maps each feature to the reason why the engine lacks it on this machine, or to "" if the
+// engine has it.
 type Promises map[Feature]string
 
 // Everything returns the promises of an engine that has all features.
@@ -61,7 +61,7 @@ func Everything() Promises {
 	return p
 }
 
-// Lack says that there are no such features, and why.
+// Lack records that the features are missing, and the reason.
 func (p Promises) Lack(why string, features ...Feature) {
 	for _, f := range features {
 		p[f] = why

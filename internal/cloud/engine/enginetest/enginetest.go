@@ -1,4 +1,4 @@
-// Package enginetest says whether the tests of engines run that need more than this machine's
+// Package enginetest decides whether to run the tests of engines that need more than this machine's
 // kernel: a daemon, packages of npm, or minutes of compiling.
 package enginetest
 

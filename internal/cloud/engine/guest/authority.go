@@ -1,7 +1,7 @@
 package guest
 
-// Where a sandbox finds the certificate authority that it has of its own, alone and among
-// all that the machine trusts.
+// Paths in a sandbox of its own certificate authority: the certificate alone, and together with all
+// that the machine trusts.
 const (
 	AuthorityDir  = "/run/e2bctl"
 	AuthorityFile = AuthorityDir + "/authority.pem"

@@ -1,6 +1,6 @@
 package guest
 
-// Config is what the server passes to the envd of a sandbox when it starts it.
+// Config is the configuration that the server passes to a starting envd.
 type Config struct {
 	SandboxID   string            `json:"sandboxId"`
 	TemplateID  string            `json:"templateId"`
@@ -15,15 +15,15 @@ type Config struct {
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`
-	Proxy       bool              `json:"proxy,omitempty"`     // programs are told of the proxy
-	Authority   bool              `json:"authority,omitempty"` // AuthorityDir has one
-	CloudPort   int               `json:"cloudPort,omitempty"` // at which names of sandboxes are relayed to the server; 0: they are not
+	Proxy       bool              `json:"proxy,omitempty"`     // programs get the proxy's environment variables
+	Authority   bool              `json:"authority,omitempty"` // AuthorityDir has a certificate
+	CloudPort   int               `json:"cloudPort,omitempty"` // port at which names of sandboxes are relayed to the server; 0: none
 	Wasm        *Wasm             `json:"wasm,omitempty"`      // nil: commands and kernels are processes
-	Offline     bool              `json:"offline,omitempty"`   // everything but what is allowed is denied: retrying is of no use
+	Offline     bool              `json:"offline,omitempty"`   // everything that is not explicitly allowed is denied, so retrying is useless
 }
 
-// Homes and shell inside, if there is a range of ids, and the shell of an image that does
-// not have that one.
+// Home directories and the shell of sandboxes with a range of ids, and the shell of images that
+// lack bash.
 const (
 	RootHome   = "/root"
 	UserHome   = "/home/user"
@@ -31,8 +31,8 @@ const (
 	PlainShell = "/bin/sh"
 )
 
-// UserWorkdir is a working directory that is the home of user, wherever that is, also for
-// processes of others.
+// UserWorkdir is the working directory that stands for user's home, wherever that is. It can be
+// given for processes of other users too.
 const UserWorkdir = "~user"
 
 // MaxConfig bounds the text of a Config.
@@ -42,11 +42,11 @@ const MaxConfig = 1 << 20
 // of its own.
 const ProxyPort = 3128
 
-// Language is LANG of every process that is given no other: text is UTF-8, and
-// everything else as without a locale.
+// Language is the default LANG of every process: text is UTF-8, and everything else is as without a
+// locale.
 const Language = "C.UTF-8"
 
-// KernelEnviron returns the environment of the process that kernels are forked from.
+// KernelEnviron returns the environment of the process from which kernels are forked.
 func (c *Config) KernelEnviron() []string {
 	env := make([]string, 0, len(c.System)+1)
 	env = append(env, "LANG="+Language)

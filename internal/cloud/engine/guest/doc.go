@@ -1,3 +1,3 @@
-// Package guest is what the server and a sandbox both know of the sandbox: its
-// configuration, its users and what is where in its file system.
+// Package guest describes a sandbox for both the server and the sandbox itself: its configuration,
+// its users and the layout of its file system.
 package guest

@@ -24,8 +24,8 @@ var RootLinks = []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"}
 // PackageTree contains the host's list of packages.
 const PackageTree = "/var/lib/dpkg"
 
-// DeviceNames are the device nodes of a sandbox: those that every program relies on
-// and that give access to nothing else.
+// DeviceNames are the device nodes of a sandbox: every program relies on them, and they give access
+// to nothing else.
 var DeviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // MaxTerminals is how many pseudoterminals a sandbox may have.

@@ -1,10 +1,10 @@
 package guest
 
-// MountedProgram is where a sandbox has the program that is its first process, and
-// ProgramArgument what it is started with. No image has anything there: /dev is made anew for
-// each sandbox. Program is where it is copied to in a container whose daemon cannot mount it. It
-// is not /.e2b, which envd writes. With RemoveArgument it removes the files whose names it reads,
-// each ended by a zero byte, and ends.
+// MountedProgram is the path in a sandbox of the program that is its first process, started with
+// ProgramArgument. No image has a file there: each sandbox gets a new /dev. Where a daemon cannot
+// mount the program, it is copied to Program in the container. That is not /.e2b, which envd
+// writes. With RemoveArgument it reads names of files, each ended by a zero byte, removes these
+// files and exits.
 const (
 	Program         = "/.e2bctl"
 	MountedProgram  = "/dev/.e2bctl"

@@ -12,7 +12,7 @@ type User struct {
 	Name        string
 	UID, GID    uint32
 	Home, Shell string
-	// Credential is the identity that processes of the user run with; nil keeps the
-	// envd's own id, where a sandbox has only one.
+	// Credential is the identity of the user's processes; nil keeps envd's own id, where a sandbox
+	// has only one.
 	Credential *syscall.Credential
 }

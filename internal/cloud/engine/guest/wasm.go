@@ -1,15 +1,15 @@
 package guest
 
-// Wasm says that Python runs in WebAssembly, and that nothing else runs.
+// Wasm configures a sandbox in which Python runs in WebAssembly, and nothing else runs.
 type Wasm struct {
-	// Dir is what package wasmenv prepared, at the same path as outside.
+	// Dir is the directory prepared by package wasmenv, at the same path as on the host.
 	Dir string `json:"dir"`
-	// Places are what Python sees of the sandbox's files beside those of its user: the
-	// directories of the host and the volumes that the sandbox has.
+	// Places are the directories that Python sees in addition to its user's: the mounts and the
+	// volumes of the sandbox.
 	Places []string `json:"places,omitempty"`
-	// MemoryBytes is what the sandbox may use, 0 for no bound.
+	// MemoryBytes is the memory limit of the sandbox. Zero means no limit.
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
 }
 
-// NoProcesses is why such a sandbox starts no commands.
+// NoProcesses is the error message for commands in such a sandbox.
 const NoProcesses = "not supported by the wasm engine: Python runs in WebAssembly, and there are no processes: no commands, no terminals, no ports"

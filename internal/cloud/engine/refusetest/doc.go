@@ -1,3 +1,3 @@
-// Package refusetest has the kernel refuse tests what containers, distributions and older
-// kernels refuse programs.
+// Package refusetest makes the kernel refuse to tests the calls that containers, distributions and
+// older kernels refuse to programs.
 package refusetest

@@ -13,17 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces are what a process may have of its own.
+// namespaces are the flags of clone and unshare that create namespaces.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// mountCalls are the calls that Docker refuses, beside those for namespaces.
+// mountCalls are the calls that Docker refuses, in addition to those for namespaces.
 var mountCalls = []uint32{
 	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
 }
 
-// calls are calls that the local cloud makes and that older kernels do not have, or that
-// profiles of seccomp refuse.
+// calls are calls of the local cloud that older kernels lack, or that seccomp profiles refuse.
 var calls = map[string]uint32{
 	"clone3": unix.SYS_CLONE3, "close_range": unix.SYS_CLOSE_RANGE, "execveat": unix.SYS_EXECVEAT, "faccessat2": unix.SYS_FACCESSAT2,
 	"fsconfig": unix.SYS_FSCONFIG, "fsmount": unix.SYS_FSMOUNT, "fsopen": unix.SYS_FSOPEN,
@@ -35,14 +34,14 @@ var calls = map[string]uint32{
 	"statx": unix.SYS_STATX, "umount2": unix.SYS_UMOUNT2, "unshare": unix.SYS_UNSHARE,
 }
 
-// Calls returns the names of calls that Refuse can take away one by one.
+// Calls returns the names of the calls that Refuse can refuse one by one.
 func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 
-// Refuse makes the kernel refuse what is asked to this process and everything that it starts.
-// What is asked is a list of words: namespaces and mounts are refused as Docker's default
-// profile refuses them, landlock and signals as kernels without Landlock and without its newer
-// versions do, and each of [Calls] as kernels without it do, or, followed by "=EPERM", as
-// profiles of seccomp do.
+// Refuse makes the kernel refuse calls to this process and all processes that it starts. Its
+// argument is a list of words: namespaces and mounts refuse as Docker's default profile does;
+// landlock and signals refuse as kernels without Landlock and without its newer versions do; each
+// of [Calls] refuses as kernels without that call do or, followed by "=EPERM", as seccomp profiles
+// do.
 func Refuse(refuse string) error {
 	const (
 		number   = 0
@@ -121,8 +120,8 @@ func Refuse(refuse string) error {
 	return nil
 }
 
-// answerVersion answers questions about the version of Landlock as an older kernel
-// does, until the program ends.
+// answerVersion answers queries of the Landlock version as an older kernel does, until the program
+// ends.
 func answerVersion(listener int, version int64) {
 	var question struct {
 		id         uint64

@@ -4,5 +4,5 @@ package refusetest
 
 import "errors"
 
-// Refuse returns an error: only Linux refuses a process what the process asks it to.
+// Refuse returns an error: only Linux can refuse calls at a process's own request.
 func Refuse(string) error { return errors.ErrUnsupported }

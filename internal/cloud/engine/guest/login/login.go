@@ -1,4 +1,4 @@
-// Package login has the files of a sandbox that its shells read as they start.
+// Package login contains the files that the shells of a sandbox read at their start.
 package login
 
 import (
@@ -11,10 +11,10 @@ import (
 // reads, so that the others can add to PATH.
 const PathFile = "/etc/profile.d/00-e2bctl.sh"
 
-// Lines around the text of /etc/profile. The text of most systems sets PATH, whatever it
-// was. E2B_SANDBOX is set where envd started the shell, or a program that it started: PATH
-// is envd's own then, or somebody asked for another one, which stays. It is not set after
-// su, sudo -i or env -i, which clear the environment.
+// Lines before and after the text of /etc/profile, which on most systems sets PATH unconditionally.
+// E2B_SANDBOX is set in shells started by envd or by a program of envd's: their PATH is envd's own
+// or one that somebody asked for, and it stays. E2B_SANDBOX is not set after su, sudo -i or env -i,
+// which clear the environment.
 const (
 	profileHead = "e2bctl_path=${E2B_SANDBOX:+$PATH}\n"
 	profileTail = "if [ -n \"${e2bctl_path+set}\" ] && [ -r " + PathFile + " ]; then . " + PathFile + "; fi\n" +
@@ -27,9 +27,9 @@ const (
 const PlainProfile = "for e2bctl_file in /etc/profile.d/*.sh; do if [ -r \"$e2bctl_file\" ]; then . \"$e2bctl_file\"; fi; done\n" +
 	"unset e2bctl_file\n"
 
-// Profile returns the text of an /etc/profile that keeps the PATH that a command was given,
-// and ends with the user's .bashrc and .profile, as the service's does. A text that has been
-// through it, and may have grown since, stays as it is.
+// Profile returns the text of an /etc/profile that keeps the PATH given to a command, and ends with
+// the user's .bashrc and .profile, as the service's does. It does not change a text that it
+// returned before, even if that has grown since.
 func Profile(text string) string {
 	if strings.Contains(text, profileHead) && strings.Contains(text, profileTail) {
 		return text
@@ -40,13 +40,13 @@ func Profile(text string) string {
 	return profileHead + text + profileTail
 }
 
-// PathText returns the text of PathFile, for an envd whose processes have the PATH path.
+// PathText returns the text of PathFile, where path is the PATH of envd's processes.
 func PathText(path string) string {
 	return "PATH=${e2bctl_path:-" + shell.Quote(path) + "}\nexport PATH\nunset e2bctl_path\n"
 }
 
-// InPlaceProfile returns the text of .profile where the machine's own /etc/profile is read
-// before it: the PATH that the shell was given can only be learned from the kernel.
+// InPlaceProfile returns the text of .profile where the machine's own /etc/profile is read before
+// it. The shell's original PATH can then be learned only from the kernel.
 func InPlaceProfile(path string) string {
 	return `e2bctl_path=
 if [ -n "${E2B_SANDBOX-}" ] && [ -n "${BASH_VERSION-}" ]; then
@@ -105,8 +105,8 @@ if [ "$SHLVL" = 1 ] && command -v clear_console >/dev/null; then
 fi
 `
 
-// SystemBashrc is /etc/bash.bashrc, which interactive shells read before the user's own
-// where bash was built to.
+// SystemBashrc is /etc/bash.bashrc. Where bash was built to, interactive shells read it before the
+// user's own.
 const SystemBashrc = `case $- in
 *i*) ;;
 *) return ;;
