@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// idsOf returns the ids of a user of a container and of the user's group; "" is the user of
-// its processes. It reads "name", "name:group" and numbers in their place as the daemon does.
+// idsOf returns the ids of a user of a container and of the user's group; "" means the user of its
+// processes. It parses "name", "name:group" and numeric forms as the daemon does.
 func (e *Engine) idsOf(ctx context.Context, container, named string) (user, group int, err error) {
 	if named == "" {
 		inspected, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
@@ -60,11 +60,12 @@ func id(text string) (int, bool) {
 	return int(n), err == nil
 }
 
-// maxAccounts bounds what is read of a list of accounts.
+// maxAccounts bounds the bytes read of /etc/passwd or /etc/group.
 const maxAccounts = 1 << 20
 
-// lookUp returns the fields of the first line about a name or a number in a list of accounts of
-// the container; nil if there is no such line, no such file, or a link in its place.
+// lookUp returns the fields of the first line of a container's account file that has the given name
+// or number. It returns nil if there is no such line, no such file, or a symbolic link in its
+// place.
 func (e *Engine) lookUp(ctx context.Context, container, file, name string) ([]string, error) {
 	copied, err := e.client.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: file})
 	if errdefs.IsNotFound(err) {

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// attachment is the connection to the standard files of a container: written to its input,
-// read from its output. What it writes to its standard error is kept.
+// attachment is the connection to a container's standard input and output. It keeps what the
+// container writes to its standard error.
 type attachment struct {
 	hijacked client.HijackedResponse
 	output   *io.PipeReader
@@ -22,7 +22,7 @@ type attachment struct {
 	stderr *clip.Output
 }
 
-// maxStderr bounds what is kept of the standard error.
+// maxStderr bounds the kept bytes of the standard error.
 const maxStderr = 2 << 10
 
 func newAttachment(hijacked client.HijackedResponse) *attachment {
@@ -35,7 +35,7 @@ func newAttachment(hijacked client.HijackedResponse) *attachment {
 	return a
 }
 
-// Read reads what the container writes to its standard output.
+// Read reads from the container's standard output.
 func (a *attachment) Read(p []byte) (int, error) { return a.output.Read(p) }
 
 // Write writes to the container's standard input.
@@ -46,14 +46,14 @@ func (a *attachment) Close() error {
 	return errors.Join(a.hijacked.Conn.Close(), a.output.Close())
 }
 
-// said returns what the container wrote to its standard error, in one line.
+// said returns the container's standard error as one line.
 func (a *attachment) said() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Join(strings.Fields(a.stderr.Text()), " ")
 }
 
-// errorOutput takes what the container writes to its standard error.
+// errorOutput is the writer that receives the container's standard error.
 type errorOutput attachment
 
 func (o *errorOutput) Write(p []byte) (int, error) {

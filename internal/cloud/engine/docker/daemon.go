@@ -17,19 +17,19 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// ErrNoDaemon: no Docker or Podman answers. The text says where one was looked for and what
-// to install.
+// ErrNoDaemon: no Docker or Podman answers. The text lists the places tried and says what to
+// install.
 var ErrNoDaemon = errors.New("no Docker or Podman daemon answers")
 
-// endpoint is where a daemon may be.
+// endpoint is the possible address of a daemon.
 type endpoint struct {
 	host string
 	why  string // who says so; "": it is one of the usual places
 	opts []client.Opt
 }
 
-// find connects to the daemon that the user's docker command would talk to, or to the first
-// that answers at a usual place. One that somebody named is the only one that is tried.
+// find connects to the daemon that the user's docker command would talk to, or to the first that
+// answers at a usual place. A daemon that somebody named is the only one tried.
 func find(ctx context.Context, host string) (*client.Client, string, error) {
 	endpoints, err := candidates(host)
 	if err != nil {
@@ -74,7 +74,7 @@ func (e noDaemonError) Unwrap() []error      { return e }
 
 func connect(ctx context.Context, e endpoint) (*client.Client, error) {
 	if path, ok := strings.CutPrefix(e.host, "unix://"); ok {
-		// The client's own errors do not say, but in words, that a socket may not be opened.
+		// The client's own errors report a forbidden socket only in words.
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if failed, ok := errors.AsType[*net.OpError](err); ok {
 			return nil, failed.Err // the path is in e.host
@@ -100,7 +100,7 @@ func connect(ctx context.Context, e endpoint) (*client.Client, error) {
 	return c, nil
 }
 
-// candidates lists where to look.
+// candidates lists the endpoints to try.
 func candidates(host string) ([]endpoint, error) {
 	if host != "" {
 		return []endpoint{{host: host, why: "asked for"}}, nil
@@ -139,7 +139,7 @@ func usualPlaces() (places []endpoint) {
 	return append(places, endpoint{host: "unix:///run/podman/podman.sock"})
 }
 
-// configDir is where the docker command keeps its configuration; "": there is no home.
+// configDir is the configuration directory of the docker command; "" means that there is no home.
 func configDir() string {
 	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
 		return dir

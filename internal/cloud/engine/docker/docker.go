@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// DefaultImage is the image of sandboxes that name none.
+// DefaultImage is the image of sandboxes that do not name one.
 const DefaultImage = "python:3.12-slim"
 
 // Options configure [Open]. The zero value is usable.
@@ -29,17 +29,17 @@ type Options struct {
 	Image  string       // of sandboxes that name none; "": DefaultImage
 	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
 	Store  string       // identifies the owner of images of templates in the daemon; "": this engine
-	Passes bool         // these images are removed when this process has ended
+	Passes bool         // images of templates are removed once this process has ended
 	Logger *slog.Logger // nil: no log
 
-	// These are the parameters of a container. Zero values leave the limits of the sandbox.
+	// These are the parameters of a container. A zero value keeps the limit of the sandbox.
 	MemoryBytes  int64
 	CPUs         float64
 	MaxProcesses int      // and threads
 	CapDrop      []string // capabilities, "ALL" for all
-	SecurityOpt  []string // in addition to no-new-privileges, which always holds; none takes a protection away
+	SecurityOpt  []string // in addition to no-new-privileges, which always holds; an option that removes a protection is refused
 	User         string   // name or id; "": that of the image
-	// NetworkDisabled leaves sandboxes without the proxy too.
+	// NetworkDisabled removes even the proxy from sandboxes.
 	NetworkDisabled bool
 }
 
@@ -51,9 +51,9 @@ type Engine struct {
 	info     system.Info
 	product  string // "Docker" or "Podman", and the version
 	program  *program
-	instance string // that the containers of this engine are labelled with
+	instance string // label of this engine's containers
 	images   singleflight.Group
-	gave     atomic.Bool // an image of a template to the daemon
+	gave     atomic.Bool // a template's image was loaded into the daemon
 
 	life context.Context //nolint:containedctx // it ends with the engine, not with a call
 	end  context.CancelFunc
@@ -64,8 +64,8 @@ type Engine struct {
 	leftovers map[string]struct{} // containers that could not be removed
 	starting  sync.WaitGroup
 	watching  sync.WaitGroup
-	quota     bool   // the daemon limits what a container writes
-	noQuota   string // why it does not
+	quota     bool   // the daemon limits a container's writes
+	noQuota   string // why quota is false
 	copies    bool   // the program is copied into each container
 
 	done  chan struct{}
@@ -77,9 +77,9 @@ var _ engine.Engine = (*Engine)(nil)
 // openTimeout bounds the search for a daemon.
 const openTimeout = 20 * time.Second
 
-// Open finds the daemon and removes what dead servers left there. ctx bounds only the start.
-// Before that it refuses options that take a protection away.
-// Where there is no daemon the error matches [ErrNoDaemon].
+// Open finds the daemon and removes the remains of dead servers. ctx bounds only the start. It
+// first refuses options that remove a protection. Where there is no daemon the error matches
+// [ErrNoDaemon].
 func Open(ctx context.Context, o Options) (engine.Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -150,15 +150,15 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return s, nil
 }
 
-// CheckLayers says that containers share no layers of this engine.
+// CheckLayers returns an error: containers do not share layers of this engine.
 func (e *Engine) CheckLayers(context.Context, string) error {
 	return fmt.Errorf("docker: %w: a container stands on its image only", engine.ErrNoLayers)
 }
 
-// Merge says that containers share no layers of this engine.
+// Merge returns an error: containers do not share layers of this engine.
 func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
 
-// UnpackTar says that the daemon itself has the images: see [Engine.Load].
+// UnpackTar returns an error: the daemon itself has the images, see [Engine.Load].
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return fmt.Errorf("docker: %w as layers of this server: the daemon keeps them", engine.ErrNoImages)
 }
@@ -166,7 +166,7 @@ func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 // Done returns a channel that is closed by Close: a daemon that has ended may come back.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
-// Err returns nil: only Close ends it.
+// Err returns nil: the engine ends only by Close.
 func (e *Engine) Err() error { return nil }
 
 // Close ends all sandboxes and the engine, and removes their containers.
@@ -204,8 +204,8 @@ func (e *Engine) shutDown() error {
 	return err
 }
 
-// begin counts a sandbox that is being started until the returned function is called, and
-// ends ctx with the engine.
+// begin counts a sandbox as starting until the returned function is called. The returned context
+// ends with the engine.
 func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

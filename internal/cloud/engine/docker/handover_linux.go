@@ -15,18 +15,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// canShow: this system has the mounts that it takes.
+// canShow: this system has the mounts that a handover needs.
 const canShow = true
 
 // handoverPrefix begins the names of handovers.
 const handoverPrefix = "e2bctl-mounts-"
 
-// handover is a directory of this server's where a daemon finds the mounts of one container while
-// that starts: a daemon takes no mounts but those that have a path. Until then, and from then
-// on, each of its directories has a mark instead: a file whose random name tells it apart.
+// handover is a directory of this server in which a daemon finds the mounts of one container during
+// its start: a daemon takes only mounts that have a path. Before and after, each of its directories
+// holds a mark instead: a file whose random name identifies the handover.
 type handover struct {
 	dir      string
-	lock     *os.File // the directory, locked: the lock ends with this server, however that ends
+	lock     *os.File // the directory, locked: the kernel drops the lock whenever this server ends
 	mounts   []engine.Mount
 	attached []string
 }
@@ -59,8 +59,8 @@ func newHandover(shown []engine.Mount) (_ *handover, err error) {
 	return h, nil
 }
 
-// lockHandover opens and locks a handover; nil if it is in use, is gone, or was not made by newHandover
-// of a server of this user.
+// lockHandover opens and locks a handover. It returns nil if the handover is in use, is gone, or
+// was not made by newHandover of a server of this user.
 func lockHandover(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -86,13 +86,13 @@ func lockHandover(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// path is where the daemon looks for a mount.
+// path returns the path at which the daemon looks for a mount.
 func (h *handover) path(i int) string { return filepath.Join(h.dir, strconv.Itoa(i)) }
 
-// mark is the name of the file that is in a directory without its mount.
+// mark returns the name of the file in a directory without its mount.
 func (h *handover) mark() string { return filepath.Base(h.dir) }
 
-// attach makes the mounts, whose owners become a user and a group of the host.
+// attach makes the mounts, and maps their owners to a user and a group of the host.
 func (h *handover) attach(binary *os.File, user, group int) error {
 	for i, m := range h.mounts {
 		if err := h.attachOne(h.path(i), m, binary, mounts.Owner{User: user, Group: group}); err != nil {
@@ -120,8 +120,8 @@ func (h *handover) attachOne(at string, m engine.Mount, binary *os.File, o mount
 	return nil
 }
 
-// detach takes the mounts away, which the container has by then. The directories stay: the
-// daemon looks for them whenever it is asked for files of the container.
+// detach unmounts the mounts, once the container has them. The directories stay: the daemon looks
+// for them on every request for files of the container.
 func (h *handover) detach() error {
 	if h == nil {
 		return nil
@@ -149,8 +149,8 @@ func (h *handover) Close() error {
 	return errors.Join(h.detach(), removeHandover(h.dir), h.lock.Close())
 }
 
-// removeHandover removes a handover, with what a daemon put there in place of the mounts. Mounts
-// are detached first, so that nothing is removed that they show.
+// removeHandover removes a handover, and anything that a daemon put in place of the mounts. It
+// detaches mounts first, so that nothing visible through them is removed.
 func removeHandover(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -178,7 +178,7 @@ func removeUnmounted(path string) error {
 	return os.RemoveAll(path)
 }
 
-// sweepHandovers removes what servers left that were killed.
+// sweepHandovers removes the handovers of killed servers.
 func sweepHandovers() error {
 	found, err := filepath.Glob(filepath.Join(os.TempDir(), handoverPrefix+"*"))
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// canShow: this system has the mounts that it takes.
+// canShow: this system lacks the mounts that a handover needs.
 const canShow = false
 
-// handover has no mounts on this system, where they are refused before.
+// handover is empty on this system, which refuses mounts earlier.
 type handover struct {
 	dir    string
 	mounts []engine.Mount

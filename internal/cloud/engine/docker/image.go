@@ -12,10 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// image returns the name by which the daemon has the image of a sandbox. That of a template
-// was loaded when the template was built, and no other one takes its place. The one of
-// sandboxes that name none is pulled if the daemon does not have it yet; several sandboxes
-// wait for one pull.
+// image returns the daemon's name of a sandbox's image. A template's image was loaded when the
+// template was built, and no other image takes its place. The default image is pulled if the daemon
+// does not have it yet; several sandboxes wait for one pull.
 func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error) {
 	if asked != nil {
 		return e.loaded(ctx, asked)
@@ -41,8 +40,8 @@ func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error)
 	}
 }
 
-// DefaultImage returns the id of the image of sandboxes that name none, which is pulled if need
-// be: another one may be called so tomorrow.
+// DefaultImage returns the id of the default image, and pulls the image if needed. The id stays
+// valid when the name moves to another image.
 func (e *Engine) DefaultImage(ctx context.Context) (string, error) {
 	ref, err := e.image(ctx, nil)
 	if err != nil {
@@ -55,7 +54,7 @@ func (e *Engine) DefaultImage(ctx context.Context) (string, error) {
 	return found.ID, nil
 }
 
-// progressEvery is how often the log has the progress of a pull.
+// progressEvery is how often the progress of a pull is logged.
 const progressEvery = 5 * time.Second
 
 func (e *Engine) pull(ctx context.Context, ref string) error {

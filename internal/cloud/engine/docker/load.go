@@ -17,16 +17,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Labels of images of templates, beside labelServer of those that pass with their server.
+// Labels of images of templates. Those that are removed with their server also have labelServer.
 const (
-	labelStore = "e2bctl.store" // the store that they belong to
-	labelImage = "e2bctl.image" // the digest that the registry knows the image by
+	labelStore = "e2bctl.store" // the store that owns them
+	labelImage = "e2bctl.image" // the image's digest in the registry
 )
 
-// repository is the name that images of templates have in the daemon. It is in no registry.
+// repository is the name of images of templates in the daemon. It is in no registry.
 const repository = "localhost/e2bctl-image"
 
-// Name returns the name and the labels by which the daemon is to know an image of a template.
+// Name returns the name and the labels that an image of a template must have in the daemon.
 func (e *Engine) Name(digest string) (tag string, labels map[string]string) {
 	labels = map[string]string{labelStore: e.options.Store, labelImage: digest}
 	if e.options.Passes {
@@ -49,8 +49,8 @@ func (e *Engine) Has(ctx context.Context, digest string) (bool, error) {
 	return true, nil
 }
 
-// Load puts an image of a template into the daemon. archive is what docker save would write,
-// with the name and labels that [Engine.Name] returns.
+// Load puts an image of a template into the daemon. archive has the format of docker save, with the
+// name and labels that [Engine.Name] returns.
 func (e *Engine) Load(ctx context.Context, digest string, archive io.Reader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -92,7 +92,7 @@ func (e *Engine) load(ctx context.Context, archive io.Reader) error {
 	}
 }
 
-// loaded returns the name by which the daemon has the image of a template.
+// loaded returns the daemon's name of a template's image.
 func (e *Engine) loaded(ctx context.Context, asked *engine.Image) (string, error) {
 	has, err := e.Has(ctx, asked.Digest)
 	if err == nil && !has {
@@ -102,18 +102,18 @@ func (e *Engine) loaded(ctx context.Context, asked *engine.Image) (string, error
 	return tag, err
 }
 
-// RemoveImages removes the images of templates that are not needed.
+// RemoveImages removes the images of templates for which needed returns false.
 func (e *Engine) RemoveImages(ctx context.Context, needed func(digest string) bool) error {
 	return e.removeImages(ctx, labelStore+"="+e.options.Store, func(labels map[string]string) bool { return needed(labels[labelImage]) })
 }
 
-// sweepImages removes the images of servers that have ended and can have no use for them.
+// sweepImages removes the images of ended servers that no longer need them.
 func (e *Engine) sweepImages(ctx context.Context) error {
 	return e.removeImages(ctx, labelServer, func(labels map[string]string) bool { return !isDead(labels[labelServer]) })
 }
 
-// removeImages removes our names from images with a label, unless they are to stay. The daemon
-// keeps an image as long as a container, another image or a name of somebody else's needs it.
+// removeImages removes our names from images with a label, unless stays returns true. The daemon
+// keeps an image as long as a container, another image or somebody else's name needs it.
 func (e *Engine) removeImages(ctx context.Context, label string, stays func(labels map[string]string) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeTimeout, fmt.Errorf("not done within %v", removeTimeout))
 	defer cancel()
@@ -137,5 +137,5 @@ func (e *Engine) removeImages(ctx context.Context, label string, stays func(labe
 	return errors.Join(errs...)
 }
 
-// Architecture is that of the daemon's machine, as Go names it.
+// Architecture returns the architecture of the daemon's machine, in Go's naming.
 func (e *Engine) Architecture() string { return cmp.Or(goName(e.info.Architecture), runtime.GOARCH) }

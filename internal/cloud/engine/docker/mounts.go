@@ -13,12 +13,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// errUnseen: the daemon does not see what this server does.
+// errUnseen: the daemon does not see this server's files.
 var errUnseen = fmt.Errorf("%w: the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server", engine.ErrNoMounts)
 
-// noMounts says why this engine shows no directory of the host; "": it does. What is root in a
-// container is root on the host, too, unless the mount itself says whose files they are. A
-// daemon makes no such mounts, so it is this server that does, which takes root.
+// noMounts says why this engine cannot show directories of the host; "" means that it can. Root in
+// a container is root on the host too, unless the mount itself maps the ids. A daemon makes no such
+// mounts, so this server makes them, which needs root.
 func (e *Engine) noMounts() string {
 	switch {
 	case !isLocal(e.host):
@@ -33,9 +33,8 @@ func (e *Engine) noMounts() string {
 	return ""
 }
 
-// dropped are the capabilities that a container does not get. With a directory of the host
-// that it may change it is not to make what grants rights there: device nodes, and programs
-// with capabilities.
+// dropped returns the capabilities that a container loses. In a writable directory of the host it
+// must not create device nodes or programs with capabilities, which would grant rights there.
 func (e *Engine) dropped(mounts []engine.Mount) []string {
 	for _, m := range mounts {
 		if m.Writable {
@@ -45,9 +44,8 @@ func (e *Engine) dropped(mounts []engine.Mount) []string {
 	return e.options.CapDrop
 }
 
-// show attaches the mounts of a container that has not started where the daemon looks for
-// them: they are for the user of its commands. Before and after that it finds out whether the
-// daemon sees the same.
+// show attaches the mounts for a container that has not started, and maps them to the user of its
+// commands. Before and after attaching it checks that the daemon sees the same files.
 func (e *Engine) show(ctx context.Context, container, user string, h *handover) error {
 	if h == nil {
 		return nil
@@ -66,7 +64,7 @@ func (e *Engine) show(ctx context.Context, container, user string, h *handover) 
 }
 
 // seesMark returns an error unless the daemon sees the mark of each directory of the handover, or
-// does not see it.
+// sees none of them, as want demands.
 func (e *Engine) seesMark(ctx context.Context, container string, h *handover, want bool) error {
 	for _, m := range h.mounts {
 		_, err := e.client.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: path.Join(m.Path, h.mark())})

@@ -19,25 +19,25 @@ import (
 
 // Labels of containers.
 const (
-	labelInstance = "e2bctl.instance" // of the engine
+	labelInstance = "e2bctl.instance" // the engine
 	labelSandbox  = "e2bctl.sandbox"  // its id
-	labelServer   = "e2bctl.server"   // the process, as self says
+	labelServer   = "e2bctl.server"   // the process, as self returns it
 )
 
-// newInstance returns the name of an engine.
+// newInstance returns a random label for an engine.
 func newInstance() string { return rand.Text() }
 
-// self names this process among all that use the daemon.
+// self identifies this process among all that use the daemon.
 func self() string { return fmt.Sprintf("%s %s %d", machine(), startOf(os.Getpid()), os.Getpid()) }
 
-// machine names what numbers processes: this machine, or a container that the server is in.
+// machine identifies the namespace of process ids: this machine, or the server's container.
 func machine() string {
 	host, _ := os.Hostname()                         // "" is a name too
 	namespace, _ := os.Readlink("/proc/self/ns/pid") // only Linux has it
 	return strings.ReplaceAll(host+"/"+namespace, " ", "_")
 }
 
-// startOf returns when a process started, where that is easily known.
+// startOf returns the start time of a process, or "" where that is not easily known.
 func startOf(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -61,19 +61,19 @@ func isDead(server string) bool {
 		return false
 	}
 	process, err := os.FindProcess(pid)
-	if err != nil { // Windows says so at once; another user's may not be opened
+	if err != nil { // on Windows it has ended; another user's process may not be opened
 		return !errors.Is(err, fs.ErrPermission)
 	}
 	defer func() { _ = process.Release() }()
 	return errors.Is(process.Signal(syscall.Signal(0)), os.ErrProcessDone) || startOf(pid) != fields[1]
 }
 
-// removeTimeout bounds the removal of what is left.
+// removeTimeout bounds a removal.
 const removeTimeout = 30 * time.Second
 
-// sweep removes the containers of engines that have ended: those that have ended themselves,
-// whoever made them, and all of servers of this machine that are dead. One that runs for a
-// dead server on another machine ends by itself.
+// sweep removes the containers of engines that have ended: ended containers of any machine, and all
+// containers of dead servers of this machine. A container of a dead server on another machine ends
+// by itself.
 func (e *Engine) sweep(ctx context.Context) error {
 	all, err := e.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelInstance)})
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// How often a removal is tried: it fails while the container ends by itself.
+// How often a removal is tried: it fails while the container is ending by itself.
 const (
 	removeAttempts = 20
 	removePause    = 100 * time.Millisecond
@@ -125,14 +125,14 @@ func (e *Engine) remove(ctx context.Context, id string) error {
 	return fmt.Errorf("remove the container %.12s: %w", id, err)
 }
 
-// leave remembers a container that could not be removed, as when the daemon is away.
+// leave remembers a container that could not be removed, for example because the daemon is away.
 func (e *Engine) leave(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.leftovers[id] = struct{}{}
 }
 
-// removeLeftovers removes what could not be removed before.
+// removeLeftovers removes the remembered containers.
 func (e *Engine) removeLeftovers(ctx context.Context) error {
 	e.mu.Lock()
 	left := make([]string, 0, len(e.leftovers))

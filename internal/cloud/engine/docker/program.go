@@ -25,8 +25,8 @@ type program struct {
 	shared bool   // every user may execute it where it is
 }
 
-// openProgram opens the program that somebody named, or one that runs in any Linux container
-// of the architecture: this one, or else one that was made for that.
+// openProgram opens the program that somebody named, or one that runs in any Linux container of the
+// architecture: this program, or else one that was made for that.
 func openProgram(named, architecture string) (*program, error) {
 	if named != "" {
 		p, err := openFile(named, named, architecture)
@@ -75,8 +75,8 @@ func openFile(open, path, architecture string) (*program, error) {
 	return p, nil
 }
 
-// Setup makes the program for containers of the daemon, unless this program can be that, and
-// returns the path of what it is. The daemon need not be there yet.
+// Setup makes the program for containers of the daemon, unless this program will do, and returns
+// its path. The daemon need not be there yet.
 func Setup(ctx context.Context, progress io.Writer, host string) (string, error) {
 	if progress == nil {
 		progress = io.Discard

@@ -14,13 +14,13 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// maxAlone is how many written files are read one by one. Each takes two requests, so that
-// beyond it the export of a small image is faster.
+// maxAlone is the number of written files up to which they are read one by one. Each takes two
+// requests, so for more files the export of a small image is faster.
 const maxAlone = 200
 
-// readAlone reports whether the written files can be read one by one. They cannot where the
-// daemon would read something else: a directory of the host, or a volume, above a path. Nor can
-// links to one file, which would become several files.
+// readAlone reports whether the written files can be read one by one. They cannot where a mount
+// above a path, a directory of the host or a volume, makes the daemon read another file. Nor can
+// hard links to one file, which would become several files.
 func (s *sandbox) readAlone(ctx context.Context, written map[string]bool) (bool, error) {
 	if s.handover != nil || len(written) > maxAlone {
 		return false, nil
@@ -50,7 +50,7 @@ func (s *sandbox) readAlone(ctx context.Context, written map[string]bool) (bool,
 	return true, nil
 }
 
-// copyEach writes an archive of the written files, each of which the daemon sends alone.
+// copyEach writes an archive of the written files, requesting each from the daemon.
 func (s *sandbox) copyEach(ctx context.Context, to io.Writer, written map[string]bool) error {
 	out, left := tar.NewWriter(to), s.disk
 	for _, name := range slices.Sorted(maps.Keys(written)) {
@@ -61,7 +61,7 @@ func (s *sandbox) copyEach(ctx context.Context, to io.Writer, written map[string
 	return out.Close()
 }
 
-// copyOne copies a file, or a directory without what is in it.
+// copyOne copies a file, or a directory without its content.
 func (s *sandbox) copyOne(ctx context.Context, out *tar.Writer, name string, left *int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the rest of a directory is not sent

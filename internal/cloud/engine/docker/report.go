@@ -28,7 +28,7 @@ func (e *Engine) Report() engine.Report {
 	return r
 }
 
-// promises are what a container does, each with a reason where it does not.
+// promises returns the promises that a container keeps, and a reason for each one that it does not.
 func (e *Engine) promises() engine.Promises {
 	p := engine.Promises{
 		engine.Commands:     "",
@@ -85,8 +85,8 @@ func (e *Engine) disk() string {
 	return "quota of the storage driver " + e.info.Driver
 }
 
-// hasQuota reports whether the daemon may be able to limit what a container writes, and why
-// not. The first container shows whether it can.
+// hasQuota reports whether the daemon may be able to limit a container's writes, and if not, the
+// reason. The first container shows whether it can.
 func hasQuota(info system.Info) (bool, string) {
 	backing := ""
 	for _, pair := range info.DriverStatus {

@@ -28,8 +28,8 @@ import (
 type sandbox struct {
 	engine   *Engine
 	id       string    // of the sandbox
-	name     string    // of the container
-	program  string    // where the program is in it
+	name     string    // name of the container
+	program  string    // path of the program in it
 	disk     int64     // bytes that it may write, if that is enforced
 	handover *handover // nil: it has no directories of the host
 	attach   *attachment
@@ -38,7 +38,7 @@ type sandbox struct {
 	forget   context.CancelFunc
 
 	turn   chan struct{} // held by Freeze, Hold and Thaw, and from the end on
-	frozen bool          // belongs to who holds turn
+	frozen bool          // guarded by turn
 
 	reason atomic.Pointer[error]
 	done   chan struct{}
@@ -104,7 +104,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	return s, nil
 }
 
-// base is what the sandbox stands on: an image, and what is gone of it.
+// base returns the image below the sandbox, and the image's files that were removed.
 func (e *Engine) base(ctx context.Context, o engine.SandboxOptions) (saved, error) {
 	if o.Files != "" {
 		return e.readSaved(ctx, o.Files)
@@ -113,7 +113,7 @@ func (e *Engine) base(ctx context.Context, o engine.SandboxOptions) (saved, erro
 	return saved{Image: image}, err
 }
 
-// check refuses what a container cannot have.
+// check refuses options that a container cannot have.
 func (e *Engine) check(o engine.SandboxOptions) error {
 	if err := e.limits(o).Check(); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (e *Engine) check(o engine.SandboxOptions) error {
 	return nil
 }
 
-// create makes the container, and returns its name and where the program is in it.
+// create makes the container, and returns its name and the path of the program in it.
 func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptions, handover *handover) (name, program string, err error) {
 	for {
 		e.mu.Lock()
@@ -166,14 +166,14 @@ func (e *Engine) create(ctx context.Context, image string, o engine.SandboxOptio
 // cpuPeriod is the period, in microseconds, to which CPUQuota applies.
 const cpuPeriod = 100_000
 
-// limits are those of a sandbox, with what the options of the engine say in their place.
+// limits returns the sandbox's limits, overridden by the engine's options.
 func (e *Engine) limits(o engine.SandboxOptions) engine.Limits {
 	limits := o.Limits.WithDefaults()
 	limits.CPUs = min(limits.CPUs, float64(max(e.info.NCPU, 1)))
 	return e.options.Limits(limits)
 }
 
-// Limits returns the limits of sandboxes with what the options say in their place.
+// Limits returns the limits of sandboxes, overridden by the options.
 func (o Options) Limits(limits engine.Limits) engine.Limits {
 	if o.MemoryBytes > 0 {
 		limits.MemoryBytes = o.MemoryBytes
@@ -201,9 +201,9 @@ func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	return json.Marshal(c)
 }
 
-// user returns the user of a container; "" is the one that its image names. A container for a
-// user of a template is root's: its envd starts commands as that user, and kernels as root.
-// Where root cannot do that, the user of the template has the whole container.
+// user returns the user of a container; "" means the user that its image names. A container for a
+// user of a template runs as root: its envd starts commands as that user, and kernels as root.
+// Where root cannot do that, the whole container runs as the user of the template.
 func (e *Engine) user(o engine.SandboxOptions) string {
 	if o.Image != nil && e.options.User == "" && e.options.rootIsWhole() {
 		return "0"
@@ -211,7 +211,7 @@ func (e *Engine) user(o engine.SandboxOptions) string {
 	return e.commandUser(o)
 }
 
-// commandUser returns the user of commands; "" is the one that the image names.
+// commandUser returns the user of commands; "" means the user that the image names.
 func (e *Engine) commandUser(o engine.SandboxOptions) string {
 	if e.options.User != "" || o.Image == nil {
 		return e.options.User
@@ -225,8 +225,8 @@ func (e *Engine) commandUser(o engine.SandboxOptions) string {
 	return c.User
 }
 
-// rootIsWhole reports whether root of a container keeps the capabilities that it needs to run
-// processes of other users and to change their files.
+// rootIsWhole reports whether root of a container keeps the capabilities to run processes of other
+// users and to change their files.
 func (o Options) rootIsWhole() bool {
 	needed := []string{"ALL", "CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}
 	return !slices.ContainsFunc(o.CapDrop, func(dropped string) bool {
@@ -234,7 +234,7 @@ func (o Options) rootIsWhole() bool {
 	})
 }
 
-// container says what the container is like.
+// container returns the configuration of a container.
 func (e *Engine) container(image string, o engine.SandboxOptions, handover *handover, copies, quota bool) client.ContainerCreateOptions {
 	limits := e.limits(o)
 	pids := int64(limits.MaxProcesses)
@@ -259,8 +259,8 @@ func (e *Engine) container(image string, o engine.SandboxOptions, handover *hand
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: e.program.path, Target: guest.MountedProgram, ReadOnly: true})
 	}
 	for i, m := range o.Mounts {
-		// The mount at this path is read-only if it is to be. To have the daemon make it so, too,
-		// would take nosuid and nodev away.
+		// The mount at this path is already read-only if it should be. A read-only flag for the
+		// daemon would drop nosuid and nodev.
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: handover.path(i), Target: m.Path})
 	}
 	return client.ContainerCreateOptions{
@@ -275,7 +275,7 @@ func (e *Engine) container(image string, o engine.SandboxOptions, handover *hand
 	}
 }
 
-// programIn returns where the program is in a container.
+// programIn returns the path of the program in a container.
 func programIn(copies bool) string {
 	if copies {
 		return guest.Program
@@ -299,7 +299,7 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	e := s.engine
 	attached, err := e.client.ContainerAttach(ctx, s.name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
-		// Podman prepares the container then, and only start says what it failed with.
+		// Podman prepares the container during attach, and only start returns the error.
 		if _, failed := e.client.ContainerStart(ctx, s.name, client.ContainerStartOptions{}); failed != nil {
 			err = failed
 		}
@@ -336,7 +336,8 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	return nil
 }
 
-// starved says which limit kept a container from starting. It returns any other error as it is.
+// starved returns an error that names the limit that kept a container from starting. It returns any
+// other error unchanged.
 func (s *sandbox) starved(err error, limits engine.Limits) error {
 	text := err.Error()
 	switch {
@@ -348,7 +349,7 @@ func (s *sandbox) starved(err error, limits engine.Limits) error {
 	return err
 }
 
-// killed reports whether the first process of a container was killed that nobody has closed.
+// killed reports whether the first process was killed although the sandbox was not closed.
 func (s *sandbox) killed() bool {
 	if s.tunnel != nil || s.exit == nil {
 		return false
@@ -391,14 +392,14 @@ func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
 	return err
 }
 
-// awaitExit returns a channel that gets the exit status of the container, and nothing if that
+// awaitExit returns a channel that receives the exit status of the container, or nothing if it
 // cannot be found out.
 func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
 	status := make(chan int64, 1)
 	wait := e.client.ContainerWait(ctx, name, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
 	go func() {
-		// One of the two comes in any case, also when ctx ends. The client's own goroutine
-		// would stay for ever if nobody took what it sends.
+		// One of the two always comes, even when ctx ends. The client's own goroutine would block
+		// for ever if nobody received from it.
 		select {
 		case end := <-wait.Result:
 			status <- end.StatusCode
@@ -415,7 +416,7 @@ const exitPatience = 2 * time.Second
 // killedStatus is the exit status of a process that was killed.
 const killedStatus = 128 + 9
 
-// causeOfDeath says why a container ended that nobody closed.
+// causeOfDeath says why a container ended that was not closed.
 func (s *sandbox) causeOfDeath() error {
 	select {
 	case status := <-s.exit:
@@ -450,7 +451,7 @@ func (s *sandbox) fail(err error) {
 	}
 }
 
-// Done returns a channel that is closed when it is known why the sandbox ended.
+// Done returns a channel that is closed when the reason for the sandbox's end is known.
 func (s *sandbox) Done() <-chan struct{} { return s.done }
 
 // Err returns why the sandbox ended, and nil before its end.
@@ -475,7 +476,7 @@ func (s *sandbox) end() error {
 	return err
 }
 
-// discard ends and removes the container, however far its start has come.
+// discard ends and removes the container, at any stage of its start.
 func (s *sandbox) discard() error {
 	if s.tunnel != nil {
 		s.tunnel.Close()
@@ -514,10 +515,10 @@ func (s *sandbox) SetEgress(e engine.Egress) {
 	}
 }
 
-// Freeze stops every process in it until Thaw, and cuts what is connected.
+// Freeze stops every process of the sandbox until Thaw, and cuts its connections.
 func (s *sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
 
-// Hold stops every process in it until Thaw, and cuts nothing.
+// Hold stops every process of the sandbox until Thaw, and keeps its connections.
 func (s *sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
 
 func (s *sandbox) stop(ctx context.Context, cut bool) error {
@@ -532,7 +533,7 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 		return nil
 	}
 	if err := s.engine.pause(ctx, s.name); err != nil {
-		// It may be paused all the same, if ctx ended.
+		// The daemon may have paused it even if ctx ended.
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
 		_, _ = s.engine.client.ContainerUnpause(back, s.name, client.ContainerUnpauseOptions{})
@@ -543,12 +544,12 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 	return nil
 }
 
-// pauses is how often the daemon is asked to pause a container that it could not freeze.
+// pauses is how often the daemon is asked to pause a container.
 const pauses = 5
 
-// pause has the daemon pause a container. On a busy machine runc may find that processes
-// do not stop fast enough: it lets them all run again and says that it is "unable to
-// freeze" them. Then the daemon is asked again.
+// pause has the daemon pause a container. On a busy machine runc may find that processes do not
+// stop fast enough: it lets them all run again and reports that it is "unable to freeze" them. Then
+// pause asks again.
 func (e *Engine) pause(ctx context.Context, name string) (err error) {
 	for range pauses {
 		_, err = e.client.ContainerPause(ctx, name, client.ContainerPauseOptions{})
@@ -593,7 +594,8 @@ func (s *sandbox) takeTurn(ctx context.Context) error {
 	}
 }
 
-// awaitReason waits until it is known why the sandbox ended. Its tunnel has broken, or is about to.
+// awaitReason waits until the reason for the sandbox's end is known. It is called when the tunnel
+// has broken, or is about to.
 func (s *sandbox) awaitReason(ctx context.Context) {
 	select {
 	case <-s.done:
@@ -601,7 +603,7 @@ func (s *sandbox) awaitReason(ctx context.Context) {
 	}
 }
 
-// gone is an error of the daemon; of a container that is not there, it matches
+// gone returns an error of the daemon; if the container no longer exists, it matches
 // [engine.ErrGone].
 func (s *sandbox) gone(ctx context.Context, err error) error {
 	if errdefs.IsNotFound(err) {
@@ -617,10 +619,10 @@ func (s *sandbox) Memory() int64 {
 	return int64(usage.Memory)
 }
 
-// statsTimeout bounds the question what a container uses.
+// statsTimeout bounds the request for a container's statistics.
 const statsTimeout = 5 * time.Second
 
-// Usage returns what it uses now. What it has on the disk is not known.
+// Usage returns the current usage. The usage of the disk is unknown.
 func (s *sandbox) Usage() (engine.Usage, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
 	defer cancel()
@@ -641,8 +643,7 @@ func (s *sandbox) Usage() (engine.Usage, bool) {
 	}, true
 }
 
-// reclaimable returns the bytes that are copies of files on disks, of either version of
-// control groups.
+// reclaimable returns the bytes of page cache, for either version of control groups.
 func reclaimable(stats map[string]uint64) uint64 {
 	if total, known := stats["total_cache"]; known {
 		return total - min(total, stats["total_shmem"])

@@ -18,7 +18,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// What Save writes to its directory: an archive of what was written, and a description.
+// The files that Save writes: an archive of the written files, and a description.
 const (
 	savedFiles = "container.tar"
 	savedBase  = "container.json"
@@ -26,16 +26,15 @@ const (
 
 // saved describes the saved files of a container.
 type saved struct {
-	Image   string   // id of the image that they stand on
+	Image   string   // id of the image below them
 	Name    string   // of the image, for messages
-	Removed []string // paths of the image that are gone
+	Removed []string // removed paths of the image
 }
 
-// maxRemoved bounds the text of what is removed.
+// maxRemoved bounds the bytes of the removed paths.
 const maxRemoved = 2 << 20
 
-// Save copies what was written above the image. What is in volumes that the image declares is
-// not saved.
+// Save copies the files written above the image. It does not save volumes that the image declares.
 func (s *sandbox) Save(ctx context.Context, dir string) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return fmt.Errorf("docker: save sandbox %s: %w", s.id, err)
@@ -47,12 +46,12 @@ func (s *sandbox) Save(ctx context.Context, dir string) error {
 	return nil
 }
 
-// SaveLayer fails: see [Engine.CheckLayers].
+// SaveLayer returns an error: see [Engine.CheckLayers].
 func (s *sandbox) SaveLayer(ctx context.Context, dir string) (func() error, error) {
 	return nil, s.engine.CheckLayers(ctx, dir)
 }
 
-// SaveMemory fails: see [Engine.Report].
+// SaveMemory returns an error: see [Engine.Report].
 func (s *sandbox) SaveMemory(context.Context, string) error {
 	return fmt.Errorf("docker: save the memory of sandbox %s: %w", s.id, errors.ErrUnsupported)
 }
@@ -69,7 +68,7 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 		return fmt.Errorf("ask what it wrote: %w", err)
 	}
 	written, text := map[string]bool{}, 0
-	// The daemon mounts its own files there, and shows nobody what is below.
+	// The daemon mounts its own files over these, and hides those below.
 	for _, own := range []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"} {
 		diff.Changes = slices.DeleteFunc(diff.Changes, func(change container.FilesystemChange) bool { return change.Path == own })
 	}
@@ -99,8 +98,8 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 	})
 }
 
-// saveWritten makes the archive of what was written. What is little is read alone; else all files
-// of the container are, as the daemon has no other answer.
+// saveWritten makes the archive of the written files. It requests a few files one by one; otherwise
+// it exports the whole container and filters, as the daemon offers nothing between.
 func (s *sandbox) saveWritten(ctx context.Context, file string, written map[string]bool) error {
 	alone, err := s.readAlone(ctx, written)
 	if err != nil {
@@ -117,7 +116,7 @@ func (s *sandbox) saveWritten(ctx context.Context, file string, written map[stri
 	return writeSynced(file, func(w io.Writer) error { return filter(w, export, written, s.disk) })
 }
 
-// isOurs reports whether a path is of the engine and not of the sandbox.
+// isOurs reports whether a path belongs to the engine and not to the sandbox.
 func (s *sandbox) isOurs(name string) bool {
 	for _, own := range []string{s.program, "/dev", "/proc", "/sys", "/run/e2b"} {
 		if name == own || strings.HasPrefix(name, own+"/") {
@@ -147,8 +146,8 @@ func filter(to io.Writer, from io.Reader, written map[string]bool, limit int64) 
 	}
 }
 
-// addFile adds a file to an archive, unless it is a device. left is what the archive may still
-// hold.
+// addFile adds a file to an archive, unless it is a device. left is the number of bytes that the
+// archive may still take.
 func addFile(out *tar.Writer, header *tar.Header, content io.Reader, left *int64) error {
 	switch header.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo:
@@ -194,8 +193,8 @@ func (e *Engine) readSaved(ctx context.Context, dir string) (saved, error) {
 	return base, nil
 }
 
-// restore puts saved files into a container that has not started. What is removed is removed
-// by its first process.
+// restore puts saved files into a container that has not started. The container's first process
+// deletes the removed files.
 func (e *Engine) restore(ctx context.Context, id, dir string) error {
 	f, err := os.Open(filepath.Join(dir, savedFiles))
 	if err != nil {

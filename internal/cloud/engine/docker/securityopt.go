@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// securityOptions says which options of SecurityOpt there may be.
+// securityOptions lists the accepted values of SecurityOpt.
 const securityOptions = "only what adds a protection is accepted: no-new-privileges, seccomp=builtin, seccomp={JSON of a profile that refuses by default}, apparmor=PROFILE and label=level:LEVEL"
 
-// checkSecurity returns an error that names the first option that takes a protection away, or
-// that is not known to add one.
+// checkSecurity returns an error that names the first option that removes a protection, or that is
+// not known to add one.
 func (o Options) checkSecurity() error {
 	for _, option := range o.SecurityOpt {
 		if why := weakens(option); why != "" {
@@ -21,10 +21,10 @@ func (o Options) checkSecurity() error {
 	return nil
 }
 
-// weakens says why an option is refused; "": it is not.
+// weakens says why an option is refused; "" means that it is accepted.
 func weakens(option string) string {
 	name, value, given := strings.Cut(option, "=")
-	if !given { // an older spelling, that daemons still take
+	if !given { // an older spelling that daemons still accept
 		name, value, given = strings.Cut(option, ":")
 	}
 	switch name {
@@ -48,7 +48,7 @@ func weakens(option string) string {
 	return ""
 }
 
-// weakSeccomp says why a profile of system calls is refused; "": it is not.
+// weakSeccomp says why a seccomp profile is refused; "" means that it is accepted.
 func weakSeccomp(profile string) string {
 	if profile == "builtin" {
 		return ""

@@ -78,7 +78,7 @@ func (d *Daemon) log() string    { return filepath.Join(d.dir, "log") }
 // Host returns the address of the daemon.
 func (d *Daemon) Host() string { return "unix://" + d.socket() }
 
-// Docker runs the docker command and returns what it says.
+// Docker runs the docker command and returns its output.
 func (d *Daemon) Docker(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := d.docker(context.WithoutCancel(t.Context()), nil, args...)
@@ -94,8 +94,7 @@ func (d *Daemon) Kill() {
 	<-d.ended
 }
 
-// Stop ends the daemon, which ends its containers, and removes what it mounted: one that was
-// killed leaves that.
+// Stop ends the daemon, and so its containers, and removes its mounts: a killed daemon leaves them.
 func (d *Daemon) Stop() {
 	d.stop()
 	mounts, _ := os.ReadFile("/proc/self/mountinfo") // what cannot be read is not removed
@@ -122,8 +121,8 @@ var shared struct {
 	err    error
 }
 
-// Shared returns the daemon of this test program, which has the image [Image]. Where there can
-// be none the test is skipped, or fails if the machine of CI should have one.
+// Shared returns the daemon of this test program, which has the image [Image]. Without a daemon it
+// skips the test, or fails it on a CI machine that should have one.
 func Shared(t testing.TB) *Daemon {
 	t.Helper()
 	enginetest.Need(t)
@@ -142,13 +141,13 @@ func Shared(t testing.TB) *Daemon {
 	return shared.daemon
 }
 
-// Own returns a daemon for one test, which may kill it, with the image too.
+// Own returns a daemon for one test, which may kill it. The daemon has the image too.
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
 	return own(t, dir, 0)
 }
 
-// Apart returns a daemon for one test that sees no mount that is made later.
+// Apart returns a daemon for one test that does not see later mounts.
 func Apart(t testing.TB, dir string) *Daemon {
 	t.Helper()
 	return own(t, dir, syscall.CLONE_NEWNS)
@@ -168,7 +167,7 @@ func own(t testing.TB, dir string, namespaces uintptr) *Daemon {
 	return d
 }
 
-// fail is for root's daemon, which CI must have.
+// fail fails the test, or skips it outside CI if Docker is not installed.
 func fail(t testing.TB, err error) {
 	t.Helper()
 	if errors.Is(err, exec.ErrNotFound) && os.Getenv("CI") != "true" {
@@ -177,7 +176,7 @@ func fail(t testing.TB, err error) {
 	t.Fatal(err)
 }
 
-// Ending runs tests and then ends what they shared, for TestMain.
+// Ending runs tests and then stops the shared daemon, for TestMain.
 type Ending struct{ *testing.M }
 
 // Run runs the tests.
@@ -186,7 +185,7 @@ func (e Ending) Run() int {
 	return e.M.Run()
 }
 
-// end ends the shared daemon and removes what was made.
+// end stops the shared daemon and removes its files.
 func end() {
 	if program.path != "" {
 		_ = os.RemoveAll(filepath.Dir(program.path))

@@ -1,3 +1,3 @@
-// Package dockertest has, for tests, a Docker daemon of their own, an image and the program
-// that is the first process of containers. Nothing of the user's own Docker is touched.
+// Package dockertest provides tests with their own Docker daemon, an image, and the program that is
+// the first process of containers. It does not touch the user's Docker.
 package dockertest

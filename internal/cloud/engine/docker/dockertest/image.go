@@ -105,7 +105,7 @@ func (t *tree) addBase(ctx context.Context) error {
 	return nil
 }
 
-// addPython adds bash and the Python that this machine runs, where they are here.
+// addPython adds this machine's bash and Python, if they exist.
 func addPython(ctx context.Context, t *tree) error {
 	where, err := exec.CommandContext(ctx, "python3", "-c", "import os, sys, sysconfig; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib')); print(sysconfig.get_config_var('DESTSHARED') or '')").Output()
 	if err != nil {
@@ -170,7 +170,7 @@ func (t *tree) addWithLibraries(ctx context.Context, path string) error {
 	return nil
 }
 
-// add adds a file where it is on this machine, with what its name leads to as its content.
+// add adds a file of this machine under its own path, following symbolic links.
 func (t *tree) add(path string) error { return t.addAs(path, path[1:]) }
 
 func (t *tree) addAs(path, name string) error {
