@@ -15,12 +15,12 @@ import (
 
 // Options configure [New].
 type Options struct {
-	// Runsc is what the room was started with, and Binary the program that it starts; "": this
-	// one.
+	// Runsc is the program that the room was started with. Binary is the program that the room
+	// starts; "" means this one.
 	Runsc  gvisorenv.Program
 	Binary string
-	// Programs are paths of files of this machine that processes in sandboxes execute. Saved
-	// memory is not restored with others.
+	// Programs are paths of files of this machine that processes in sandboxes execute. Saved memory
+	// is restored only with the same files.
 	Programs []string
 }
 
@@ -33,8 +33,8 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room, after it has tried one. Close closes
-// the room, and so does an error.
+// New returns an engine whose sandboxes are those of a room, after it has started one as a test.
+// Close closes the room, and so does an error.
 func New(ctx context.Context, room engine.Engine, o Options) (*Engine, error) {
 	e := &Engine{Engine: room, program: o.Runsc}
 	e.machine = sync.OnceValues(func() (*machine, error) {
@@ -64,7 +64,7 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return &sandbox{s, e.machine}, nil
 }
 
-// checkMemory returns why saved memory cannot be restored here.
+// checkMemory returns an error if saved memory cannot be restored here.
 func (e *Engine) checkMemory(dir string) error {
 	saved, err := readMachine(dir)
 	if err != nil {
@@ -77,13 +77,13 @@ func (e *Engine) checkMemory(dir string) error {
 	return saved.check(here)
 }
 
-// sandbox is one of the room that runs in gVisor.
+// sandbox is a sandbox of the room that runs in gVisor.
 type sandbox struct {
 	engine.Sandbox
 	machine func() (*machine, error)
 }
 
-// SaveMemory saves the memory with what it depends on.
+// SaveMemory saves the memory, with a note of the machine that it depends on.
 func (s *sandbox) SaveMemory(ctx context.Context, dir string) error {
 	here, err := s.machine()
 	if err == nil {
@@ -98,7 +98,7 @@ func (s *sandbox) SaveMemory(ctx context.Context, dir string) error {
 	return nil
 }
 
-// Report is that of the room, with what gVisor adds and takes away.
+// Report returns the room's report, adjusted for gVisor.
 func (e *Engine) Report() engine.Report {
 	r := e.Engine.Report()
 	r.Engine = engine.GVisor

@@ -13,20 +13,20 @@ import (
 	"strings"
 )
 
-// machineFile is where a directory of saved memory says what it depends on.
+// machineFile is the file in a directory of saved memory that describes the machine.
 const machineFile = "machine.json"
 
-// machine is what saved memory depends on. Of programs and libraries, only what was written is
-// in it: the rest is read again from the same files.
+// machine describes the machine that saved memory depends on. Saved memory contains only written
+// pages of programs and libraries: the rest is read again from the same files.
 type machine struct {
 	Runsc    string            // its version
 	Kernel   string            // of this machine
 	Features []string          // of the processor
-	Programs map[string]string // what each of the programs is, by its path
+	Programs map[string]string // identity of each program, by its path
 }
 
-// describe returns what memory that is saved here depends on. binary is the program that envd
-// is, whose path may lead to another one after an update; programs are others.
+// describe returns the machine that memory saved here depends on. binary is the program of envd,
+// whose path may lead to another one after an update; programs are all others.
 func describe(runsc, binary string, programs []string) (*machine, error) {
 	m := &machine{Runsc: runsc, Programs: map[string]string{}}
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -50,7 +50,7 @@ func describe(runsc, binary string, programs []string) (*machine, error) {
 	return m, nil
 }
 
-// features returns what the processor can do, sorted.
+// features returns the features of the processor, sorted.
 func features() ([]string, error) {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -80,8 +80,8 @@ func digest(path string) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// check returns how a machine differs from that on which memory was saved so that it cannot be
-// restored; nil if it can.
+// check returns an error if memory saved on another machine cannot be restored here. The error
+// names the difference.
 func (saved *machine) check(here *machine) error {
 	var differ []string
 	if saved.Runsc != here.Runsc {
@@ -111,7 +111,7 @@ func (saved *machine) check(here *machine) error {
 	return errors.New(strings.Join(differ, "; "))
 }
 
-// write records it beside the memory in dir.
+// write writes the description beside the memory in dir.
 func (m *machine) write(dir string) (err error) {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -132,10 +132,10 @@ func (m *machine) write(dir string) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// maxMachine bounds what is read.
+// maxMachine bounds the bytes read.
 const maxMachine = 1 << 20
 
-// readMachine reads what the memory in dir depends on.
+// readMachine reads the description of the memory in dir.
 func readMachine(dir string) (*machine, error) {
 	f, err := os.Open(filepath.Join(dir, machineFile))
 	if err != nil {
