@@ -16,10 +16,9 @@ import (
 // maxChunk is the longest piece of data with one header.
 const maxChunk = 32 << 10
 
-// Conn is one connection through the tunnel. A stream of yamux can only be closed for
-// writing, and nobody is told that the other end no longer reads. So data comes in chunks
-// with their length, an empty one means that no more will come, and the end of the stream
-// that the connection is closed.
+// Conn is one connection through the tunnel. A yamux stream can only be closed for writing, and the
+// other end is not told that nobody reads any longer. So data comes in chunks with their length, an
+// empty chunk ends the data, and the end of the stream closes the connection.
 type Conn struct {
 	stream *yamux.Stream
 	closed atomic.Bool
@@ -29,11 +28,11 @@ type Conn struct {
 	header  [4]byte
 	got     int    // bytes of header
 	left    uint32 // bytes of the chunk
-	ended   bool   // no more will come
+	ended   bool   // the data has ended
 
 	writing sync.Mutex
 	out     []byte
-	unable  error // nothing more can be written
+	unable  error // reason why nothing more can be written
 }
 
 func newConn(stream *yamux.Stream) *Conn {
@@ -46,14 +45,14 @@ func newConn(stream *yamux.Stream) *Conn {
 	return c
 }
 
-// Read reads what the other end wrote. After Close it returns [net.ErrClosed], whatever has
-// arrived since: the end of the data as well, or what was cut off would look complete.
+// Read reads the other end's data. After Close it returns [net.ErrClosed] even if data or its end
+// has arrived since: otherwise data that was cut off would look complete.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	for c.left == 0 && !c.ended {
 		n, err := c.stream.Read(c.header[c.got:])
-		if c.closed.Load() { // the stream still hands out what it has
+		if c.closed.Load() { // the stream still returns buffered data
 			return 0, net.ErrClosed
 		}
 		if c.got += n; c.got == len(c.header) {
@@ -84,7 +83,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// watch waits for the end of the stream, when the other end writes no more.
+// watch waits for the end of the stream, after the other end has ended its data.
 func (c *Conn) watch() {
 	_, _ = c.stream.Read(make([]byte, 1)) // nothing comes
 	c.close()
@@ -94,14 +93,14 @@ func (c *Conn) readError(err error) error {
 	if errors.Is(err, yamux.ErrTimeout) {
 		return os.ErrDeadlineExceeded
 	}
-	c.close() // the other end reads no more either
+	c.close() // the other end no longer reads either
 	if errors.Is(err, io.EOF) {
 		return io.EOF
 	}
 	return err
 }
 
-// Write writes p. After an error, that of a deadline too, nothing can be written.
+// Write writes p. After an error, even a missed deadline, nothing more can be written.
 func (c *Conn) Write(p []byte) (written int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -116,7 +115,7 @@ func (c *Conn) Write(p []byte) (written int, err error) {
 	return written, c.unable
 }
 
-// CloseWrite tells the other end that no more will come.
+// CloseWrite ends this end's data.
 func (c *Conn) CloseWrite() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -150,10 +149,10 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// LocalAddr returns an address that says nothing.
+// LocalAddr returns a meaningless address.
 func (c *Conn) LocalAddr() net.Addr { return address{} }
 
-// RemoteAddr returns an address that says nothing.
+// RemoteAddr returns a meaningless address.
 func (c *Conn) RemoteAddr() net.Addr { return address{} }
 
 // SetDeadline sets the deadline of reads and writes.
@@ -166,7 +165,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	if err := c.stream.SetReadDeadline(t); err != nil {
 		return err
 	}
-	if c.closed.Load() { // since, perhaps
+	if c.closed.Load() { // may have been closed since
 		_ = c.stream.SetReadDeadline(time.Unix(1, 0))
 		return net.ErrClosed
 	}

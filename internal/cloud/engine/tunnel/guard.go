@@ -15,34 +15,35 @@ const (
 	muxSYN     = 1 // the flag that opens a stream
 )
 
-// Types of frames of yamux. Neither end of a tunnel sends pings, and neither says that it
-// goes away: it ends the stream of bytes.
+// Types of yamux frames. Neither end of a tunnel sends pings or go-away frames: to end a session it
+// ends the stream of bytes.
 const (
 	muxData byte = iota
 	muxWindow
 )
 
-// stuckTimeout is how long the server's session may take to handle what it has read. It has
-// to wait only when the other end breaks the protocol and does not read the answer.
+// stuckTimeout is how long the server's session may take to handle the bytes that it has read. It
+// blocks only when the other end breaks the protocol and does not read the answer.
 const stuckTimeout = time.Minute
 
-// guard checks every frame that the other end sends before the server's session sees it: the
-// session answers some frames, without a bound where the other end reads no answers.
+// guard checks every frame from the other end before the server's session sees it. The session
+// answers some frames, and would buffer answers without bound for an end that does not read them.
 type guard struct {
 	*lane
 	began   chan struct{} // closed when session is set
 	session *yamux.Session
 	broken  func(error) // takes the reason, before the session fails with it
 	timeout time.Duration
-	stuck   *time.Timer // runs while the session handles what it has read
+	stuck   *time.Timer // runs while the session handles bytes that it has read
 
 	header [muxHeader]byte
 	got    int    // bytes of header
 	body   uint32 // bytes of the frame that are still to come
 }
 
-// guarded begins the server's session over l. The function broken gets the reason for which
-// the tunnel cannot go on, and end ends the session when it is stuck for longer than timeout.
+// guarded begins the server's session over l. It calls broken with the reason when the tunnel
+// cannot go on, and end when the session is stuck for longer than timeout; end must end the
+// session.
 func guarded(l *lane, timeout time.Duration, broken func(error), end func()) (*yamux.Session, error) {
 	g := &guard{lane: l, began: make(chan struct{}), broken: broken, timeout: timeout}
 	g.stuck = time.AfterFunc(timeout, func() {
@@ -59,7 +60,7 @@ func guarded(l *lane, timeout time.Duration, broken func(error), end func()) (*y
 	return session, nil
 }
 
-// Read reads what the other end sent, up to the first frame that breaks the protocol.
+// Read reads the other end's bytes, up to the first frame that breaks the protocol.
 func (g *guard) Read(p []byte) (int, error) {
 	<-g.began
 	g.stuck.Stop()
@@ -80,7 +81,7 @@ func (g *guard) Close() error {
 	return g.lane.Close()
 }
 
-// check follows the frames in data, which continues what was checked before.
+// check checks the frames in data, which continues the data of earlier calls.
 func (g *guard) check(data []byte) error {
 	opened := 0 // by data, which the session has not seen
 	for len(data) > 0 {

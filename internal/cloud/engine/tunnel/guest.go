@@ -21,8 +21,8 @@ type Guest struct {
 	control *Conn
 }
 
-// Join waits for the hello of the server. When another server has taken over, see
-// [Guest.Superseded], it waits for that one's.
+// Join waits for the server's hello. After another server has taken over, see [Guest.Superseded],
+// it waits for that server's hello.
 func (l *Link) Join() (*Guest, error) {
 	lane := l.wire.lane()
 	lane.guest = true
@@ -46,24 +46,23 @@ func (l *Link) Join() (*Guest, error) {
 	return g, nil
 }
 
-// Superseded reports whether the tunnel has ended because the sandbox was restored elsewhere,
-// with another server.
+// Superseded reports whether the tunnel ended because the sandbox was restored with another server.
 func (g *Guest) Superseded() bool { return g.lane.superseded() }
 
 // Ready tells the server that the sandbox can be used.
 func (g *Guest) Ready() error { return send(g.control, report{Kind: kindReady}) }
 
-// Log sends a line of the daemon's log, an object of JSON.
+// Log sends a line of the daemon's log, a JSON object.
 func (g *Guest) Log(line json.RawMessage) error {
 	return send(g.control, report{Kind: kindLog, Line: line})
 }
 
-// Fail tells the server why the sandbox ends.
+// Fail tells the server the reason for the sandbox's end.
 func (g *Guest) Fail(err error) {
 	_ = send(g.control, report{Kind: kindFailed, Text: err.Error()[:min(len(err.Error()), maxText)]}) // the server may be gone
 }
 
-// Accept returns the next connection of the server, which [Arrival.Port] says more of.
+// Accept returns the next connection of the server. [Arrival.Port] returns its destination.
 func (g *Guest) Accept() (*Arrival, error) {
 	stream, err := g.session.AcceptStream()
 	if err != nil {
@@ -113,8 +112,7 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	return conn, nil
 }
 
-// Kills asks the server for the number of processes of the sandbox that were killed for lack of
-// memory so far.
+// Kills asks the server how many processes of the sandbox were killed so far for lack of memory.
 func (g *Guest) Kills(ctx context.Context) (int, error) {
 	conn, a, err := g.ask(ctx, request{Kills: true})
 	if conn == nil {
@@ -127,7 +125,7 @@ func (g *Guest) Kills(ctx context.Context) (int, error) {
 }
 
 // ask opens a connection with a request, and waits for the answer. The caller closes the
-// connection, which is nil if there is none.
+// connection, which is nil after an error.
 func (g *Guest) ask(ctx context.Context, r request) (*Conn, answer, error) {
 	conn, err := open(g.session)
 	if err != nil {

@@ -10,27 +10,27 @@ import (
 	"sync"
 )
 
-// What goes over a link are frames: a byte that says which, four with the length of what
-// follows, and that. All but data are empty. With them the server can have both ends stand
-// still where nothing is on the way between them, so that a sandbox can be saved and go on
-// elsewhere with another server.
+// A link carries frames: a type byte, the length of the content in four bytes, and the content.
+// Only data frames have content. With the other frames the server makes both ends stand still while
+// nothing is on the way between them, so that a sandbox can be saved and go on elsewhere with
+// another server.
 const (
 	frameData   byte = iota
 	framePark        // server: it writes nothing until it writes frameGoOn
-	frameParked      // guest: it has read all before framePark, and waits for frameGoOn or frameServer
+	frameParked      // guest: it has read everything before framePark, and waits for frameGoOn or frameServer
 	frameGoOn        // server: both go on
-	frameServer      // server: it is another one, and what its predecessor had open is gone
+	frameServer      // server: it is a new one, and its predecessor's connections are gone
 )
 
 const (
 	frameHeader = 5
-	maxFrame    = 64 << 10 // of what one Write sends at once
+	maxFrame    = 64 << 10 // bytes that one Write sends at once
 )
 
 // errSuperseded ends the session of a guest whose server was replaced by another.
 var errSuperseded = errors.New("another server has taken over the sandbox")
 
-// Link is the guest's end of the connection that tunnels are made over, one after the other.
+// Link is the guest's end of the connection that carries tunnels, one after the other.
 type Link struct{ wire *framed }
 
 // NewLink returns the link over conn, which leads to the server.
@@ -40,15 +40,15 @@ func NewLink(conn io.ReadWriteCloser) *Link { return &Link{newFramed(conn)} }
 type framed struct {
 	conn   io.ReadWriteCloser
 	reader *bufio.Reader // for one lane at a time
-	turn   chan struct{} // held by who writes, and while this end stands still
-	out    []byte        // belongs to who holds turn
+	turn   chan struct{} // held while writing, and while this end stands still
+	out    []byte        // guarded by turn
 }
 
 func newFramed(conn io.ReadWriteCloser) *framed {
 	return &framed{conn: conn, reader: bufio.NewReaderSize(conn, maxFrame), turn: make(chan struct{}, 1)}
 }
 
-// lane returns what a session reads and writes.
+// lane returns a connection for a new session.
 func (f *framed) lane() *lane {
 	return &lane{framed: f, parked: make(chan struct{}, 1), ended: make(chan struct{})}
 }
@@ -61,21 +61,20 @@ func (f *framed) write(kind byte, data []byte) error {
 	return err
 }
 
-// lane is a connection of a session over a link. Its methods are for one reader, and for any
-// number of writers.
+// lane is a session's connection over a link. One goroutine may read, and any number may write.
 type lane struct {
 	*framed
 	guest bool
-	left  uint32 // of the data of the frame that is being read
-	still bool   // of a guest: it holds turn until the server says how it goes on
+	left  uint32 // bytes left of the data frame that is being read
+	still bool   // guest: it holds turn until the server sends frameGoOn or frameServer
 
-	parked chan struct{} // the guest has said that it stands still
+	parked chan struct{} // the guest has sent frameParked
 	end    sync.Once
-	ended  chan struct{} // closed when nothing more is read
-	reason error         // why; only read after ended
+	ended  chan struct{} // closed when reading has ended
+	reason error         // reason for the end; only read after ended
 }
 
-// Read reads data, and does what other frames say.
+// Read reads data, and handles other frames.
 func (l *lane) Read(p []byte) (int, error) {
 	for l.left == 0 {
 		if err := l.next(); err != nil {
@@ -127,7 +126,7 @@ func (l *lane) next() error {
 	return fmt.Errorf("%w: frame %d of %d bytes", ErrProtocol, kind, length)
 }
 
-// stop ends the lane: nothing more is read, and nothing is written.
+// stop ends the lane for reading and writing.
 func (l *lane) stop(err error) {
 	l.end.Do(func() {
 		l.reason = err
@@ -139,7 +138,7 @@ func (l *lane) stop(err error) {
 	}
 }
 
-// Write writes data, when this end does not stand still.
+// Write writes data, and waits while this end stands still.
 func (l *lane) Write(p []byte) (written int, err error) {
 	for len(p) > 0 {
 		data := p[:min(len(p), maxFrame)]
@@ -167,7 +166,7 @@ func (l *lane) send(kind byte, data []byte) error {
 	}
 }
 
-// Close closes the connection, unless another session has it.
+// Close closes the connection, unless another session uses it.
 func (l *lane) Close() error {
 	l.end.Do(func() {
 		l.reason = io.ErrClosedPipe
@@ -179,7 +178,7 @@ func (l *lane) Close() error {
 	return l.conn.Close()
 }
 
-// superseded reports whether the lane ended because there is another server.
+// superseded reports whether the lane ended because another server took over.
 func (l *lane) superseded() bool {
 	select {
 	case <-l.ended:
@@ -189,7 +188,7 @@ func (l *lane) superseded() bool {
 	}
 }
 
-// park makes both ends stand still, until goOn. After an error they go on.
+// park makes both ends stand still until goOn. After an error they go on.
 func (l *lane) park(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -217,7 +216,7 @@ func (l *lane) park(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		go func() { // the guest may do it yet
+		go func() { // the guest may park yet
 			if <-still == nil {
 				_ = l.write(frameGoOn, nil) // if it fails the session ends
 			}

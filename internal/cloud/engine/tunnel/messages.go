@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// Version is the version of the protocol. Both ends are the same program unless another one
-// was named, so the versions must be equal.
+// Version is the version of the protocol. It must be equal at both ends, which are the same program
+// unless another one was named.
 const Version = 2
 
 // Hello is the first message of the server.
@@ -18,15 +18,15 @@ type Hello struct {
 	Version int             `json:"version"`
 	ID      string          `json:"id"`     // of the sandbox
 	Config  json.RawMessage `json:"config"` // a [guest.Config]
-	Egress  bool            `json:"egress"` // connections out of it can be asked for
-	// Removed are files of its image that the sandbox must not have.
+	Egress  bool            `json:"egress"` // connections out of it are possible
+	// Removed are files of its image to delete from the sandbox.
 	Removed []string `json:"removed,omitempty"`
-	// Room says that the files are those of a room, as the configuration expects them; nil:
-	// those of some image.
+	// Room is set if the files are those of a room, as the configuration expects them; nil means
+	// the files of an image.
 	Room *Room `json:"room,omitempty"`
 }
 
-// Room is what a sandbox has of a room.
+// Room describes a sandbox of a room.
 type Room struct {
 	Hostname string `json:"hostname"`
 	Ranged   bool   `json:"ranged"` // root and user are two ids
@@ -39,25 +39,23 @@ const (
 	kindFailed = "failed"
 )
 
-// report is what the daemon inside says.
+// report is a message of the daemon inside.
 type report struct {
 	Kind string          `json:"kind"`
 	Line json.RawMessage `json:"line,omitempty"` // of its log
-	Text string          `json:"text,omitempty"` // why it failed
+	Text string          `json:"text,omitempty"` // reason of a failure
 }
 
-// order begins each connection into the sandbox. The answer is one byte, as those of
-// package wire.
+// order begins each connection into the sandbox. The answer is one byte, as in package wire.
 type order struct {
 	Port uint16 `json:"port"`
 }
 
-// request begins each connection out of it, and answer is the answer.
+// request begins each connection out of the sandbox, and answer answers it.
 type request struct {
 	Host string `json:"host"`
 	Port uint16 `json:"port"`
-	// Kills asks for the number of processes that were killed for lack of memory, and for no
-	// connection.
+	// Kills asks for the number of processes killed for lack of memory, instead of a connection.
 	Kills bool `json:"kills,omitempty"`
 }
 

@@ -21,12 +21,13 @@ import (
 // Options configure [Open].
 type Options struct {
 	Hello Hello
-	// Restored: the daemon is one that another server had, and saved while it stood still.
+	// Restored means that the daemon was saved while its link stood still, and had another server
+	// before.
 	Restored bool
-	Egress   engine.Egress // nil: nothing outside can be reached
+	Egress   engine.Egress // nil: no egress
 	Tell     func(line []byte)
-	// Kills returns the number of processes of the sandbox that were killed for lack of memory
-	// so far. Nil means that nobody counts them, and the answer is 0.
+	// Kills returns the number of the sandbox's processes killed so far for lack of memory. If it
+	// is nil the answer is 0.
 	Kills func() int
 
 	stuck time.Duration // 0: stuckTimeout
@@ -39,8 +40,8 @@ type Server struct {
 	control *Conn
 	tell    func(line []byte)
 	kills   func() int
-	slots   wire.PortSlots // for each connection into the sandbox
-	asked   chan struct{}  // one for each connection out of it that is not made yet
+	slots   wire.PortSlots // one for each connection into the sandbox
+	asked   chan struct{}  // one for each connection out of it that is being made
 	carried chan struct{}  // one for each connection out of it
 
 	mu     sync.Mutex
@@ -65,8 +66,8 @@ type passage struct {
 // readyTimeout bounds the wait for the daemon inside.
 const readyTimeout = 60 * time.Second
 
-// Open takes over conn, which leads to a daemon that has just started, and returns when the
-// sandbox can be used.
+// Open takes over conn, which leads to a daemon that has just started, and returns when the sandbox
+// can be used.
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
 	s := &Server{
 		lane: newFramed(conn).lane(), tell: o.Tell, kills: o.Kills, conns: map[*dialled]struct{}{},
@@ -98,7 +99,7 @@ func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, err
 func (s *Server) begin(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it was not ready within %v", readyTimeout))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = s.session.Close() }) // wakes whatever waits
+	stop := context.AfterFunc(ctx, func() { _ = s.session.Close() }) // wakes blocked calls
 	defer stop()
 	began := func() error {
 		var err error
@@ -132,7 +133,7 @@ func (s *Server) begin(ctx context.Context, o Options) error {
 	return wire.CauseOf(ctx, began())
 }
 
-// listen handles what the daemon says until the tunnel ends.
+// listen handles the daemon's reports until the tunnel ends.
 func (s *Server) listen() {
 	for {
 		var r report
@@ -163,15 +164,15 @@ func (s *Server) fail(err error) {
 // because keeps the first reason for the end of the tunnel.
 func (s *Server) because(err error) { s.reason.CompareAndSwap(nil, &err) }
 
-// cut ends what goes through the tunnel.
+// cut ends all connections through the tunnel.
 func (s *Server) cut() {
 	s.end()
 	_ = s.session.Close()
 }
 
-// Park makes both ends of the tunnel stand still, with nothing on the way between them, until
-// GoOn: what is sent waits. A sandbox that is saved then can go on with another server that
-// says [Options].Restored. After an error the tunnel goes on.
+// Park makes both ends of the tunnel stand still, with nothing on the way between them, until GoOn;
+// sends wait. A sandbox saved in this state can go on with another server that sets
+// [Options].Restored. After an error the tunnel goes on.
 func (s *Server) Park(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the daemon in it did not stand still within %v", readyTimeout))
 	defer cancel()
@@ -184,7 +185,7 @@ func (s *Server) GoOn() error { return s.lane.goOn() }
 // Done returns a channel that is closed when the tunnel has ended.
 func (s *Server) Done() <-chan struct{} { return s.life.Done() }
 
-// Err returns why the tunnel ended, after its end: nil if that was Close.
+// Err returns the reason for the tunnel's end. It returns nil before the end and after Close.
 func (s *Server) Err() error {
 	if reason := s.reason.Load(); reason != nil {
 		return *reason
@@ -216,7 +217,7 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 		release()
 		return nil, err
 	}
-	// What is opened while the sandbox is held waits for longer than ctx, perhaps.
+	// While the sandbox is held, opening may wait beyond the end of ctx.
 	connected := make(chan error, 1)
 	go func() { connected <- d.connect(s.session, uint16(port)) }()
 	ctx, cancel := context.WithTimeoutCause(ctx, wire.DialTimeout, fmt.Errorf("the daemon in it did not answer within %v", wire.DialTimeout))
@@ -319,8 +320,7 @@ func (s *Server) isShut() bool {
 	return s.shut
 }
 
-// Shut cuts every connection, into the sandbox and out of it, and refuses others until
-// Reopen.
+// Shut cuts every connection, into the sandbox and out of it, and refuses new ones until Reopen.
 func (s *Server) Shut() {
 	s.mu.Lock()
 	s.shut = true
@@ -344,8 +344,7 @@ func (s *Server) Reopen() {
 	s.SetEgress(egress)
 }
 
-// SetEgress changes what connections out of the sandbox go through. Those through the old
-// one are cut off.
+// SetEgress changes the egress of the sandbox. It cuts connections through the old one.
 func (s *Server) SetEgress(e engine.Egress) {
 	ctx, end := context.WithCancel(s.life)
 	s.mu.Lock()
@@ -359,7 +358,7 @@ func (s *Server) SetEgress(e engine.Egress) {
 	s.egress = &passage{e, ctx, end}
 }
 
-// accept takes what the daemon opens until the tunnel ends.
+// accept accepts the daemon's connections until the tunnel ends.
 func (s *Server) accept() {
 	for {
 		stream, err := s.session.AcceptStream()
@@ -377,7 +376,7 @@ func (s *Server) accept() {
 	}
 }
 
-// requestTimeout is how long the daemon may take to say where a connection is to lead.
+// requestTimeout is how long the daemon may take to send the destination of a connection.
 const requestTimeout = 10 * time.Second
 
 // carry connects a connection out of the sandbox and copies until both directions have
@@ -396,12 +395,12 @@ func (s *Server) carry(inside *Conn) {
 		if s.kills != nil {
 			n = s.kills()
 		}
-		_ = send(inside, answer{Kills: n}) // if that does not arrive only the daemon is harmed
+		_ = send(inside, answer{Kills: n}) // if it does not arrive only the daemon is harmed
 		return
 	}
 	refuse := func(err error) {
 		var denied interface{ Denied() bool }
-		// If that does not arrive only the daemon is harmed.
+		// If it does not arrive only the daemon is harmed.
 		_ = send(inside, answer{Error: clip.Text(err.Error(), maxText), Denied: errors.As(err, &denied) && denied.Denied()})
 	}
 	select {

@@ -12,23 +12,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// ErrProtocol: the other end sent something that it never sends.
+// ErrProtocol: the other end sent something that the protocol does not allow.
 var ErrProtocol = errors.New("the other end of the tunnel broke the protocol")
 
 // Bounds of one sandbox.
 const (
 	maxEgress = 320 // connections out of it
-	// maxStreams bounds what the other end may hold open, closed connections included whose
-	// end it did not acknowledge.
+	// maxStreams bounds the connections that the other end may hold open, including closed ones
+	// whose end it did not acknowledge.
 	maxStreams = 2 * (2*wire.MaxStreams + maxEgress)
-	// window is how much of one connection waits in the server for who reads it.
+	// window is how many bytes of one connection wait in the server for its reader.
 	window = 256 << 10
 	// closeTimeout is how long a closed connection waits for the other end to close it too.
 	closeTimeout = 5 * time.Minute
 )
 
-// config has no clocks of yamux's: a frozen sandbox answers nothing, for as long as it is
-// frozen, and is alive.
+// config disables yamux's timers: a frozen sandbox answers nothing for as long as it is frozen, and
+// is alive.
 func config() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.AcceptBacklog = maxStreams
@@ -37,7 +37,7 @@ func config() *yamux.Config {
 	c.ConnectionWriteTimeout = math.MaxInt64
 	c.StreamOpenTimeout = 0
 	c.StreamCloseTimeout = closeTimeout
-	c.LogOutput = io.Discard // it says nothing that its errors do not say
+	c.LogOutput = io.Discard // its errors say the same
 	return c
 }
 
