@@ -23,9 +23,9 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room, which shows them the directory of
-// env. Their packages may come from the Pyodide distribution in the directory dist; "": there
-// is none. Close closes the room.
+// New returns an engine whose sandboxes are those of a room, and see the directory of env. Their
+// packages may come from the Pyodide distribution in the directory dist; "" means none. Close
+// closes the room.
 func New(room engine.Engine, env *wasmenv.Env, dist string) *Engine { return &Engine{room, env, dist} }
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
@@ -48,7 +48,7 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return sandbox{s}, nil
 }
 
-// config is the configuration of envd, with what kernels run and see.
+// config returns the configuration of envd, with the settings of Python in WebAssembly.
 func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	var c guest.Config
 	if err := json.Unmarshal(o.Config, &c); err != nil {
@@ -64,7 +64,7 @@ func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
 	return json.Marshal(c)
 }
 
-// Report is that of the room, without what processes would have.
+// Report returns the room's report, without the features that need processes.
 func (e *Engine) Report() engine.Report {
 	r := e.room.Report()
 	r.Engine = engine.Wasm
@@ -81,17 +81,17 @@ func (e *Engine) Report() engine.Report {
 	return r
 }
 
-// CheckLayers is that of the room.
+// CheckLayers calls the room's.
 func (e *Engine) CheckLayers(ctx context.Context, dir string) error {
 	return e.room.CheckLayers(ctx, dir)
 }
 
-// Merge is that of the room.
+// Merge calls the room's.
 func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
 	return e.room.Merge(ctx, layers, dir)
 }
 
-// UnpackTar says that there are no images.
+// UnpackTar returns an error: there are no images.
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return fmt.Errorf("wasm: %w: there is nothing to run their programs", engine.ErrNoImages)
 }
@@ -117,5 +117,5 @@ func (s sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return nil, fmt.Errorf("%w: %s", engine.ErrNoPorts, guest.NoProcesses)
 }
 
-// SetEgress changes nothing: there is no way out.
+// SetEgress does nothing: there is no egress.
 func (s sandbox) SetEgress(engine.Egress) {}
