@@ -21,11 +21,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// envdThreads is how many more threads than its allowed processes the group of a
-// sandbox may have. They are for envd, which dies if it cannot start a thread.
+// envdThreads is how many threads the group of a sandbox may have beyond its allowed processes.
+// They are for envd, which dies if it cannot start a thread.
 const envdThreads = 128
 
-// errLimit: the control groups of a sandbox could not be made. That refuses no isolation.
+// errLimit: the control groups of a sandbox could not be made. It does not count as a refusal of
+// isolation.
 var errLimit = errors.New("limit")
 
 var errBootTimeout = fmt.Errorf("envd was not ready within %v", bootTimeout)
@@ -56,8 +57,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 		}
 		r.options.Logger.WarnContext(ctx, "the warm sandbox could not be used", "error", err)
 	}
-	// If all started at once they would take as long in total, and each of them too
-	// long.
+	// Starting all at once would take as long in total, and too long for each.
 	select {
 	case r.boots <- struct{}{}:
 		defer func() { <-r.boots }()
@@ -88,7 +88,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	return s, s.begin(ctx, o, wire.RoleEnvd)
 }
 
-// warmFor returns the warm sandbox if it can become what o describes.
+// warmFor returns the warm sandbox if it can become the one that o describes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
 	replaced, shown := o.Files != "" || len(o.Layers) > 0, len(o.Authority) > 0
 	if (replaced || shown) && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced || replaced && shown {
@@ -102,13 +102,13 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 	return s, started
 }
 
-// prepare makes a sandbox that does not belong to anybody yet: isolated, limited,
-// and with its envd started and waiting for its configuration.
+// prepare makes a sandbox without an owner: isolated, limited, and with its envd started and
+// waiting for its configuration.
 func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare with what a sandbox must have from the start: layers, saved files
+// prepareWith is prepare with everything that a sandbox needs from the start: layers, saved files
 // and volumes.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
@@ -164,8 +164,7 @@ func (s *Sandbox) abandon(err error) error {
 	return errors.Join(err, s.close())
 }
 
-// open begins to serve envd, unless the sandbox is being ended, which can
-// happen at any time.
+// open begins to serve envd, unless the sandbox is being ended, which can happen at any time.
 func (s *Sandbox) open(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,8 +245,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 		s.gone()
 		return fmt.Errorf("ask the room: %w", err)
 	}
-	// The answer is waited for without ctx: before it arrives there is nothing to
-	// kill.
+	// This wait ignores ctx: before the answer arrives there is nothing to kill.
 	answer := <-s.spawned
 	if answer.err != nil {
 		return fmt.Errorf("start in new namespaces: %w", answer.err)
@@ -257,10 +255,9 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// When a process joins a group the kernel may wait for all processors, which
-	// takes longer than everything else. The first stage needs no limits yet,
-	// because nothing in it is the sandbox's, and it does not go further without
-	// them.
+	// When a process joins a group the kernel may wait for all processors, which takes longer than
+	// everything else. The first stage needs no limits yet, because it runs none of the sandbox's
+	// code, and it does not finish without them.
 	limited := make(chan error, 1)
 	go func() { limited <- s.group.Add(pid) }()
 	err = s.sendInit(ctx, pid, mounter)
@@ -269,7 +266,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	refused := <-limited
 	if err != nil {
-		return err // says why there may be no process to limit
+		return err // it says why there may be no process to limit
 	}
 	if refused != nil {
 		return fmt.Errorf("%w: %w", errLimit, refused)
@@ -309,7 +306,7 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
 }
 
-// bootTimeout bounds the first stage, and the second.
+// bootTimeout bounds each of the two stages.
 func (s *Sandbox) bootTimeout() time.Duration {
 	if s.options.Files != "" || s.options.Memory != "" {
 		return bootTimeout + restoreTimeout
@@ -363,7 +360,7 @@ func (s *Sandbox) keepMeminfo(files []*os.File) error {
 	return s.room.control.Send(wire.Message{Kind: wire.KindMeminfo, ID: s.number, Spec: spec}, files...)
 }
 
-// noteBuilt notes what there is to know of a file system that was built.
+// noteBuilt records the properties of a file system that was built.
 func (s *Sandbox) noteBuilt(ctx context.Context, built wire.Message) {
 	if (s.options.Files != "" || len(s.options.Layers) > 0) && len(built.Notes) > 0 {
 		s.room.options.Logger.WarnContext(ctx, "a sandbox was restored", "layers", s.options.Layers, "files", s.options.Files, "notes", built.Notes)
@@ -371,7 +368,7 @@ func (s *Sandbox) noteBuilt(ctx context.Context, built wire.Message) {
 	s.notes, s.lost = append(s.notes, built.Notes...), built.Trees
 }
 
-// explain finds out why a process died that ended without an error message.
+// explain finds out why a process died without an error message.
 func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 	if errors.Is(err, wire.ErrPeerEnded) {
 		select {
@@ -414,8 +411,8 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 	return nil
 }
 
-// buildSpec describes the file system of the sandbox, whose first process is pid, with the
-// files that it is built of, which the caller must close after an error as well.
+// buildSpec describes the file system of the sandbox whose first process is pid, and returns the
+// files that it needs. The caller must close them, after an error as well.
 func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err error) {
 	ranged := s.room.ranged()
 	trees, links := s.ofHost()
@@ -493,8 +490,8 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 	return spec, mounts, err
 }
 
-// pidOf returns the process that a pidfd refers to, as this process numbers it. The pidfd may
-// be closed meanwhile, which is an error.
+// pidOf returns the process that a pidfd refers to, in this process's numbering. It returns an
+// error if the pidfd was closed meanwhile.
 func pidOf(pidfd *os.File) (int, error) {
 	raw, err := pidfd.SyscallConn()
 	if err != nil {

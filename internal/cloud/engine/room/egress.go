@@ -27,7 +27,7 @@ const (
 	maxLookups    = 32
 	maxQuery      = 4 << 10
 	lookupTimeout = 10 * time.Second
-	queryIdle     = 10 * time.Second // between two queries on one connection
+	queryIdle     = 10 * time.Second // between two queries of one connection
 	maxQueries    = 100              // on one connection
 )
 
@@ -46,7 +46,7 @@ type exit struct {
 	accepting sync.WaitGroup
 }
 
-// newExit takes over what the first stage sent: nothing, or both sockets.
+// newExit takes over the descriptors that the first stage sent: none, or both sockets.
 func newExit(sockets []*os.File) (*exit, error) {
 	defer wire.CloseAll(sockets)
 	if len(sockets) == 0 {
@@ -71,7 +71,7 @@ func newExit(sockets []*os.File) (*exit, error) {
 	return &exit{tcp: tcp, udp: udp, lookups: make(chan struct{}, maxLookups)}, nil
 }
 
-// close ends what is served. It does nothing if the sandbox has no exit.
+// close ends all connections and queries. It does nothing if the sandbox has no exit.
 func (e *exit) close() {
 	if e == nil {
 		return
@@ -84,7 +84,7 @@ func (e *exit) close() {
 	e.accepting.Wait()
 }
 
-// judgeEgressPath records what the first sandbox found out about the egress path.
+// judgeEgressPath records the first sandbox's findings about the egress path.
 func (r *Room) judgeEgressPath(probe *Sandbox) {
 	switch {
 	case r.level != engine.Full:
@@ -152,8 +152,8 @@ func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
 	}
 }
 
-// SetEgress changes the egress of a sandbox that was started with one. Connections
-// through the old one are cut off.
+// SetEgress changes the egress of a sandbox that was started with one. It cuts connections through
+// the old one.
 func (s *Sandbox) SetEgress(e engine.Egress) { s.change(e) }
 
 // listen makes the TCP socket listen and accepts connections, or stops both. The
@@ -179,8 +179,7 @@ func (e *exit) listen(on bool) {
 	e.accepting.Go(e.accept)
 }
 
-// acceptFlows accepts the connections that leave the sandbox, until the socket
-// stops listening.
+// acceptFlows accepts connections out of the sandbox, until the socket stops listening.
 func (s *Sandbox) acceptFlows(life context.Context) {
 	for {
 		conn, err := s.exit.tcp.AcceptTCP()
@@ -245,13 +244,13 @@ func (s *Sandbox) carryOut(inside *net.TCPConn) {
 	wire.Join(outside, inside)
 }
 
-// reset ends a connection in the way in which a refused one ends.
+// reset ends a connection in the same way as a refused one.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()
 }
 
-// answerQueries answers the DNS queries that come as packets.
+// answerQueries answers DNS queries that arrive as packets.
 func (s *Sandbox) answerQueries(life context.Context) {
 	var answering sync.WaitGroup
 	defer answering.Wait()
@@ -272,9 +271,9 @@ func (s *Sandbox) answerQueries(life context.Context) {
 	}
 }
 
-// lookUp answers a DNS query and passes the answer to reply, if there is one. It
-// uses start if the answer has to be waited for. When there are too many queries at
-// once, the answer says so.
+// lookUp answers a DNS query and passes the answer to reply, if there is one. It passes start a
+// function that does so and may wait. If there are too many queries at once, it replies with a
+// failure without waiting.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {
 		if a := s.passage.Load().egress.Answer(ctx, question); a != nil {
@@ -296,8 +295,7 @@ func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func(
 	}
 }
 
-// askedAddress returns the control message that makes an answer come from the
-// address that was asked.
+// askedAddress returns the control message that makes the queried address the source of an answer.
 func askedAddress(control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

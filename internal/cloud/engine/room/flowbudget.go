@@ -16,15 +16,14 @@ const (
 	// flowDescriptors is how many descriptors of the server a connection out of a
 	// sandbox uses: two sockets.
 	flowDescriptors = 2
-	// assuredFlows is how many connections a sandbox may have however many others
-	// have.
+	// assuredFlows is how many connections a sandbox may always have, however many others have.
 	assuredFlows = 16
 )
 
-// flowBudget divides the server's descriptors among the connections out of
-// sandboxes. Half of the descriptors are for these connections. No sandbox may have
-// more connections than are left, so a single one gets up to half, two get a third
-// each, and there is always something left for the next.
+// flowBudget divides the server's descriptors among the connections out of sandboxes. Half of the
+// descriptors are for these connections. No sandbox may have more connections than are left, so a
+// single one gets up to half, two get a third each, and there is always something left for the
+// next.
 type flowBudget struct {
 	mu   sync.Mutex
 	left int
@@ -33,7 +32,7 @@ type flowBudget struct {
 // flowCount is how many connections one sandbox has; the budget guards it.
 type flowCount struct{ open int }
 
-// fill sets the budget to what this process's limit allows.
+// fill sets the budget according to this process's limit.
 func (b *flowBudget) fill() error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -43,7 +42,7 @@ func (b *flowBudget) fill() error {
 	return nil
 }
 
-// take counts a new connection, or says why there may be no more.
+// take counts a new connection, or returns the reason why no more are allowed.
 func (b *flowBudget) take(c *flowCount) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

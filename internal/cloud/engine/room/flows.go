@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// serve answers envd until it ends. Nothing that envd says is trusted.
+// serve answers envd's messages until it ends. It trusts none of them.
 func (s *Sandbox) serve() {
 	for {
 		m, _, err := s.envd.Receive(0)
@@ -129,9 +129,8 @@ func (errInternetOff) Error() string { return "internet access is off for this s
 
 func (errInternetOff) Denied() bool { return true }
 
-// Dial connects to a port inside. Errors are [engine.ErrPortClosed] if nothing listens
-// there, [engine.ErrGone] if the sandbox has ended, [engine.ErrFrozen] and
-// [engine.ErrTooMany].
+// Dial connects to a port inside. Its errors include [engine.ErrPortClosed] if nothing listens
+// there, [engine.ErrGone] if the sandbox has ended, [engine.ErrFrozen] and [engine.ErrTooMany].
 func (s *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	conn, err := s.dial(ctx, port)
 	if err != nil {
@@ -167,8 +166,8 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	return nil, s.whyUnanswered(err)
 }
 
-// reach connects to a port, and calls release when the stream is closed. The server itself
-// connects to the ports of programs where it can: that costs envd no descriptors.
+// reach connects to a port, and calls release when the stream is closed. Where it can, the server
+// itself connects to the ports of programs: that costs envd no descriptors.
 func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream, error) {
 	switch {
 	case protocol.OwnPort(port), s.room.runsc != nil, s.room.level == engine.Restricted:
@@ -210,7 +209,7 @@ func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*strea
 	return st, nil
 }
 
-// enter counts a connection as one into the sandbox, which is cut when it freezes.
+// enter counts a connection into the sandbox, which a freeze cuts.
 func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
 	st := &stream{halfCloser: conn}
 	st.release = func() {
@@ -265,7 +264,7 @@ type stream struct {
 	release func()
 }
 
-// halfCloser is a connection of which one direction can be closed.
+// halfCloser is a connection that can be closed in one direction.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error

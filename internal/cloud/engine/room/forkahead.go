@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// calm is how long nobody asks for a sandbox before the warm ones that have no kernel
-	// get one, if no code was run in the last sandbox; and how long the first warm sandbox
-	// is there before the second one is made.
+	// calm is how long nobody asks for a sandbox before warm sandboxes without a kernel get one, if
+	// no code was run in the last sandbox. It is also how long the first warm sandbox exists before
+	// the second is made.
 	calm = 20 * time.Millisecond
-	// unusedTime is how long a kernel that was forked ahead waits in a sandbox that is in
-	// use. It takes memory, and most likely the sandbox only runs commands.
+	// unusedTime is how long a kernel that was forked ahead waits in a sandbox that is in use. It
+	// takes memory, and most likely the sandbox only runs commands.
 	unusedTime = time.Minute
 )
 
-// forkAhead orders a kernel for a warm sandbox, which waits in it for the first message
-// of envd: until then it is nobody's, and knows neither variables nor a directory.
-// Without one, the sandbox's first kernel is ordered when it is asked for.
+// forkAhead orders a kernel for a warm sandbox. The kernel waits there for the first message of
+// envd: until then it has no owner, no variables and no directory. Without one, the sandbox's first
+// kernel is ordered on demand.
 func (s *Sandbox) forkAhead(ctx context.Context) {
 	if s.forked != nil || !s.room.zygote.isWarm() {
 		return
@@ -48,7 +48,7 @@ func (r *Room) forkForReady(ctx context.Context) {
 	}
 }
 
-// takeForked returns the socket of the kernel that was forked ahead, if it is still there.
+// takeForked returns the socket of the kernel that was forked ahead, if that still exists.
 func (s *Sandbox) takeForked() *os.File {
 	s.ranCode = true
 	s.room.warm.codeRuns.Store(true)
@@ -70,7 +70,7 @@ func hungUp(kernel *os.File) bool {
 	return n != 0 || err != nil
 }
 
-// endForked ends the kernel that was forked ahead: it sees that its socket is closed.
+// endForked ends the kernel that was forked ahead, by closing its socket.
 func (s *Sandbox) endForked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,9 +80,8 @@ func (s *Sandbox) endForked() {
 	}
 }
 
-// noteCode notes whether code was run in a sandbox that was used and has ended: if not,
-// what comes next is most likely a command again, and the fork of a kernel would slow it
-// down.
+// noteCode records whether code was run in a used sandbox that has ended. If not, the next use is
+// most likely a command again, and the fork of a kernel would slow it down.
 func (s *Sandbox) noteCode() {
 	if s.endLife != nil && !s.ranCode {
 		s.room.warm.codeRuns.Store(false)

@@ -26,32 +26,32 @@ const freezeTimeout = 10 * time.Second
 
 var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v", freezeTimeout)
 
-// pause is what a sandbox knows of its being frozen.
+// pause is the state of a sandbox's freezing.
 type pause struct {
 	turn    chan struct{}     // held by Freeze, Thaw and Save, and from the end on
-	thaw    func() error      // nil unless it is frozen; belongs to who holds turn
-	asked   uint64            // how often what runs gVisor was asked; belongs to who holds turn
-	answers chan wire.Message // of what runs gVisor; belong to who holds turn
+	thaw    func() error      // nil unless it is frozen; guarded by turn
+	asked   uint64            // number of requests to the process that runs gVisor; guarded by turn
+	answers chan wire.Message // from the process that runs gVisor; guarded by turn
 
 	mu      sync.Mutex
 	shut    bool // connections into it are refused
 	streams map[*stream]struct{}
 
 	ordering sync.Mutex // held while a kernel is ordered
-	held     bool       // none is ordered
-	ordered  []int      // pipes; each can be read from when an ordered kernel has joined the groups, or never will
+	held     bool       // kernels may not be ordered
+	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups, or never will
 }
 
 func newPause() pause {
 	return pause{turn: make(chan struct{}, 1), answers: make(chan wire.Message, 4), streams: make(map[*stream]struct{})}
 }
 
-// Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every
-// connection into it and out of it. If it fails, or ctx ends, nothing stays stopped.
+// Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every connection into it
+// and out of it. If it fails, or ctx ends, every process runs on.
 func (s *Sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
 
-// Hold stops every process of the sandbox until [Sandbox.Thaw], and cuts nothing: what is
-// connected waits. If it fails, or ctx ends, nothing stays stopped.
+// Hold stops every process of the sandbox until [Sandbox.Thaw], and keeps its connections, which
+// wait. If it fails, or ctx ends, every process runs on.
 func (s *Sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
 
 func (s *Sandbox) stop(ctx context.Context, cut bool) error {
@@ -137,14 +137,14 @@ func (s *Sandbox) takeTurn(ctx context.Context) error {
 
 func (s *Sandbox) endTurn() { <-s.pause.turn }
 
-// holdEgress cuts off what leaves the sandbox, or allows it again.
+// holdEgress cuts connections out of the sandbox, or allows them again.
 func (s *Sandbox) holdEgress(hold bool) {
 	if s.hold != nil {
 		s.hold(hold)
 	}
 }
 
-// stopProcesses stops all processes, and returns what lets them run again.
+// stopProcesses stops all processes, and returns the function that lets them run again.
 func (s *Sandbox) stopProcesses(ctx context.Context) (thaw func() error, err error) {
 	if s.room.runsc != nil {
 		return s.stopInGVisor(ctx)
@@ -173,12 +173,12 @@ func (s *Sandbox) stopProcesses(ctx context.Context) (thaw func() error, err err
 	return halted.Continue, nil
 }
 
-// members are the processes of a sandbox: those of its group, or those that descend
-// from its envd, to which orphans are given.
+// members are the processes of a sandbox: those of its group, or the descendants of its envd, which
+// adopts orphans.
 type members struct {
 	*Sandbox
 	envd   int
-	groups []byte // what the kernel says about the groups of envd
+	groups []byte // the content of envd's /proc/PID/cgroup
 }
 
 func (s *Sandbox) members(envd int) (m members, err error) {
@@ -199,7 +199,7 @@ func (m members) List() ([]int, error) {
 		if err != nil && i == 0 {
 			return nil, err
 		}
-		all = append(all, children...) // none of one that has ended
+		all = append(all, children...) // none if it has ended
 	}
 	return all, nil
 }
@@ -208,7 +208,7 @@ func (m members) Has(pid int) bool {
 	if groups, err := groupsOf(pid); err != nil || len(m.group.Dirs) > 0 && bytes.Equal(groups, m.groups) {
 		return err == nil
 	}
-	// A process whose first thread has ended is in its groups only by its other threads.
+	// A process whose first thread has ended is found in its groups only by its other threads.
 	if pids, known, err := m.group.Processes(); known {
 		return err == nil && slices.Contains(pids, pid)
 	}
@@ -228,7 +228,7 @@ func (p *pause) shutOff() {
 	defer p.mu.Unlock()
 	p.shut = true
 	for st := range p.streams {
-		_ = st.halfCloser.Close() // whoever uses it still has to close it
+		_ = st.halfCloser.Close() // its user still has to close it
 	}
 	clear(p.streams)
 }
@@ -240,7 +240,7 @@ func (p *pause) open() {
 	p.shut = false
 }
 
-// enter notes a connection, so that it can be cut.
+// enter records a connection, so that a freeze can cut it.
 func (p *pause) enter(st *stream) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,12 +263,12 @@ func (p *pause) isShut() bool {
 	return p.shut
 }
 
-// joinPatience bounds the wait for kernels that have been ordered. One that is later
-// waits for envd, which does not answer before it is thawed.
+// joinPatience bounds the wait for ordered kernels. A later one waits for envd, which does not
+// answer before it is thawed.
 const joinPatience = time.Second
 
-// holdKernels allows no more kernels to be ordered, and waits until those that were
-// ordered are among the sandbox's processes.
+// holdKernels forbids ordering kernels, and waits until those already ordered are among the
+// sandbox's processes.
 func (p *pause) holdKernels(ctx context.Context) {
 	p.ordering.Lock()
 	defer p.ordering.Unlock()
@@ -280,15 +280,15 @@ func (p *pause) holdKernels(ctx context.Context) {
 	}
 }
 
-// orderKernels allows kernels to be ordered.
+// orderKernels allows ordering kernels again.
 func (p *pause) orderKernels() {
 	p.ordering.Lock()
 	defer p.ordering.Unlock()
 	p.held = false
 }
 
-// order runs f, which orders a kernel with a file that the kernel writes to when it has
-// joined the groups of the sandbox, as it writes to the files of these groups.
+// order runs f, which orders a kernel. The kernel writes to the file joined, as to the files of the
+// sandbox's groups, when it has joined these groups.
 func (p *pause) order(f func(joined *os.File) error) error {
 	p.ordering.Lock()
 	defer p.ordering.Unlock()
@@ -310,8 +310,8 @@ func (p *pause) order(f func(joined *os.File) error) error {
 	return nil
 }
 
-// forgetJoined waits for a while until a kernel has joined, or never will, and returns
-// how many are still to be waited for.
+// forgetJoined waits at most the given time until a kernel has joined, or never will, and returns
+// the number of kernels still to wait for.
 func (p *pause) forgetJoined(wait time.Duration) (left int) {
 	if len(p.ordered) == 0 {
 		return 0
@@ -345,9 +345,9 @@ func (p *pause) end() {
 	p.ordered = nil
 }
 
-// Memory returns the bytes of memory in use that cannot be reclaimed, files of the
-// sandbox included. Without a control group that counts them, it is the memory of the
-// processes without their files; 0 if that cannot be found out either.
+// Memory returns the bytes of memory in use that cannot be reclaimed, including files of the
+// sandbox. If no control group counts them, it is the memory of the processes without their files;
+// 0 means unknown.
 func (s *Sandbox) Memory() int64 {
 	f, err := s.group.OpenMemoryUse()
 	if err != nil {

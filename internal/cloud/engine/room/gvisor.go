@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The control group of a sandbox counts the threads of gVisor: those that it has in any case,
-// and for each process or thread in it some more.
+// The control group of a sandbox also counts the threads of gVisor: a fixed number, and some more
+// for each process or thread in gVisor.
 const (
 	gvisorThreads   = 128
 	threadsOfGVisor = 4
 )
 
-// programMount returns what shows the program to gVisor: a mount that is attached nowhere,
-// or, where only a process of the sandbox can make one, a path.
+// programMount returns the program for gVisor as a detached mount or, where only a process of the
+// sandbox can make one, as a path.
 func (r *Room) programMount() (path string, mounts []*os.File, err error) {
 	if !r.ranged() {
 		path, err = r.copiedBinary()
@@ -32,8 +32,8 @@ func (r *Room) programMount() (path string, mounts []*os.File, err error) {
 	return "", []*os.File{os.NewFile(uintptr(fd), "program")}, nil
 }
 
-// copiedBinary returns the path of a copy of the binary, whose own may lead to another one by
-// now.
+// copiedBinary returns the path of a copy of the binary, because the original path may lead to
+// another file by now.
 func (r *Room) copiedBinary() (string, error) {
 	r.copying.Lock()
 	defer r.copying.Unlock()

@@ -13,18 +13,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// helperTimeout bounds the work of a helper, in case that the disk does not answer.
+// helperTimeout bounds the work of a helper, in case the disk does not answer.
 const helperTimeout = time.Hour
 
-// helper is a process that reads or writes files of sandboxes for the server, with rights
-// over these only, so that nothing that a sandbox's code made can be of use to it
-// elsewhere. It ends with the server.
+// helper is a process that reads or writes files of sandboxes for the server. It has rights over
+// these files only, so that a sandbox's files cannot trick it into touching others. It ends with
+// the server.
 type helper struct {
 	conn    *wire.Conn
 	process *spawn.Process
 }
 
-// startHelper starts a helper. In a user namespace of its own it has the ids of a slot.
+// startHelper starts a helper. In its own user namespace it has the ids of a slot.
 func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
 	attr := &syscall.SysProcAttr{Cloneflags: namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if namespaces != 0 {
@@ -43,7 +43,7 @@ func (r *Room) startHelper(slot uint32, namespaces uintptr) (*helper, error) {
 	return &helper{conn, process}, nil
 }
 
-// run tells a helper what to do, and waits for its answer.
+// run sends a helper its task, and waits for the answer.
 func (h *helper) run(ctx context.Context, as wire.Role, spec any, files ...*os.File) (wire.Message, error) {
 	if err := h.conn.Handshake(ctx, as, spec, files...); err != nil {
 		return wire.Message{}, fmt.Errorf("start a process for it: %w", err)

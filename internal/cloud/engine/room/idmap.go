@@ -16,12 +16,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mapTrees makes a mount of each of the trees for the sandbox whose first process is pid.
-// The server makes the mounts because a tree may lie where only the server may go.
-// In the system's trees, root and all other ids of the host are the same ids of the
-// sandbox. In the requested trees, such as the Python environment, what belongs to
-// the host's root belongs to user inside, so that both of the sandbox's users may
-// change it.
+// mapTrees makes a mount of each tree for the sandbox whose first process is pid. The server makes
+// the mounts because a tree may lie where only the server may go. In the system's trees, the ids of
+// the host, root's included, are the same ids of the sandbox. In the requested trees, such as the
+// Python environment, files of the host's root belong to user inside, so that both of the sandbox's
+// users may change them.
 func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -56,9 +55,9 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 	return trees, nil
 }
 
-// mapTree makes a mount of path with its ids mapped, so that overlays above it can
-// be written to. If the file system refuses, the host's files belong to nobody
-// inside, and the note says that they cannot be changed.
+// mapTree makes a mount of path with its ids mapped, so that overlays above it can be written to.
+// If the file system refuses, the host's files belong to nobody inside, and the note says that they
+// cannot be changed.
 func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
 	tree, err = cloneTree(path)
 	if err != nil {
@@ -71,7 +70,7 @@ func mapTree(path string, mapping *os.File) (tree *os.File, note string, err err
 	return tree, note, nil
 }
 
-// cloneTree returns a mount of a tree that is attached nowhere, without other mounts on it.
+// cloneTree returns a detached mount of a tree, without other mounts on it.
 func cloneTree(path string) (*os.File, error) { return cloneWith(path, 0) }
 
 // openUserNamespace opens the user namespace of a process.
@@ -79,7 +78,7 @@ func openUserNamespace(pid int) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 }
 
-// mapDirectory makes a mount of dir on which the ids of the user namespace are 0 and up on
+// mapDirectory makes a mount of dir with the ids of the user namespace mapped to the ids from 0 on
 // the disk. The error matches refused if the file system cannot do that.
 func mapDirectory(dir string, ids *os.File, attributes uint64, refused error) (*os.File, error) {
 	mount, err := cloneMount(dir)
@@ -89,7 +88,7 @@ func mapDirectory(dir string, ids *os.File, attributes uint64, refused error) (*
 	return mount, mapMount(mount, ids, attributes, refused)
 }
 
-// cloneMount is cloneTree for a directory that no symbolic link may stand for.
+// cloneMount is cloneTree for a directory that must not be a symbolic link.
 func cloneMount(dir string) (*os.File, error) { return cloneWith(dir, unix.AT_SYMLINK_NOFOLLOW) }
 
 func cloneWith(path string, flags uint) (*os.File, error) {
@@ -100,8 +99,7 @@ func cloneWith(path string, flags uint) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// mapMount is mapDirectory for a mount that is attached nowhere. It closes the mount after
-// an error.
+// mapMount is mapDirectory for a detached mount. It closes the mount after an error.
 func mapMount(mount, ids *os.File, attributes uint64, refused error) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Userns_fd: uint64(ids.Fd())}
 	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
@@ -110,8 +108,8 @@ func mapMount(mount, ids *os.File, attributes uint64, refused error) error {
 	return nil
 }
 
-// mappings are user namespaces that no process lives in. Each maps the host's root
-// to the user of one slot. They are kept because slots are used again.
+// mappings are user namespaces without processes. Each maps the host's root to the user of one
+// slot. They are kept because slots are used again.
 type mappings struct {
 	mu     sync.Mutex
 	bySlot map[uint32]*os.File

@@ -19,10 +19,10 @@ import (
 
 // roomIDs are the ids of sandboxes on the host.
 type roomIDs struct {
-	// apart: they are ids from spawn.IDBase on, which nothing else has. Otherwise all
-	// sandboxes have the server's id.
+	// apart: the ids start at spawn.IDBase, and belong to sandboxes only. Otherwise all sandboxes
+	// have the server's id.
 	apart bool
-	// ranged: each sandbox has 65,536 of them, and so both a root and a user.
+	// ranged: each sandbox has 65,536 ids, and so both a root and a user.
 	ranged bool
 }
 
@@ -31,7 +31,7 @@ const (
 	// forOtherIDs are needed to start processes with other ids, to end them, and to make and
 	// remove their files.
 	forOtherIDs uint64 = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER
-	// forRanges are needed besides to show sandboxes mounts on which ids are mapped.
+	// forRanges are needed in addition to show sandboxes mounts with mapped ids.
 	forRanges uint64 = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
 )
 
@@ -39,10 +39,9 @@ const (
 var errHostRoot = errors.New("this root lacks capabilities to give sandboxes another id than its own (setuid, setgid, kill, chown, dac_override and fowner, which Docker gives unless told to drop them): " +
 	"add them, or run as an ordinary user")
 
-// planIDs decides which ids sandboxes get at a level. What root may do is asked: in a
-// container it lacks most of its capabilities. With Full isolation no id inside may
-// ever be host uid 0: with it core_pattern can be opened for writing without any
-// capability.
+// planIDs decides which ids sandboxes get at a level. It checks root's capabilities, because in a
+// container root lacks most of them. With Full isolation no id inside may ever be host uid 0, which
+// can open core_pattern for writing without any capability.
 func planIDs(level engine.Isolation) (roomIDs, error) {
 	if os.Geteuid() != 0 {
 		return roomIDs{}, nil
@@ -90,14 +89,14 @@ func parseIDMap(data []byte) []idRange {
 	return ranges
 }
 
-// roomAttr returns how the room is started.
+// roomAttr returns the attributes of the room's process.
 func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true, Pdeathsig: syscall.SIGKILL}
 	ids.mapTo(attr, spawn.IDBase, spawn.IDCount)
 	return attr
 }
 
-// mapTo maps the ids of sandboxes into the user namespace that a process of the server gets:
+// mapTo maps the ids of sandboxes into the user namespace of a process that the server starts:
 // count ids from first on if they are ranged, else the one id that all sandboxes share.
 func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 	if ids.apart && !ids.ranged {
@@ -110,8 +109,8 @@ func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 // mounts with mapped ids, or because they have the server's id.
 func (ids roomIDs) entersDirectories() bool { return ids.ranged || !ids.apart }
 
-// errNoDirectories: gVisor needs them.
+// errNoDirectories: gVisor needs directories of the server.
 var errNoDirectories = errors.New(noDirectories)
 
-// noDirectories says why they cannot.
+// noDirectories says why sandboxes cannot be shown directories of the server.
 const noDirectories = "this root lacks the capabilities sys_admin and sys_ptrace, so sandboxes have an id of their own that cannot enter its directories: add them (docker run --cap-add SYS_ADMIN --cap-add SYS_PTRACE), or run as an ordinary user"

@@ -25,7 +25,8 @@ func planRoots(dir string) string {
 	return instance.SandboxesBeside(dir, os.TempDir())
 }
 
-// makeRoots makes that directory. Others may go through it but not list it.
+// makeRoots makes the directory that contains the sandboxes' directories. Others may go through it
+// but not list it.
 func (r *Room) makeRoots() error {
 	if r.level == engine.Full {
 		return nil
@@ -40,9 +41,9 @@ func (r *Room) makeRoots() error {
 	return os.Chmod(r.roots, 0o711)
 }
 
-// makeRoot makes the directory of a sandbox, for the id that it will run as. Its
-// name cannot be guessed: where sandboxes share an id, one that knew the name could
-// change the mode of the directory (Landlock does not check chmod).
+// makeRoot makes the directory of a sandbox, owned by the id that the sandbox will run as. Its name
+// cannot be guessed: where sandboxes share an id, a sandbox that knew the name could change the
+// mode of the directory (Landlock does not check chmod).
 func (s *Sandbox) makeRoot() (place.Root, error) {
 	p := place.Root{Dir: filepath.Join(s.room.roots, rand.Text()), Restricted: s.room.level == engine.Restricted}
 	err := os.Mkdir(p.Dir, 0o700)
@@ -57,8 +58,8 @@ func (s *Sandbox) makeRoot() (place.Root, error) {
 	return p, err
 }
 
-// restrictedID returns the host's id that a restricted sandbox runs as if the
-// server is root; otherwise the sandbox runs as the server does.
+// restrictedID returns the host id of a restricted sandbox of a root server. It returns false if
+// the sandbox runs with the server's id.
 func (r *Room) restrictedID(slot uint32) (int, bool) {
 	return spawn.IDBase + spawn.FirstID(slot), r.level == engine.Restricted && r.ids.apart
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// KeeperOptions configure [StartKeeper]. Each is as in [Options].
+// KeeperOptions configure [StartKeeper]. Each field is as in [Options].
 type KeeperOptions struct {
 	Dir       string
 	Binary    string
@@ -32,18 +32,17 @@ type KeeperOptions struct {
 	Logger    *slog.Logger
 }
 
-// Keeper has what rooms need that follow each other: an instance directory and control groups.
-// Its process waits until the server ends, whatever ends it, and then removes both. If that
-// process dies, another one takes its place. It is safe for concurrent use. The caller must
-// close it after its rooms.
+// Keeper holds the instance directory and the control groups for one room after another. Its
+// process waits for any end of the server, and then removes both. If that process dies, another one
+// takes its place. It is safe for concurrent use. The caller must close it after its rooms.
 type Keeper struct {
 	options KeeperOptions
-	binary  *os.File // what processes of rooms execute, too
+	binary  *os.File // also executed by processes of rooms
 	groups  *cgroup.Groups
 	spec    instance.Spec
 	lock    *os.File
 	close   func() error
-	watched chan struct{} // closed when no process of it is waited for
+	watched chan struct{} // closed when no process is being watched any longer
 
 	mu      sync.Mutex
 	closed  bool
@@ -51,7 +50,7 @@ type Keeper struct {
 	control *wire.Conn
 }
 
-// StartKeeper starts a keeper, and removes what earlier servers left beside o.Dir. ctx bounds
+// StartKeeper starts a keeper, and removes the remains of earlier servers beside o.Dir. ctx bounds
 // only the start. If it fails nothing is left running.
 func StartKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
 	k, err := startKeeper(ctx, o)
@@ -112,7 +111,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// startProcess starts the process. The caller holds mu, or is the only one that has k.
+// startProcess starts the process. The caller holds mu, or has the only reference to k.
 func (k *Keeper) startProcess(ctx context.Context) error {
 	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
@@ -173,8 +172,8 @@ func (k *Keeper) running() *spawn.Process {
 	return k.process
 }
 
-// Close makes the process remove the control groups and the instance directory, and removes
-// what it could not. If it returns an error, the next server beside it tries again.
+// Close makes the process remove the control groups and the instance directory, and then removes
+// any remains itself. If it returns an error, the next server beside it tries again.
 func (k *Keeper) Close() error { return k.close() }
 
 func (k *Keeper) end() error {

@@ -21,8 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// CheckLayers returns an error that matches [engine.ErrNoLayers] if directories in dir
-// cannot be layers. It finds out by making two and looking at them as a sandbox would.
+// CheckLayers returns an error that matches [engine.ErrNoLayers] if directories in dir cannot be
+// layers. It makes two layers and looks at them as a sandbox would.
 func (r *Room) CheckLayers(ctx context.Context, dir string) error {
 	if err := r.checkLayers(ctx, dir); err != nil {
 		return fmt.Errorf("room: try layers in %s: %w", dir, err)
@@ -45,7 +45,7 @@ func (r *Room) checkLayers(ctx context.Context, dir string) error {
 	return errors.Join(err, os.RemoveAll(try))
 }
 
-// haveLayers returns why sandboxes of this room cannot have layers, if so.
+// haveLayers returns an error if sandboxes of this room cannot have layers.
 func (r *Room) haveLayers() error {
 	if r.level != engine.Full {
 		return fmt.Errorf("%w: at the isolation level %s they have no mounts", engine.ErrNoLayers, r.level)
@@ -56,15 +56,15 @@ func (r *Room) haveLayers() error {
 	return nil
 }
 
-// unpack makes the trees of a layer in dir of what [saved.Write] wrote with a layout, which it
+// unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout, which it
 // reads to its end.
 func (r *Room) unpack(ctx context.Context, dir, layout string, from *os.File) (layer.Manifest, error) {
 	ready, err := r.runLayers(ctx, dir, wire.LayersSpec{Layout: layout}, from)
 	return layer.Manifest{Layout: r.layout(), Whole: layout == r.layout(), Trees: ready.Trees}, err
 }
 
-// Merge makes one layer of several, lowest first, in dir, which is empty and on the same
-// mount. Files are not copied but get another name.
+// Merge merges layers, lowest first, into one layer in dir, which is empty and on the same mount.
+// Files are not copied but get another name.
 func (r *Room) Merge(ctx context.Context, layers []string, dir string) error {
 	if err := r.merge(ctx, layers, dir); err != nil {
 		return fmt.Errorf("room: make one layer of %d in %s: %w", len(layers), dir, err)
@@ -114,8 +114,8 @@ func (r *Room) merge(ctx context.Context, layers []string, dir string) error {
 	return m.Write(dir)
 }
 
-// together returns the directory that contains all of paths, and what says where something is
-// in it.
+// together returns the directory that contains all of paths, and a function that returns a path
+// relative to it.
 func together(paths []string) (top string, below func(parts ...string) string) {
 	top = commonParent(paths)
 	return top, func(parts ...string) string {
@@ -142,8 +142,8 @@ func checkClean(dir string) error {
 	return nil
 }
 
-// readLayers reads what is in layers, and whether they belong together if a sandbox is to
-// have them.
+// readLayers reads the manifests of layers. With forUse it also checks that a sandbox can have
+// these layers together.
 func (r *Room) readLayers(dirs []string, forUse bool) (manifests []layer.Manifest, err error) {
 	for i, dir := range dirs {
 		var m layer.Manifest
@@ -200,9 +200,9 @@ func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, 
 	return layers, mounts, nil
 }
 
-// runLayers starts the process that makes layers in dir, and waits for it. It has ids of a
-// sandbox and a mount of dir in which these are 0 and up, so that it has no rights over
-// any other file of the host.
+// runLayers starts the process that makes layers in dir, and waits for it. It has ids of a sandbox
+// and a mount of dir that maps them to the ids from 0, so that it has no rights over any other file
+// of the host.
 func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, files ...*os.File) (wire.Message, error) {
 	if err := checkClean(dir); err != nil {
 		return wire.Message{}, err

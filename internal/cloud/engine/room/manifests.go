@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 )
 
-// manifests are what the layers contain that were used before: a chain of them takes longer
-// to read than to mount.
+// manifests are the cached manifests of used layers: reading those of a chain of layers takes
+// longer than mounting it.
 type manifests struct {
 	mu    sync.Mutex
 	known map[string]knownManifest
@@ -22,7 +22,7 @@ type knownManifest struct {
 	manifest layer.Manifest
 }
 
-// maxManifests bounds how many are known.
+// maxManifests bounds the number of cached manifests.
 const maxManifests = 1000
 
 func (m *manifests) read(dir string) (layer.Manifest, error) {

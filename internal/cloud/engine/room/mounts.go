@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mountHost makes a mount of each directory of the host for the sandbox. Where sandboxes have
-// a single id, its first process makes them, and is given the directories to compare.
+// mountHost makes a mount of each directory of the host for the sandbox. Where sandboxes have a
+// single id, the first process makes them, and gets the opened directories to compare.
 func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error) {
 	if len(s.options.Mounts) > 0 && !s.room.ids.entersDirectories() {
 		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoMounts, noDirectories)
@@ -42,7 +42,7 @@ func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error)
 			continue
 		}
 		v.Opened = true
-		if v.Dir, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd())); err != nil { // where it is by now
+		if v.Dir, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", dir.Fd())); err != nil { // its current path
 			dir.Close()
 			return nil, files, err
 		}

@@ -17,8 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// dialHost connects to a port of the host, which has the ports of a sandbox without
-// namespaces.
+// dialHost connects to a port of the host: a sandbox without namespaces shares the host's ports.
 func dialHost(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	conn, err := wire.DialLoopback(ctx, port)
 	if err != nil {
@@ -27,7 +26,7 @@ func dialHost(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	return conn, nil
 }
 
-// closedPort returns [engine.ErrPortClosed] instead of errors that mean it.
+// closedPort replaces errors that mean a closed port by [engine.ErrPortClosed].
 func closedPort(err error) error {
 	for _, closed := range []error{syscall.ECONNREFUSED, syscall.EADDRNOTAVAIL, syscall.ENETUNREACH, syscall.EAFNOSUPPORT} {
 		if errors.Is(err, closed) {
@@ -37,8 +36,8 @@ func closedPort(err error) error {
 	return err
 }
 
-// sockets are the room's answer to the request for sockets: one for IPv4, and maybe one for
-// IPv6. No program of the sandbox has had them.
+// sockets are the room's answer to a request for sockets: one for IPv4, and maybe one for IPv6. No
+// program of the sandbox has had access to them.
 type sockets struct {
 	files []*os.File
 	err   error
@@ -51,7 +50,7 @@ func (s *Sandbox) dialNetwork(ctx context.Context, port uint16) (*net.TCPConn, e
 	}
 	var made sockets
 	select {
-	case made = <-s.sockets: // maybe those of another connection, which are as good
+	case made = <-s.sockets: // maybe those requested for another connection, which will do as well
 	case <-s.exited: // the room sends no more
 		s.dropSockets()
 		return nil, engine.ErrGone
@@ -70,7 +69,7 @@ func (s *Sandbox) dialNetwork(ctx context.Context, port uint16) (*net.TCPConn, e
 	return nil, closedPort(err)
 }
 
-// giveSockets passes sockets of the room to who asked for them.
+// giveSockets passes the room's sockets to a waiting dialNetwork.
 func (s *Sandbox) giveSockets(m wire.Message, files []*os.File) {
 	made := sockets{files: files}
 	if m.Error != "" || len(files) == 0 {
@@ -101,7 +100,7 @@ func (s *Sandbox) dropSockets() {
 	}
 }
 
-// connect connects a socket that does not block.
+// connect connects a non-blocking socket.
 func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	raw, err := socket.SyscallConn()
 	if err == nil {
@@ -125,7 +124,7 @@ func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	return err
 }
 
-// tcpConn returns a connection of its own for a connected socket.
+// tcpConn returns a new connection for a connected socket.
 func tcpConn(socket *os.File) (*net.TCPConn, error) {
 	conn, err := net.FileConn(socket)
 	if err != nil {

@@ -22,43 +22,42 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
 )
 
-// Root of a sandbox with a range of ids can read every file of the trees, because
-// files of the host's root are its own there. So that it sees no more of the host
-// than every user does, files that are closed to others on the host are left out of
-// its trees, whoever owns them. If the directory of a requested tree is itself
-// closed to others, the tree is shown whole: its modes say nothing about what is in
-// it.
+// Root of a sandbox with a range of ids can read every file of the trees, because files of the
+// host's root are its own there. So that it sees no more of the host than every user does, its
+// trees leave out files that are closed to others on the host, whoever owns them. If the directory
+// of a requested tree is itself closed to others, the tree is shown whole: its modes say nothing
+// about its content.
 
-// private finds what must not be shown: while the room starts, and again before a survey is a
-// day old. The first sandbox, which is made to try the machine, waits for the result.
+// private finds the files to hide: while the room starts, and again before a survey is a day old.
+// The first sandbox, which tests the machine, waits for the result.
 type private struct {
 	found   chan struct{} // closed when there is a result; nil if nothing has to be hidden
 	result  atomic.Pointer[unshown]
-	changed chan struct{} // told when sandboxes that are warm show what must be hidden now
+	changed chan struct{} // signalled when warm sandboxes show files that must be hidden now
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 }
 
-// unshown is what must not be shown of the trees. It does not change.
+// unshown are the files of the trees to hide. It is immutable.
 type unshown struct {
 	list []byte    // see inside.readPrivate
-	made time.Time // when the oldest of its surveys looked at every file
-	err  error     // why no sandbox may start
+	made time.Time // start of the oldest of its surveys' full searches
+	err  error     // reason why no sandbox may start
 }
 
-// age is how old its oldest survey is, the time in which the machine slept included.
+// age returns the age of its oldest survey, including the time that the machine slept.
 func (u *unshown) age() time.Duration { return time.Now().Round(0).Sub(u.made.Round(0)) }
 
-// A survey is trusted for a day: files in directories that have not changed since
-// then are not looked at again. A room makes a new survey in the background soon after its
-// start, unless that was done less than a minute ago, and then whenever the last one is
-// surveyDue old: no sandbox has to wait for it.
+// A survey is trusted for a day: files in directories that have not changed since then are not
+// looked at again. A room makes a new survey in the background soon after its start, unless the
+// last one is less than a minute old, and then whenever the last one is surveyDue old: no sandbox
+// has to wait for it.
 const (
 	surveyExpires = 24 * time.Hour
 	surveyDue     = 20 * time.Hour
 	surveyRenewed = time.Minute
-	surveyPause   = 5 * time.Second  // after the start, when sandboxes have priority
-	surveyCheck   = 10 * time.Minute // how often the age is looked at
+	surveyPause   = 5 * time.Second  // after the start, while sandboxes have priority
+	surveyCheck   = 10 * time.Minute // interval of checking the age
 )
 
 // surveys are the latest surveys of this process, by the path of the tree.
@@ -67,10 +66,10 @@ var surveys struct {
 	latest map[string]*survey.Snapshot
 }
 
-// findPrivate begins to look for files that are closed to others, in mounts of the trees
-// as sandboxes are shown them. An error says that this machine refuses such mounts.
+// findPrivate begins to search for files that are closed to others, in mounts of the trees like
+// those shown to sandboxes. An error means that this machine refuses such mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
-	// A survey would take the refusal for that of a directory, and keep that all is closed.
+	// A survey would take the refusal for a closed directory, and record all files as closed.
 	if err := holder.TryOpenat2(); err != nil {
 		return err
 	}
@@ -106,7 +105,7 @@ func cloneTrees(paths []string) ([]*os.File, error) {
 	return roots, nil
 }
 
-// renewPrivate looks at all files again whenever the last survey is due for it, until ctx ends.
+// renewPrivate makes a full survey whenever the last one is due, until ctx ends.
 func (r *Room) renewPrivate(ctx context.Context) {
 	for pause, due := surveyPause, surveyRenewed; ; pause, due = surveyCheck, surveyDue {
 		select {
@@ -120,8 +119,8 @@ func (r *Room) renewPrivate(ctx context.Context) {
 	}
 }
 
-// findAgain looks at all files, and has sandboxes that start from now on show no more than the
-// result allows. If that fails, the last result serves until it expires.
+// findAgain makes a full survey, and applies the result to sandboxes that start from now on. If
+// that fails, the last result serves until it expires.
 func (r *Room) findAgain(ctx context.Context) {
 	before := r.private.result.Load()
 	now := &unshown{}
@@ -148,7 +147,7 @@ func (r *Room) findAgain(ctx context.Context) {
 	}
 }
 
-// surveyTrees surveys the trees, each with what the last survey of it found.
+// surveyTrees surveys the trees, starting each from its last survey.
 func (r *Room) surveyTrees(ctx context.Context, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
 	var hidden []string
 	result := &unshown{made: time.Now()}
@@ -176,8 +175,8 @@ func (r *Room) surveyTrees(ctx context.Context, roots []*os.File, last func(path
 	return result
 }
 
-// surveyTree surveys the mount that sandboxes are shown, without other mounts on
-// it, and stores the result for the next time.
+// surveyTree surveys the mount that sandboxes are shown, without other mounts on it, and stores the
+// result for the next time.
 func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	s, err := survey.Find(ctx, root, before)
 	if err != nil {
@@ -197,8 +196,8 @@ func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, befor
 	return s, nil
 }
 
-// latestSurvey returns the last survey of a tree, by this process or another one,
-// if it can still be trusted, else nil.
+// latestSurvey returns the last survey of a tree, by this process or another one. It returns nil if
+// that can no longer be trusted.
 func (r *Room) latestSurvey(path string) *survey.Snapshot {
 	surveys.Lock()
 	s := surveys.latest[path]
@@ -212,8 +211,7 @@ func (r *Room) latestSurvey(path string) *survey.Snapshot {
 	return s
 }
 
-// surveyFile returns where the survey of a tree is stored: beside the instance
-// directory.
+// surveyFile returns the path of a tree's stored survey, beside the instance directory.
 func (r *Room) surveyFile(path string) string {
 	name := sha256.Sum256([]byte(path))
 	return filepath.Join(filepath.Dir(r.options.Dir), fmt.Sprintf("survey-%x", name[:16]))
@@ -221,8 +219,8 @@ func (r *Room) surveyFile(path string) string {
 
 const maxSurvey = 256 << 20
 
-// readSurvey returns nil for a file that is not a survey, or that somebody else
-// could have written to.
+// readSurvey returns nil for a file that is not a survey, or that somebody else could have written
+// to.
 func readSurvey(file string) *survey.Snapshot {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -265,7 +263,7 @@ func saveSurvey(file string, s *survey.Snapshot) error {
 	return nil
 }
 
-// wait returns when it is known what must not be shown.
+// wait waits until the files to hide are known.
 func (p *private) wait(ctx context.Context) error {
 	if p.found == nil {
 		return nil
@@ -278,19 +276,19 @@ func (p *private) wait(ctx context.Context) error {
 	}
 }
 
-// listUnshown returns a file with the list of what s must not show.
+// listUnshown returns a file with the list of files that s must hide.
 func (s *Sandbox) listUnshown() (*os.File, error) {
 	s.unshown = s.room.private.result.Load()
 	return memoryFile(s.unshown.list)
 }
 
-// outdated reports whether s shows what must be hidden now.
+// outdated reports whether s shows files that must be hidden now.
 func (s *Sandbox) outdated() bool {
 	return s.unshown != nil && !bytes.Equal(s.unshown.list, s.room.private.result.Load().list)
 }
 
-// dropOutdated closes the warm sandboxes that show what must be hidden now, so that others are
-// made in their place.
+// dropOutdated closes the warm sandboxes that show files that must be hidden now, so that others
+// are made in their place.
 func (r *Room) dropOutdated() {
 	for range len(r.warm.ready) {
 		select {
@@ -307,7 +305,7 @@ func (r *Room) dropOutdated() {
 	}
 }
 
-// lost returns why the trees could not be surveyed; nil if they were.
+// lost returns the error of surveying the trees; nil means success.
 func (p *private) lost() error {
 	if result := p.result.Load(); result != nil {
 		return result.err

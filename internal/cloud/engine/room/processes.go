@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// serverThreads is how many threads the server has besides one for each processor.
+	// serverThreads is how many threads the server has in addition to one for each processor.
 	serverThreads = 8
-	// zygoteProcesses is how many processes and threads the zygote has, with those that it
-	// is forking. Without namespaces there is a guard instead.
+	// zygoteProcesses is how many processes and threads the zygote has, including those that it is
+	// forking. Without namespaces there is a guard instead.
 	zygoteProcesses = 8
 	// minProcesses is how many processes and threads one sandbox needs: its envd, and a
 	// kernel.
 	minProcesses = 24
 )
 
-// planProcesses returns how many processes and threads all sandboxes together may have if
-// wanted are asked for, and makes the threads of the server, before the first sandbox starts.
+// planProcesses returns how many processes and threads all sandboxes together may have if wanted
+// are requested. It also makes the threads of the server, before the first sandbox starts.
 func planProcesses(wanted int64) (int64, error) {
 	if wanted == 0 {
 		most, err := machineProcesses()
@@ -53,16 +53,16 @@ func planProcesses(wanted int64) (int64, error) {
 	return wanted, nil
 }
 
-// ownProcesses returns how many processes and threads the server needs in addition to those
-// that it has, with all processes that it starts beside sandboxes.
+// ownProcesses returns how many more processes and threads the server needs for itself and for all
+// processes that it starts beside sandboxes.
 func ownProcesses() int64 {
 	server := runtime.GOMAXPROCS(0) + serverThreads
 	keeper, room := spawn.ThreadsOf(spawn.KeeperProcessors), spawn.ThreadsOf(spawn.RoomProcessors)
 	return int64(server + keeper + room + max(keeper, zygoteProcesses))
 }
 
-// shareProcesses returns how many of the processes that a control group allows are for
-// sandboxes: half, or as many as the server and all else in the group leave.
+// shareProcesses returns how many of the processes that a control group allows are for sandboxes:
+// half, or the number left by the server and all else in the group.
 func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
 	left := min(limit.Max/counter.CloudPart, limit.Max-limit.Used-own)
 	if left < minProcesses {
@@ -72,8 +72,8 @@ func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
 	return left, nil
 }
 
-// machineProcesses returns how many processes and threads the machine allows to all users,
-// or to this process's user if that is less.
+// machineProcesses returns how many processes and threads the machine allows to all users, or to
+// this process's user if that is less.
 func machineProcesses() (int64, error) {
 	most := int64(math.MaxInt64)
 	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -93,10 +93,9 @@ func machineProcesses() (int64, error) {
 	return most, nil
 }
 
-// roomProcesses returns how many processes the user who makes the room's namespace may have
-// in it; 0 means no limit of its own. With a range of ids each sandbox is counted by a user
-// of its own, and this is the only place where all of them are counted together, unless a
-// control group does.
+// roomProcesses returns how many processes the owner of the room's namespace may have in it; 0
+// means no limit of its own. With a range of ids each sandbox is counted by its own user, and only
+// here are all of them counted together, unless a control group does that.
 func (r *Room) roomProcesses() uint64 {
 	if !r.ids.ranged || r.groups.How("pids") != "" {
 		return 0
@@ -105,7 +104,7 @@ func (r *Room) roomProcesses() uint64 {
 	return uint64(r.options.Processes + own)
 }
 
-// processLimit returns how many processes and threads the users of a sandbox may have, and
+// processLimit returns how many processes and threads the users of a sandbox may have. It returns
 // false if that cannot be limited by user.
 func (s *Sandbox) processLimit() (uint64, bool) {
 	most := uint64(s.limits.MaxProcesses)
@@ -114,7 +113,7 @@ func (s *Sandbox) processLimit() (uint64, bool) {
 	case s.room.level == engine.Restricted && s.room.ids.apart:
 		// Nothing counts all sandboxes together, so each gets a part.
 		most = min(most, uint64(max(s.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)))
-	default: // the server and all else of its user would be counted, too
+	default: // that would count the server and all else of its user
 		return 0, false
 	}
 	return most, true

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors decides which processors each sandbox runs on: as many as it may use at
-// once, so that programs that count them start no more threads than get time. Control
-// groups enforce the limit, for programs may choose other processors themselves.
+// processors decides which processors each sandbox runs on. A sandbox gets as many as it may use at
+// once, so that programs that count them do not start too many threads. Control groups enforce the
+// limit, because programs may choose other processors themselves.
 type processors struct {
 	mu     sync.Mutex
 	core   map[int]string // by processor; it never changes
@@ -22,9 +22,8 @@ type processors struct {
 	onCore map[string]int // the same, added up by core
 }
 
-// take returns n of the processors that the server may run on, or all if there are
-// no more: on the cores with the fewest sandboxes. It returns nil if the machine does
-// not tell.
+// take reserves and returns n of the processors that the server may run on, on the cores with the
+// fewest sandboxes, or all if there are no more. It returns nil if the machine does not list them.
 func (p *processors) take(n int) []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
@@ -39,7 +38,7 @@ func (p *processors) take(n int) []int {
 	return p.choose(n, all, coreOf)
 }
 
-// choose is take with the processors that there are, and the core of each.
+// choose is take for the given processors, with the core of each.
 func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +73,8 @@ func (p *processors) release(taken []int) {
 	}
 }
 
-// coreOf returns the processors of the core that the processor belongs to. Those of
-// one core share what it can do.
+// coreOf returns the processors of the core that the processor belongs to. They share the core's
+// execution units.
 func coreOf(cpu int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// become turns the warm sandbox into the one that o describes. If it fails the sandbox is
-// closed.
+// become turns the warm sandbox into the one that o describes. If it fails the sandbox is closed.
 func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 	s.options = o
 	err := s.group.Yield(false)
@@ -22,7 +21,7 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 	switch {
 	case err != nil:
 	case o.Files != "" || len(o.Layers) > 0:
-		s.endForked() // it would still have been forked into the file system that is replaced
+		s.endForked() // it would still be forked into the replaced file system
 		err = s.refit(ctx)
 	case len(o.Authority) > 0:
 		err = s.showAuthority(ctx)
@@ -37,7 +36,7 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 }
 
 // refit replaces the file system of the warm sandbox by one with layers or saved files. All
-// processes in it find themselves in the new one.
+// processes in it are moved to the new one.
 func (s *Sandbox) refit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
@@ -73,8 +72,8 @@ func (s *Sandbox) refit(ctx context.Context) error {
 	return nil
 }
 
-// showAuthority makes programs of the warm sandbox trust its authority, as those do of one
-// that has it from the start.
+// showAuthority makes programs of the warm sandbox trust its authority, as in a sandbox that has it
+// from the start.
 func (s *Sandbox) showAuthority(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
@@ -87,8 +86,8 @@ func (s *Sandbox) showAuthority(ctx context.Context) error {
 	return nil
 }
 
-// awaitMounter waits until the process that can replace the file system has ended, which it
-// was told to or does by itself. It could do anything in the sandbox.
+// awaitMounter waits for the end of the mounter, because that could do anything in the sandbox. It
+// was told to end, or ends by itself.
 func (s *Sandbox) awaitMounter(ctx context.Context) error {
 	if s.mounter == nil {
 		return nil

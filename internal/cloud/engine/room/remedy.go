@@ -17,32 +17,32 @@ import (
 
 // Kernels named in remedies: the oldest ones with all calls that the levels need.
 const (
-	kernelOfFull       = "5.12" // mount_setattr, for mounts on which ids are mapped
+	kernelOfFull       = "5.12" // mount_setattr, for mounts with mapped ids
 	kernelOfRestricted = "5.13" // Landlock
 )
 
-// surroundings are settings of the machine that explain a refusal. They are never the reason
-// for one: what a machine can do is found out by doing it.
+// surroundings are settings of the machine that explain a refusal. They never cause a level to be
+// skipped: the room finds out what the machine supports by trying it.
 type surroundings struct {
 	kernel    string // its release
 	container bool   // this process is in one
 	apparmor  string // the profile of this process; "" for none
 	root      bool
-	sysctls   map[string]string // by name; those that this kernel has
+	sysctls   map[string]string // by name; only those that this kernel has
 }
 
-// namespaceSettings are the settings by which distributions refuse namespaces, with the value
+// namespaceSettings are the settings by which distributions refuse namespaces, each with the value
 // that refuses them and the one that allows them.
 var namespaceSettings = []struct {
 	name, refuses, allows string
-	toRoot                bool // and not to other users only
+	toRoot                bool // and not only to other users
 }{
 	{"kernel.apparmor_restrict_unprivileged_userns", "1", "0", false},
 	{"kernel.unprivileged_userns_clone", "0", "1", false},
 	{"user.max_user_namespaces", "0", "15000", true},
 }
 
-// lookAround reads the surroundings. What cannot be read is left out.
+// lookAround reads the surroundings. It leaves out what it cannot read.
 func lookAround() surroundings {
 	s := surroundings{root: os.Geteuid() == 0, sysctls: make(map[string]string)}
 	read := func(path string) string {
@@ -70,8 +70,8 @@ func lookAround() surroundings {
 	return s
 }
 
-// remedyOf returns what to do about levels that the machine refused, or "" where each error
-// says it itself.
+// remedyOf returns a remedy for levels that the machine refused, or "" where each error says it
+// itself.
 func remedyOf(attempts []engine.Attempt, s surroundings) string {
 	var remedies []string
 	for _, a := range attempts {
@@ -82,7 +82,7 @@ func remedyOf(attempts []engine.Attempt, s surroundings) string {
 	return strings.Join(remedies, "; ")
 }
 
-// remedyFor returns what to do about one of them.
+// remedyFor returns a remedy for one refused level.
 func remedyFor(a engine.Attempt, s surroundings) string {
 	text := a.Err.Error()
 	switch {
@@ -115,7 +115,7 @@ func remedyFor(a engine.Attempt, s surroundings) string {
 		" on Windows, WSL 2; elsewhere, sysctl user.max_user_namespaces=15000"
 }
 
-// kernelRemedy returns what to do where the kernel says that it does not have a call.
+// kernelRemedy returns a remedy for a kernel that lacks a call.
 func kernelRemedy(level engine.Isolation, s surroundings) string {
 	oldest := kernelOfFull
 	if level == engine.Restricted {

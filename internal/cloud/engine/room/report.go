@@ -25,7 +25,7 @@ func (r *Room) Report() engine.Report {
 	return report
 }
 
-// promise fills what sandboxes of this room have, once the rest of the report is there.
+// promise fills in the promises of this room, after the rest of the report.
 func (r *Room) promise() {
 	p := engine.Everything()
 	p.Lack("this machine's kernel does not write the memory of processes to files", engine.SavedMemory)
@@ -66,7 +66,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 	}
 	switch {
 	case r.report.Memory != "":
-	case r.runsc != nil: // of which every sandbox has a process with all of its memory
+	case r.runsc != nil: // every sandbox has a process of it, with all of the sandbox's memory
 		r.report.Memory = "not enforced: " + r.groups.Why["memory"]
 	default:
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.Why["memory"]
@@ -115,8 +115,8 @@ func (r *Room) fillReport(notes, hidden []string) {
 	}
 }
 
-// noteNoexec notes that sandboxes without a file system of their own cannot execute their files,
-// where the directory of the sandboxes is on one that does not let anybody.
+// noteNoexec adds a note if the directory of the sandboxes is on a file system mounted noexec.
+// Sandboxes without a file system of their own then cannot execute their files.
 func (r *Room) noteNoexec() {
 	var s unix.Statfs_t
 	if err := unix.Statfs(r.roots, &s); err != nil || s.Flags&unix.ST_NOEXEC == 0 {

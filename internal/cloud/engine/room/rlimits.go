@@ -15,25 +15,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// Limits on what processes may have, for limits that the kernel sets higher.
+// Limits for processes inside, where the kernel's own are higher.
 const (
 	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
 	maxLockedMemory  = 64 << 10 // bytes
 	minOpenFiles     = 256      // fewer are too few for common programs
 	leastOpenFiles   = 64       // with fewer neither envd nor a kernel serves anybody
-	// gvisorProcesses is more than the processes of gVisor that open files of the machine: a
-	// few have those of all programs in the sandbox.
+	// gvisorProcesses is more than the number of gVisor's processes that open files of the machine:
+	// a few hold the files of all programs in the sandbox.
 	gvisorProcesses = 64
 )
 
-// ulimits are the letters by which shells know resource limits: ulimit -n.
+// ulimits are the option letters of resource limits in the shell: ulimit -n.
 var ulimits = map[int]string{
 	unix.RLIMIT_CORE: "c", unix.RLIMIT_DATA: "d", unix.RLIMIT_NOFILE: "n", unix.RLIMIT_NPROC: "u",
 	unix.RLIMIT_SIGPENDING: "i", unix.RLIMIT_MSGQUEUE: "q", unix.RLIMIT_MEMLOCK: "l",
 }
 
-// checkLimits returns an error if a limit of a sandbox is above what this process may give to
-// another one.
+// checkLimits returns an error if a limit of a sandbox is above the limits that this process may
+// set.
 func checkLimits(limits []wire.Rlimit) error {
 	for _, l := range limits {
 		var own unix.Rlimit
@@ -56,9 +56,10 @@ func tooLow(resource int, have, need uint64) error {
 	return shortage.New(what, fmt.Errorf("the hard limit of this process is %d, and a sandbox needs %d", have, need))
 }
 
-// coreLimit returns the limit on core files of a sandbox, which never writes any. It is one
+// coreLimit returns the core file limit of a sandbox, which never writes core files. It is one
 // byte: with any other limit, zero included, a core_pattern that is a pipe or a socket has a
-// program on the host read the core. Where this process may have none, zero does for files.
+// program on the host read the core. If this process may set only zero, zero will do for a
+// core_pattern that is a file.
 func coreLimit() (uint64, error) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
@@ -82,8 +83,8 @@ func coreWithin(most uint64, pattern string) (uint64, error) {
 	return 0, nil
 }
 
-// countedLimits returns one n-th of what this process may have, for those resource
-// limits whose use the kernel counts by user.
+// countedLimits returns one n-th of this process's limits, for the resources that the kernel counts
+// by user.
 func countedLimits(n uint64) ([]wire.Rlimit, error) {
 	var limits []wire.Rlimit
 	for _, resource := range []int{unix.RLIMIT_SIGPENDING, unix.RLIMIT_MSGQUEUE, unix.RLIMIT_MEMLOCK} {
@@ -110,8 +111,7 @@ func sandboxLimits() ([]wire.Rlimit, error) {
 	return limits, err
 }
 
-// openFiles returns how many files each process may have open if there are that
-// many processes.
+// openFiles returns how many files each process may have open if there are that many processes.
 func openFiles(processes int) (uint64, error) {
 	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
 	if err != nil {

@@ -32,9 +32,9 @@ var ErrRoomEnded = fmt.Errorf("the room %w", engine.ErrEnded)
 
 // Options configure [Start].
 type Options struct {
-	// Keeper has the instance directory, the control groups and the binary, which the room
-	// leaves to it; Dir, Binary and Processes are not used then. nil: one that ends with the
-	// room.
+	// Keeper has the instance directory, the control groups and the binary, and keeps them after
+	// the room; Dir, Binary and Processes are then unused. If it is nil the room starts a keeper
+	// that ends with the room.
 	Keeper *Keeper
 	// Dir is the instance directory. It must exist and be private to this user; the
 	// keeper removes it when the server ends. Files named survey-* beside it are
@@ -46,42 +46,40 @@ type Options struct {
 	// Isolation is the wanted isolation level; Auto takes the best one the machine
 	// supports.
 	Isolation engine.Isolation
-	// Trees are host directories that sandboxes show at the same path, each under a
-	// writable overlay that vanishes with the sandbox. /usr always is one of them.
-	// Files in them that are closed to others may be left out; see the package's
-	// comment.
+	// Trees are host directories that sandboxes show at the same path, each under a writable
+	// overlay that vanishes with the sandbox. /usr always is one of them. Files in them that are
+	// closed to others may be left out; see the package's comment.
 	Trees []string
 	// Path is the PATH of login shells; "" means [DefaultPath].
 	Path string
-	// Processes is how many processes and threads all sandboxes together may have;
-	// 0 means half of what the machine has, or of what the server's user may have. The
-	// control groups of the server, such as that of a container, may allow fewer.
+	// Processes is how many processes and threads all sandboxes together may have; 0 means half of
+	// the machine's limit, or of the limit of the server's user. The control groups of the server,
+	// such as that of a container, may allow fewer.
 	Processes int64
-	// Limits are those of the sandbox that is made for trial: those of the cloud's sandboxes.
+	// Limits are the limits of the test sandbox, which are those of the cloud's sandboxes.
 	Limits engine.Limits
-	// Warm are the limits of sandboxes that are kept ready in the background for the
-	// next [Room.NewSandbox] with these limits, WarmCount at a time, 0 for one; nil keeps
-	// none. Each uses the memory of an idle envd, and of its first kernel if Zygote is set.
+	// Warm are the limits of sandboxes that are kept ready in the background for the next
+	// [Room.NewSandbox] with these limits. WarmCount is their number; 0 means one. If Warm is nil
+	// none is kept. Each uses the memory of an idle envd, and of its first kernel if Zygote is set.
 	Warm      *engine.Limits
 	WarmCount int
-	// Zygote is the configuration of the process that kernels are forked from: its
-	// Python and System. The process is made in the background, and only with Full
-	// isolation; nil makes none. ZygoteLater waits with it until a kernel is asked for,
-	// which then starts cold.
+	// Zygote is the configuration of the process from which kernels are forked: its Python and
+	// System. The process is made in the background, and only with Full isolation; nil makes none.
+	// ZygoteLater delays it until the first request for a kernel, which then starts cold.
 	Zygote      *guest.Config
 	ZygoteLater bool
-	// Runsc is gVisor's program: what runs in sandboxes runs in gVisor, which runs in them.
-	// Only with Full isolation, and with a Binary that is not linked to libraries. "": none.
+	// Runsc is gVisor's program. If it is set, programs in sandboxes run in gVisor. It needs Full
+	// isolation, and a Binary that is not linked to libraries. Empty means no gVisor.
 	Runsc string
 	// ReservedBytes is the memory that a program of the sandboxes maps at its start and never
-	// fills. Where no control group limits memory it is added to RLIMIT_DATA, which counts what
-	// is mapped and not what is used.
+	// fills. Where no control group limits memory it is added to RLIMIT_DATA, which counts mapped
+	// memory and not used memory.
 	ReservedBytes uint64
 	// Logger logs the messages of the room's processes; nil logs nothing.
 	Logger *slog.Logger
 }
 
-// DefaultPath is the PATH inside a sandbox, without what [SearchPath] adds.
+// DefaultPath is the PATH inside a sandbox, without the directories that [SearchPath] adds.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Room supervises sandboxes. It is safe for concurrent use. The caller must close
@@ -96,24 +94,24 @@ type Room struct {
 	links      map[string]string
 	processors processors
 	roots      string     // contains the directories of sandboxes without namespaces
-	binary     *os.File   // of the keeper
+	binary     *os.File   // the keeper's
 	linked     bool       // binary needs libraries to start
 	runsc      *os.File   // nil: no gVisor
 	copying    sync.Mutex // held while the binary is copied for gVisor
 	groups     *cgroup.Groups
 	keeper     *Keeper
-	ownKeeper  *Keeper        // ends with the room; nil: that of the options
+	ownKeeper  *Keeper        // ends with the room; nil: the options have one
 	room       *spawn.Process // the guard, if sandboxes run in place
 	control    *wire.Conn
-	stop       func() (syscall.WaitStatus, error) // ends the room, and says how it ended and why processes may be left
+	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status and why processes may be left
 	done       chan struct{}                      // closed when the room has ended and its sandboxes know
 	ended      atomic.Pointer[error]              // why it ended by itself
 	stderr     sync.WaitGroup
 	said       strings.Builder // the beginning of what came from stderr; complete when stderr is done
 	close      func() error
 
-	counted    counter.Maxima // what this user may have, to be divided
-	private    private        // what is not shown of the trees
+	counted    counter.Maxima // limits of this user, to be divided
+	private    private        // files of the trees to hide
 	mappings   mappings
 	manifests  manifests
 	warm       warmPool
@@ -130,11 +128,11 @@ type Room struct {
 	sandboxes map[uint64]*Sandbox // those not yet closed
 }
 
-// maxSaid bounds what is kept of the room's stderr.
+// maxSaid bounds the kept bytes of the room's stderr.
 const maxSaid = 4 << 10
 
-// logStderr logs what the room and the envds write to stderr, which is what a Go
-// program prints when it panics. It keeps the first lines, which have the reason.
+// logStderr logs the stderr of the room and the envds, where a Go program prints a panic. It keeps
+// the first lines, which have the reason.
 func (r *Room) logStderr(from *os.File) {
 	defer from.Close()
 	lines := bufio.NewReaderSize(from, 4<<10)
@@ -155,13 +153,13 @@ func (r *Room) logStderr(from *os.File) {
 // maxFiles is how many files a message of the room has at most.
 const maxFiles = 2
 
-// serve hands each message of the room to the sandbox that it is about.
+// serve hands each message of the room to its sandbox.
 func (r *Room) serve() {
 	defer close(r.done)
 	for {
 		m, files, err := r.control.Receive(maxFiles)
 		if err != nil {
-			// The room is gone, or sends nonsense and ends with its socket.
+			// The room is gone, or sent an invalid message and ends with its socket.
 			ended := wire.Message{Kind: wire.KindExited}
 			status, unended := r.stop()
 			if unended != nil {
@@ -189,7 +187,7 @@ func (r *Room) serve() {
 	}
 }
 
-// causeOfEnd says how the room ended, which was stopped because of err.
+// causeOfEnd returns the reason for the end of the room, which was stopped because of err.
 func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
 	switch {
 	case !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
@@ -200,7 +198,7 @@ func (r *Room) causeOfEnd(status syscall.WaitStatus, err error) error {
 	return fmt.Errorf("%w: its process exited with status %d", ErrRoomEnded, status.ExitStatus())
 }
 
-// Err returns why the room ended, once it has.
+// Err returns the reason for the room's end, and nil before it.
 func (r *Room) Err() error {
 	if why := r.ended.Load(); why != nil {
 		return *why
@@ -271,11 +269,10 @@ func (r *Room) ranged() bool { return r.ids.ranged }
 // itself.
 func (r *Room) Done() <-chan struct{} { return r.done }
 
-// Close ends all sandboxes and the room. When it returns nil their processes are
-// dead, and the control groups and the instance directory are gone, unless [Options].Keeper
-// has them. An error that
-// Is [engine.ErrProcessesLeft] says that processes may still run, which only happens
-// without namespaces. Later calls return what the first returned.
+// Close ends all sandboxes and the room. When it returns nil their processes are dead, and the
+// control groups and the instance directory are gone, unless [Options].Keeper has them. An error
+// that Is [engine.ErrProcessesLeft] means that processes may still run, which only happens without
+// namespaces. Later calls return the result of the first.
 func (r *Room) Close() error { return r.close() }
 
 func (r *Room) end() error {
@@ -305,9 +302,9 @@ func (r *Room) end() error {
 	return nil
 }
 
-// stopRoom ends the room's process. The kernel ends everything in its namespaces.
-// Without namespaces the room does that when its socket closes, and after it the
-// guard, which says whether anything is left. status is how the process ended.
+// stopRoom ends the room's process. The kernel ends everything in its namespaces. Without
+// namespaces the room does that when its socket closes, and after it the guard, which reports any
+// process left. status is the exit status of the process.
 func stopRoom(room *spawn.Process, conn, guard *wire.Conn) (status syscall.WaitStatus, err error) {
 	conn.Close()
 	if guard == nil {

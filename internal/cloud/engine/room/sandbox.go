@@ -20,14 +20,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Bounds of one sandbox, enforced by the server; those that its envd keeps too are
-// in package wire.
+// Bounds of one sandbox, enforced by the server; those that its envd enforces too are in package
+// wire.
 const (
-	maxEgress    = 320     // connections out of it, including those its proxy carries
+	maxEgress    = 320     // connections out of it, including those of its proxy
 	maxOpenFiles = 1 << 19 // of one process inside
 	bootTimeout  = 30 * time.Second
 
-	restoreTimeout = 15 * time.Minute // for saved files in addition
+	restoreTimeout = 15 * time.Minute // in addition, for saved files
 )
 
 // Sandbox is a running sandbox. It is safe for concurrent use. The caller must
@@ -45,11 +45,11 @@ type Sandbox struct {
 	envd    *wire.Conn
 	mounter *wire.Conn // of a process that can replace its file system while it is warm; nil without one
 	pidfd   *os.File   // of the first process; nil before it has started
-	files   *os.File   // the file system with all that it writes; nil without namespaces
+	files   *os.File   // the file system that it writes to; nil without namespaces
 	notes   []string
 	hidden  []string // trees that are not shown to it
-	unshown *unshown // what its trees are shown without; nil: nothing
-	lost    []string // trees that only its layers and saved files have
+	unshown *unshown // files that its trees hide; nil: none
+	lost    []string // trees that are only in its layers and saved files
 
 	spawned chan spawned       // the room's answer to the request to start it
 	named   chan error         // the room's answer to the request to name it
@@ -57,14 +57,14 @@ type Sandbox struct {
 	exited  chan struct{}      // closed when its processes are gone
 	gone    func()             // closes exited
 	status  syscall.WaitStatus // of envd, once died is closed
-	left    error              // why the room could not end all of it
+	left    error              // reason why the room could not end all of it
 
 	slots    wire.PortSlots // for each open stream
 	sockets  chan sockets   // the room's answers to requests for sockets
 	dialling chan struct{}  // one for each connection out that is not established yet
 	carried  flowCount      // the connections out of it
 	exit     *exit          // nil: the only way out is envd's proxy
-	noExit   string         // why it has no exit, if that was to be found out
+	noExit   string         // reason why it has no exit, if it was tested
 	passage  atomic.Pointer[passage]
 	change   func(engine.Egress) // sets egress
 	hold     func(bool)          // cuts it off while the sandbox is frozen; nil if it never had any
@@ -90,8 +90,8 @@ type purpose int
 
 const (
 	forUse   purpose = iota
-	forPool          // made before it is known for whom
-	forProbe         // made to be thrown away
+	forPool          // made in advance
+	forProbe         // made to test the machine
 )
 
 // NewSandbox starts a sandbox and returns when its envd is ready. ctx bounds only
@@ -104,7 +104,7 @@ func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	return s, nil
 }
 
-// roomSaid handles what the room says about this sandbox.
+// roomSaid handles the room's message about this sandbox.
 func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	switch {
 	case m.Kind == wire.KindSpawned && len(files) == 1:
@@ -151,8 +151,8 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	}
 }
 
-// dies records how envd ended, unless that is known. Only the goroutine that listens to the
-// room calls it.
+// dies records how envd ended, unless it is already recorded. Only the goroutine that listens to
+// the room calls it.
 func (s *Sandbox) dies(status int) {
 	select {
 	case <-s.died:
@@ -173,9 +173,9 @@ func (r *Room) killProcess(s *Sandbox) {
 	_ = r.control.Send(wire.Message{Kind: wire.KindKill, ID: s.number}) // if the room is gone, so is the process
 }
 
-// killForks kills the processes in the sandbox's groups, of which those that fork kernels
-// are not in its namespace. If the sandbox is frozen, such a process may be stopped before
-// it has waited for its child in the namespace, which cannot end before that.
+// killForks kills the processes in the sandbox's groups, including those that fork kernels, which
+// are not in its namespace. If the sandbox is frozen, such a process may be stopped before it has
+// waited for its child in the namespace, and the namespace cannot end before that.
 func (s *Sandbox) killForks() {
 	pids, _, err := s.group.Processes()
 	if err != nil {
@@ -188,12 +188,12 @@ func (s *Sandbox) killForks() {
 	}
 }
 
-// Done returns a channel that is closed when it is known why the sandbox ended. Close returns
-// when nothing of it is left.
+// Done returns a channel that is closed when the reason for the sandbox's end is known. Close
+// returns when nothing is left of the sandbox.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
-// Err returns why the sandbox ended: nil before its end, then [engine.ErrClosed],
-// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or how envd ended.
+// Err returns the reason for the sandbox's end: nil before it, then [engine.ErrClosed],
+// [engine.ErrOutOfMemory], [ErrRoomEnded], [ErrProtocol] or the status of envd.
 func (s *Sandbox) Err() error {
 	if reason := s.reason.Load(); reason != nil {
 		return *reason
@@ -201,9 +201,9 @@ func (s *Sandbox) Err() error {
 	return nil
 }
 
-// OOMKills returns how many processes of the sandbox were killed because it reached
-// its memory limit. If no control group limits the sandbox, those of the server and of all
-// sandboxes count; always 0 if nothing counts them.
+// OOMKills returns how many processes of the sandbox were killed because it reached its memory
+// limit. If no control group limits the sandbox, the number includes those of the server and of all
+// sandboxes; it is always 0 if nothing counts them.
 func (s *Sandbox) OOMKills() int {
 	if s.group == nil {
 		return 0
@@ -211,9 +211,9 @@ func (s *Sandbox) OOMKills() int {
 	return s.group.OOMKills()
 }
 
-// Close ends the sandbox. When it returns nil, everything in it is dead, even if it
-// had ended by itself. An error that Is [engine.ErrProcessesLeft] says that some of
-// its processes may still run, which only happens without namespaces.
+// Close ends the sandbox. When it returns nil, everything in it is dead, even if it had ended by
+// itself. An error that Is [engine.ErrProcessesLeft] means that some of its processes may still
+// run, which only happens without namespaces.
 func (s *Sandbox) Close() error {
 	s.fail(engine.ErrClosed)
 	return s.close()
@@ -241,10 +241,10 @@ func (s *Sandbox) end() error {
 	s.noteCode()
 	s.endForked()
 	s.pause.end()
-	s.pause.turn <- struct{}{} // for good: whoever has it finds out that all has ended
+	s.pause.turn <- struct{}{} // for good: the next holder finds that all has ended
 	for _, f := range []*os.File{s.pidfd, s.files} {
 		if f != nil {
-			f.Close() // with the second one ends the memory of its files
+			f.Close() // closing the second one frees the memory of its files
 		}
 	}
 	err := s.left

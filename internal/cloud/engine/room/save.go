@@ -24,9 +24,9 @@ const savedName = "files"
 
 var errNotFrozen = errors.New("it is not frozen, so its files may change")
 
-// Save writes the files that were written in the sandbox to dir, and syncs them. The
-// sandbox must be frozen, and still is afterwards, whether it fails or not. What is in
-// /dev, sockets and shared memory are not saved. See package saved.
+// Save writes the files written in the sandbox to dir, and syncs them. The sandbox must be frozen,
+// and stays frozen, whether or not Save fails. It does not save the content of /dev, sockets and
+// shared memory. See package saved.
 func (s *Sandbox) Save(ctx context.Context, dir string) error {
 	if err := s.whileFrozen(ctx, func(ctx context.Context) error { return s.save(ctx, dir) }); err != nil {
 		return fmt.Errorf("room: save the files of sandbox %s to %s: %w", s.options.ID, dir, err)
@@ -34,8 +34,9 @@ func (s *Sandbox) Save(ctx context.Context, dir string) error {
 	return nil
 }
 
-// SaveLayer makes a layer in dir of the files that were written in the sandbox, as [Sandbox.Save]
-// saves them. The files are written once: what saves them tells what makes the layer.
+// SaveLayer makes a layer in dir of the files written in the sandbox, as [Sandbox.Save] saves them.
+// The files are written once: the process that saves them streams them to the process that makes
+// the layer.
 func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() error, err error) {
 	failed := func(err error) error {
 		if err == nil {
@@ -54,8 +55,8 @@ func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() er
 	return func() error { return failed(made.Write(dir)) }, failed(err)
 }
 
-// whileFrozen calls save, which must end when its context does: when ctx ends or the sandbox.
-// Until then the sandbox does not thaw.
+// whileFrozen calls save with a context that ends with ctx or the sandbox; save must return then.
+// Until it returns the sandbox does not thaw.
 func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) error) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
@@ -103,8 +104,8 @@ func (s *Sandbox) saveLayer(ctx context.Context, dir string) (made layer.Manifes
 	if err != nil {
 		return made, err
 	}
-	// Each side ends the other one if it fails. Its end of the pipe stays open until then, so
-	// that the other one does not find its own reason first.
+	// Each side ends the other one if it fails. Its end of the pipe stays open until then, so that
+	// the other side does not fail first with a broken pipe.
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var saving sync.WaitGroup
@@ -148,7 +149,7 @@ func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 	return err
 }
 
-// savedLayout is the layout of what is saved of the sandbox, and of what it begins with.
+// savedLayout returns the layout of the sandbox's saved files, both written and restored.
 func (s *Sandbox) savedLayout() string {
 	if len(s.options.Layers) > 0 {
 		return s.room.layoutAbove()
@@ -156,8 +157,8 @@ func (s *Sandbox) savedLayout() string {
 	return s.room.layout()
 }
 
-// layout describes the files of sandboxes, for those that others saved: only with the
-// same ids and the same directories can they be restored.
+// layout identifies the layout of saved files: they can be restored only with the same ids and the
+// same directories.
 func (r *Room) layout() string {
 	switch {
 	case r.level != engine.Full:
@@ -168,7 +169,7 @@ func (r *Room) layout() string {
 	return "one id"
 }
 
-// layoutAbove describes the files of sandboxes that have layers.
+// layoutAbove identifies the layout of saved files of sandboxes that have layers.
 func (r *Room) layoutAbove() string { return r.layout() + ", above layers" }
 
 // openSaved opens the saved files in a directory.

@@ -26,8 +26,8 @@ func (s *Sandbox) SaveMemory(ctx context.Context, dir string) error {
 	return nil
 }
 
-// How long gVisor may take, beyond which its sandbox ends: to write some GB of memory to a slow
-// disk, and to stop processes or let them run.
+// Timeouts of gVisor: for writing some GB of memory to a slow disk, and for stopping processes or
+// letting them run. Beyond them the sandbox ends.
 const (
 	saveMemoryTimeout = 5 * time.Minute
 	holdTimeout       = time.Minute
@@ -59,7 +59,7 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// stopInGVisor has gVisor stop the processes of its sandbox. Those of gVisor itself are idle then.
+// stopInGVisor has gVisor stop the processes of its sandbox. gVisor's own processes are idle then.
 func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err error) {
 	thaw = func() error {
 		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout); err != nil {
@@ -73,15 +73,15 @@ func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err erro
 	return thaw, nil
 }
 
-// lose ends a sandbox that is in no state that it could go on from.
+// lose ends a sandbox whose state is broken.
 func (s *Sandbox) lose(err error) error {
 	s.fail(err)
 	s.room.killProcess(s)
 	return err
 }
 
-// ask has what runs gVisor do something, and waits until it has, or has given up when ctx ends.
-// When that takes too long the sandbox ends.
+// ask sends a request to the process that runs gVisor, and waits until it is done, or given up when
+// ctx ends. If that takes too long the sandbox ends.
 func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) error {
 	s.pause.asked++
 	id := s.pause.asked
@@ -124,8 +124,8 @@ func (s *Sandbox) openMemory(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// closeMemory makes what was written to a directory files of this user's that everybody can
-// read who gets at them, as a sandbox does that begins with them, and syncs them.
+// closeMemory makes the files in a directory belong to this user and readable by everybody, because
+// a sandbox that begins with them must read them, and syncs them.
 func closeMemory(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

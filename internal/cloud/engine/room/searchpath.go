@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// SearchPath returns [DefaultPath] and, after it, the directories of programs that
-// are installed below /usr/local each in a directory of its own, as Go is.
+// SearchPath returns [DefaultPath] followed by the bin directories of programs that have their own
+// directory in /usr/local, such as Go.
 func SearchPath() string { return searchPath("/usr/local") }
 
 func searchPath(local string) string {
@@ -23,8 +23,8 @@ func searchPath(local string) string {
 	return path
 }
 
-// isDirectory reports whether name is a directory and not a link, which is either a
-// second name of a neighbour or leads to what sandboxes do not show.
+// isDirectory reports whether name is a directory and not a link. A link is either a second name of
+// a neighbour or leads to a directory that sandboxes do not show.
 func isDirectory(name string) bool {
 	info, err := os.Lstat(name)
 	return err == nil && info.IsDir()

@@ -26,10 +26,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// Start makes the room, after it has tried once that the machine supports what the
-// isolation needs. ctx bounds only the start. An error that Is [engine.ErrNoIsolation]
-// says what was tried. If Start fails nothing is left running, but o.Dir may be
-// left behind.
+// Start makes the room, after testing once that the machine supports the isolation. ctx bounds only
+// the start. An error that Is [engine.ErrNoIsolation] lists the levels tried. If Start fails
+// nothing is left running, but o.Dir may be left behind.
 func Start(ctx context.Context, o Options) (*Room, error) {
 	if len(os.Args) > 0 && os.Args[0] == hello.Argv0 {
 		return nil, errors.New("room: start: this process is an envd itself: its binary does not import the hook that makes it one")
@@ -68,8 +67,8 @@ func Start(ctx context.Context, o Options) (*Room, error) {
 	return r, nil
 }
 
-// startBest starts the room at the best available isolation level, and before it a keeper if
-// there is none.
+// startBest starts the room at the best available isolation level, and before it a keeper if there
+// is none.
 func (r *Room) startBest(ctx context.Context) (err error) {
 	o := r.options
 	if err := r.haveKeeper(ctx); err != nil {
@@ -87,7 +86,8 @@ func (r *Room) startBest(ctx context.Context) (err error) {
 	return r.startLevels(ctx)
 }
 
-// haveKeeper starts a keeper unless the options have one, and takes what it has.
+// haveKeeper starts a keeper unless the options have one, and takes over its directory, groups and
+// binary.
 func (r *Room) haveKeeper(ctx context.Context) (err error) {
 	o := &r.options
 	k := o.Keeper
@@ -102,8 +102,8 @@ func (r *Room) haveKeeper(ctx context.Context) (err error) {
 	return nil
 }
 
-// startLevels starts the room at the level that was asked for, or at the strongest one that
-// the machine does not refuse.
+// startLevels starts the room at the requested level, or at the strongest one that the machine does
+// not refuse.
 func (r *Room) startLevels(ctx context.Context) error {
 	o := r.options
 	levels := []engine.Isolation{o.Isolation}
@@ -215,7 +215,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.control, r.done, r.closed = process, conn, nil, false
 	r.stop = sync.OnceValues(func() (syscall.WaitStatus, error) { return stopRoom(process, conn, guard) })
-	r.ended.Store(nil) // of another level
+	r.ended.Store(nil) // from another level
 	spec, err := r.roomSpec()
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	return nil
 }
 
-// wire.RoomSpec returns what the room is told.
+// roomSpec returns the room's specification.
 func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 	if r.level != engine.Full {
 		return wire.RoomSpec{InPlace: true}, nil
@@ -254,8 +254,8 @@ func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 	return spec, err
 }
 
-// probe makes a sandbox and throws it away: what the machine can do is found out by
-// doing it, never by reading a setting.
+// probe makes a sandbox and throws it away: the room learns what the machine supports by trying it,
+// never by reading a setting.
 func (r *Room) probe(ctx context.Context) error {
 	s, err := r.prepare(ctx, r.options.Limits.WithDefaults(), forProbe)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
-// terminals are those that the server opened for a restricted sandbox, which has no
-// access to /dev/pts because the user's own terminals are there. Only one goroutine
-// may use it.
+// terminals are the terminals that the server opened for a restricted sandbox, which has no access
+// to /dev/pts because the user's own terminals are there. Only one goroutine may use it.
 type terminals []terminalName
 
 // terminalName distinguishes a terminal from a later one with the same name.
@@ -26,7 +25,7 @@ type terminalName struct {
 	created unix.Timespec
 }
 
-// named returns what distinguishes this terminal from others.
+// named returns the name of this terminal.
 func named(tty *os.File) (terminalName, error) {
 	name := terminalName{path: tty.Name()}
 	var stat unix.Stat_t
@@ -37,13 +36,13 @@ func named(tty *os.File) (terminalName, error) {
 	return name, nil
 }
 
-// open reports whether the terminal is open: its file exists for as long as it is.
+// open reports whether the terminal is open: its file exists as long as it is.
 func (n terminalName) open() bool {
 	var stat unix.Stat_t
 	return unix.Stat(n.path, &stat) == nil && stat.Ctim == n.created
 }
 
-// add opens another terminal, unless the sandbox has as many as it may have.
+// add opens another terminal, up to the limit of the sandbox.
 func (t *terminals) add() (controller, tty *os.File, err error) {
 	*t = slices.DeleteFunc(*t, func(n terminalName) bool { return !n.open() })
 	if len(*t) >= guest.MaxTerminals {

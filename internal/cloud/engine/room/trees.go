@@ -15,15 +15,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// systemTrees are directories of the host that every sandbox shows, as patterns:
-// programs and libraries, their alternatives, where fonts are found, what Java and R do
-// not start without, the certificates that the machine trusts, and the list of packages.
+// systemTrees are patterns of host directories that every sandbox shows: programs and libraries,
+// their alternatives, the configuration of fonts, of Java and of R, the certificates that the
+// machine trusts, and the list of packages.
 var systemTrees = []string{
 	"/usr", "/etc/alternatives", "/etc/fonts", "/etc/java-*-openjdk", "/etc/R", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust", "/etc/ca-certificates/extracted", guest.PackageTree,
 }
 
-// planTrees resolves what a sandbox shows of the host: the system trees, then the
-// requested ones, none inside another, and the links at the root.
+// planTrees resolves the trees of a sandbox: the system trees, then the requested ones, none inside
+// another, and the links at the root.
 func planTrees(asked []string) (trees []string, system int, links map[string]string, err error) {
 	links = make(map[string]string)
 	var candidates []string
@@ -62,7 +62,7 @@ func planTrees(asked []string) (trees []string, system int, links map[string]str
 		}
 		more = append(more, filepath.Clean(path))
 	}
-	sort.Strings(more) // a directory sorts before what is in it
+	sort.Strings(more) // a directory sorts before its content
 	for _, path := range more {
 		if !within(path, trees) {
 			trees = append(trees, path)
@@ -95,8 +95,8 @@ func within(path string, trees []string) bool {
 	return false
 }
 
-// checkTree refuses trees that would show more of the host than a directory of
-// programs, or hide what the sandbox itself has at that path.
+// checkTree refuses trees that would show more of the host than a directory of programs, or hide
+// the sandbox's own files at that path.
 func checkTree(path string) error {
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(clean) {

@@ -19,9 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// UnpackTar makes a layer in dir of a layer of a container image, see [layer.Untar]. The
-// layers below and dir are on one mount. A Read of tar that waits is ended by whoever gave
-// it: UnpackTar returns after that.
+// UnpackTar makes a layer in dir from a layer of a container image, see [layer.Untar]. The layers
+// below and dir are on one mount. UnpackTar waits for a blocked Read of tar; its caller must end
+// such a Read.
 //
 // Sandboxes with one id have no other owners: there all files belong to root, who is user.
 func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
@@ -59,7 +59,7 @@ func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir
 	return layer.Manifest{Layout: r.layout(), Whole: len(below) == 0, Trees: []string{""}}.Write(dir)
 }
 
-// pipeSize is what may wait for the process that unpacks: most kernels give this much.
+// pipeSize is how many bytes may wait for the process that unpacks: most kernels allow this much.
 const pipeSize = 1 << 20
 
 // layerPipe returns a pipe to a process that makes a layer.
@@ -71,7 +71,7 @@ func layerPipe() (read, write *os.File, err error) {
 	return read, write, err
 }
 
-// feed is runLayers with a pipe from which a reader's bytes come as the file.
+// feed is runLayers with a pipe as its file, which carries a reader's bytes.
 func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
 	read, write, err := layerPipe()
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from 
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case failed != nil && !errors.Is(failed, unix.EPIPE): // otherwise it was read as far as it was of use
+	case failed != nil && !errors.Is(failed, unix.EPIPE): // otherwise the process stopped reading because it had read enough
 		return failed
 	}
 	return err

@@ -16,12 +16,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// Usage returns what the sandbox uses. Control groups count it where there are any that
-// do; elsewhere its processes are added up, without their files in memory. Without
-// namespaces the disk is that of the host.
+// Usage returns the sandbox's usage. It comes from control groups where they count it; elsewhere it
+// is the sum of the processes, without their files in memory. Without namespaces the disk is that
+// of the host.
 func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
 
-// usage is Usage with what a group counts, if it is not nil.
+// usage is Usage with the counts of a group, unless that is nil.
 func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
 	if s.reason.Load() != nil {
 		return engine.Usage{}, false
@@ -78,7 +78,7 @@ func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
 	return cgroup.ReadMemory(f)
 }
 
-// processes returns the processes of the sandbox, as this process numbers them.
+// processes returns the processes of the sandbox, in this process's numbering.
 func (s *Sandbox) processes() ([]int, error) {
 	envd, err := pidOf(s.pidfd)
 	if err != nil {
@@ -87,8 +87,7 @@ func (s *Sandbox) processes() ([]int, error) {
 	return members{Sandbox: s, envd: envd}.List()
 }
 
-// privateMemory returns the memory of a process without what it shares; 0 if it has
-// ended.
+// privateMemory returns the memory of a process without shared pages; 0 if it has ended.
 func privateMemory(pid int) uint64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -101,8 +100,8 @@ func privateMemory(pid int) uint64 {
 	return (resident - shared) * uint64(os.Getpagesize())
 }
 
-// processorTime returns the processor time of a process and of those of its children that
-// it has waited for; 0 if it has ended.
+// processorTime returns the processor time of a process and of the children that it has waited for;
+// 0 if it has ended.
 func processorTime(pid int) time.Duration {
 	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every Linux
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

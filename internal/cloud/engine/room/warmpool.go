@@ -12,26 +12,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// warmPool makes sandboxes ahead of their use, one at a time.
-// Namespaces, mounts and two starts of a program are most of the time that a
-// sandbox takes to start, and none of it depends on whose sandbox it will be.
-// The same holds for the fork of its first kernel.
+// warmPool makes sandboxes ahead of their use, one at a time. Namespaces, mounts and two starts of
+// a program take most of the time of a sandbox's start, and none of it depends on the sandbox's
+// owner. The same holds for the fork of its first kernel.
 type warmPool struct {
 	limits  engine.Limits
 	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no next one
 	used    chan struct{} // one for each that is wanted
 	first   chan struct{} // closed when the first one is ready, or will never be
-	waiting atomic.Bool   // a caller waits for the one that is being made
-	// codeRuns says that code was run in the sandbox that last asked for a kernel, or ended.
+	waiting atomic.Bool   // a caller waits for the sandbox that is being made
+	// codeRuns is whether code was run in the last sandbox that asked for a kernel or ended.
 	codeRuns atomic.Bool
 	making   atomic.Pointer[cgroup.Group] // group of the last one that was begun
 	cancel   context.CancelFunc           // nil without warm sandboxes
 	keeping  sync.WaitGroup
 }
 
-// keepWarm keeps count warm sandboxes ready until the room ends. If one cannot be made no
-// more are tried: sandboxes then start without a warm sandbox, and report what is
-// wrong if it still is.
+// keepWarm keeps count warm sandboxes ready until the room ends. If one cannot be made it stops
+// trying: sandboxes then start without a warm sandbox, and report the error if it persists.
 func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r.warm.limits, r.warm.cancel = limits, cancel
@@ -66,7 +64,7 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 				r.options.Logger.DebugContext(ctx, "no warm sandbox could be made", "error", err)
 				return
 			}
-			if r.warm.waiting.Load() || !r.warm.codeRuns.Load() { // the fork would slow down what somebody waits for
+			if r.warm.waiting.Load() || !r.warm.codeRuns.Load() { // the fork would slow down a waiting caller
 				lacking = time.After(calm)
 			} else {
 				s.forkAhead(ctx)
@@ -80,11 +78,10 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	})
 }
 
-// takeWarm returns a warm sandbox if they have these limits, else nil. If all warm
-// sandboxes are taken, one caller waits for the next, which is already being made and
-// so is ready sooner than one begun now. The caller calls started when it has
-// started what it took: only then is another warm sandbox made, which would
-// otherwise slow it down.
+// takeWarm returns a warm sandbox if they have these limits, else nil. If all warm sandboxes are
+// taken, one caller waits for the next, which is already being made and so is ready sooner than one
+// begun now. The caller calls started when its sandbox has started: only then is another warm
+// sandbox made, which would otherwise slow it down.
 func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, started func()) {
 	if limits != r.warm.limits {
 		return nil, nil
@@ -107,9 +104,9 @@ func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, 
 	return s, func() { r.warm.used <- struct{}{} }
 }
 
-// stepBack makes the warm sandbox that is being made leave the processors to sandboxes
-// that are in use, as long as nobody waits for it. Most likely the last of these
-// sandboxes is in the middle of its start.
+// stepBack makes the warm sandbox that is being made leave the processors to sandboxes that are in
+// use, as long as nobody waits for it. Most likely the last of these sandboxes is in the middle of
+// its start.
 func (s *warmPool) stepBack(making *cgroup.Group) error {
 	if err := making.Yield(true); err != nil {
 		return err
@@ -121,8 +118,8 @@ func (s *warmPool) stepBack(making *cgroup.Group) error {
 	return nil
 }
 
-// awaitFirst returns when the first warm sandbox is ready, or at once without warm
-// sandboxes.
+// awaitFirst waits until the first warm sandbox is ready; without warm sandboxes it returns at
+// once.
 func (s *warmPool) awaitFirst(ctx context.Context) {
 	if s.first == nil {
 		return

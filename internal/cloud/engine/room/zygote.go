@@ -26,12 +26,11 @@ const (
 	// warmTimeout bounds the loading in the zygote: the disk may be cold, the
 	// machine busy.
 	warmTimeout = 2 * time.Minute
-	// orderPatience bounds how long an order waits for earlier orders to be taken.
-	// A cold kernel takes a second of processor time, which on a busy machine these
-	// orders are waiting for as well. After an order has waited too long, the next
-	// ones wait only shortPatience.
+	// orderPatience bounds how long an order waits for earlier orders to be taken. A cold kernel
+	// takes a second of processor time, which on a busy machine these orders are waiting for as
+	// well. After an order has waited too long, the next ones wait only shortPatience.
 	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
-	// aheadPatience bounds how long an order waits that nobody waits for.
+	// aheadPatience bounds the wait of an order for a kernel ahead of its use.
 	aheadPatience = 5 * time.Millisecond
 	// A zygote that dies is replaced after a pause, which grows with every death in
 	// a row.
@@ -39,20 +38,20 @@ const (
 	maxZygotePause = time.Minute
 )
 
-// zygoteDisk bounds what is written while the zygote loads; nobody reads it.
+// zygoteDisk bounds the bytes written while the zygote loads; nobody reads them.
 const zygoteDisk = 64 << 20
 
 // errNoZygote: there is no zygote now, and kernels start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 
-// zygote is the server's side of the one process that kernels are forked from.
+// zygote is the server's side of the process from which kernels are forked.
 type zygote struct {
 	mu      sync.Mutex
 	control *wire.Conn         // control connection; nil while no zygote is warm
 	taken   time.Time          // when it last took an order, or became warm
 	late    bool               // it did not take the last order in time
-	warmed  chan struct{}      // told when a zygote has become warm
-	wanted  chan struct{}      // told when a kernel is asked for
+	warmed  chan struct{}      // signalled when a zygote has become warm
+	wanted  chan struct{}      // signalled when a kernel is asked for
 	cancel  context.CancelFunc // nil without zygotes
 	keeping sync.WaitGroup
 }
@@ -64,8 +63,8 @@ func (z *zygote) isWarm() bool {
 	return z.control != nil
 }
 
-// keepZygote keeps a zygote ready until the room ends. If the machine refuses it,
-// or has nothing to load, it is not tried again: kernels then start cold.
+// keepZygote keeps a zygote ready until the room ends. If the machine refuses it, or has nothing to
+// load, it stops trying: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
 	if r.level != engine.Full || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // then kernels run another Python
 		return
@@ -91,7 +90,8 @@ func (r *Room) keepZygote(ctx context.Context) {
 				return
 			}
 			r.options.Logger.DebugContext(ctx, "the zygote ended", "error", err)
-			// Closed: by a fork that could not order a kernel of it, which may see its end first.
+			// ErrClosed comes from a fork that could not order a kernel of it: the fork may see its
+			// end first.
 			if !errors.Is(err, wire.ErrPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -149,13 +149,12 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	tell(r.zygote.warmed)
 	defer r.zygote.set(nil)
 	defer context.AfterFunc(ctx, conn.Close)()
-	_, _, err = conn.Expect("", 0) // it has nothing more to say, so whatever arrives is its end
+	_, _, err = conn.Expect("", 0) // it sends nothing more, so anything that arrives is its end
 	return err
 }
 
-// zygoteTrees makes mounts of the trees that only the server can reach, with the
-// room's root in place of the host's, and the list of files in them that must not
-// be shown.
+// zygoteTrees makes mounts of the trees that only the server can reach, with the room's root in
+// place of the host's, and the list of hidden files in them.
 func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
@@ -182,7 +181,7 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 	return append(mounts, list), nil
 }
 
-// tell tells the reader of a channel, which holds one word, that it has reason to look.
+// tell signals the reader of a channel with a buffer of one.
 func tell(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -196,8 +195,8 @@ func (z *zygote) set(conn *wire.Conn) {
 	z.control, z.taken, z.late = conn, time.Now(), false
 }
 
-// fork orders a kernel, which is needed now or ahead of its use. Whether it was made shows
-// at the other end of its socket: if it was not, the socket is closed.
+// fork orders a kernel, needed now or ahead of its use. Its socket shows whether the kernel was
+// made: if not, the other end is closed.
 func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
