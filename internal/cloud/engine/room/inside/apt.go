@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// This file provides what apt and dpkg need besides programs, on hosts that have
-// them: which packages are installed, where more come from, and whose signatures
-// are trusted. The lists and archives themselves start empty.
+// This file provides everything that apt and dpkg need besides programs, on hosts that have them:
+// the installed packages, the sources of others, and the trusted keys. The lists and archives
+// themselves start empty.
 
 // aptDirectories are the directories that apt does not make itself.
 var aptDirectories = []string{
@@ -37,7 +37,7 @@ var aptFiles = []string{
 const aptConf = `APT::Sandbox::User "root";
 `
 
-// debconfConf stores the answers to packages' questions, which nobody is asked.
+// debconfConf stores the answers to packages' questions, which are never asked.
 const debconfConf = `Config: configdb
 Templates: templatedb
 
@@ -66,9 +66,8 @@ func hasPassword(text []byte) bool {
 	}
 }
 
-// writeApt fills the part of the skeleton that apt and dpkg read. With a single id
-// they can list packages but install none: the host's root owns what they would
-// change.
+// writeApt fills the part of the skeleton that apt and dpkg read. With a single id they can list
+// packages but install none: the files to change belong to the host's root.
 func writeApt(ranged bool) error {
 	if !ranged || !exists(guest.PackageTree) {
 		return nil
@@ -115,9 +114,8 @@ func copyAptFile(name string) error {
 	return os.WriteFile("root"+name, text, 0o644)
 }
 
-// openDpkg writes to the upper directory of dpkgTree. The owners and modes that the
-// host's packages asked for name accounts that do not exist inside, and dpkg does
-// nothing at all while it finds one that it does not know.
+// openDpkg writes to the upper directory of dpkgTree. The host's packages override owners and modes
+// for accounts that do not exist inside, and dpkg refuses all work while it finds an unknown one.
 func openDpkg(upper string) error {
 	return os.WriteFile(filepath.Join(upper, "statoverride"), nil, 0o644)
 }

@@ -16,26 +16,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// systemBundles are where distributions keep the certificates that programs trust.
+// systemBundles are the distributions' files of certificates that programs trust.
 var systemBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
 	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora
-	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // what that leads to
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // target of the link above
 	"/etc/ca-certificates/extracted/tls-ca-bundle.pem",  // Arch
 }
 
-// certifiBundles are where packages of Python have certificates of their own, below a
-// directory of packages.
+// certifiBundles are the certificate files of Python packages, below a directory of packages.
 var certifiBundles = []string{"certifi/cacert.pem", "pip/_vendor/certifi/cacert.pem"}
 
-// maxBundle bounds the certificates that are read.
+// maxBundle bounds the bytes of certificates.
 const maxBundle = 16 << 20
 
-// showAuthority makes programs trust an authority beside those of the machine: by files
-// that their environment names, and by mounts over those that programs read which have
-// another environment, or none. It is called in the sandbox's own root, where whatever
-// leads elsewhere leads to something of the sandbox. The mounts are none of the sandbox's
-// files: what is made from these has an authority of its own.
+// showAuthority makes programs trust an authority in addition to those of the machine. Their
+// environment names files for that, and mounts cover the files read by programs with another
+// environment, or none. It is called in the sandbox's own root, so every link leads to a file of
+// the sandbox. The mounts are not among the sandbox's files: a sandbox made from these has an
+// authority of its own.
 func showAuthority(certificate []byte, trees []string) error {
 	system := existing(systemBundles)
 	packages := existing(pythonBundles(trees))
@@ -68,7 +67,7 @@ func showAuthority(certificate []byte, trees []string) error {
 	return nil
 }
 
-// pythonBundles are where Python has certificates in directories of the sandbox.
+// pythonBundles returns the certificate files of Python packages in directories of the sandbox.
 func pythonBundles(trees []string) (found []string) {
 	places := []string{"/usr/lib/python3/dist-packages"}
 	for _, prefix := range append([]string{"/usr", "/usr/local", guest.UserHome + "/.local", guest.RootHome + "/.local"}, trees...) {
@@ -77,7 +76,7 @@ func pythonBundles(trees []string) (found []string) {
 	for _, place := range places {
 		for _, name := range certifiBundles {
 			paths, err := filepath.Glob(filepath.Join(place, name))
-			if err == nil { // else a tree has a name with brackets
+			if err == nil { // otherwise the name of a tree has brackets
 				found = append(found, paths...)
 			}
 		}
@@ -85,7 +84,7 @@ func pythonBundles(trees []string) (found []string) {
 	return found
 }
 
-// existing returns where the paths that are files lead to, each once.
+// existing returns the targets of the paths that are files, each once.
 func existing(paths []string) (found []string) {
 	for _, path := range paths {
 		target, err := filepath.EvalSymlinks(path)

@@ -11,32 +11,31 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// built is what building the file system of a sandbox leaves.
+// built is the result of building the file system of a sandbox.
 type built struct {
-	notes    []string        // what is weaker on this kernel
+	notes    []string        // weaknesses of this kernel
 	memory   []*os.File      // the text of /proc/meminfo, open for writing, and /proc; none with gVisor
-	files    *os.File        // the file system with all that the sandbox writes
-	restored map[string]bool // trees whose upper directory is filled already
-	lost     []string        // trees that only the layers and saved files have
+	files    *os.File        // the file system that the sandbox writes to
+	restored map[string]bool // trees whose upper directory is already filled
+	lost     []string        // trees that are only in the layers and saved files
 }
 
-// build makes the file system of a sandbox and moves this process into it, unless that is
-// done late.
-// Everything that can be written to is on one tmpfs, whose size is the disk limit:
+// build makes the file system of a sandbox and moves this process into it, unless that is done
+// late. Everything writable is on one tmpfs, whose size is the disk limit:
 //
 //	root/     becomes /
 //	lower/N   the Nth tree as it is on the host, read-only
-//	hidden/N  what must not be shown of it, with layers
+//	hidden/N  whiteouts of its private files, with layers
 //	layers/N  the Nth layer from below, read-only
-//	upper/N   what the sandbox changes in the tree, or with layers in root
-//	work/N    what overlayfs needs beside
+//	upper/N   the sandbox's changes to the tree, or with layers to root
+//	work/N    the work directory of overlayfs
 //	own/      /dev and /sys of a sandbox of an image
 //	meminfo   the text of /proc/meminfo
 //	cpuinfo   that of /proc/cpuinfo
 //	boot_id   that of /proc/sys/kernel/random/boot_id
 //
-// Only root stays visible, unless it becomes that of gVisor: see prepareRunner. program is then
-// what gVisor starts in it.
+// Only root stays visible, unless it becomes gVisor's root: see prepareRunner. gVisor then starts
+// program in it.
 func build(spec *wire.InitSpec, mounts []*os.File, program *os.File) (*built, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return nil, fmt.Errorf("make mounts private: %w", os.NewSyscallError("mount", err))
@@ -93,11 +92,11 @@ func finish(authority []byte, trees []string) error {
 	return nil
 }
 
-// parts are what a file system is built of. None of them is attached anywhere.
+// parts are the parts of a file system, all of them detached.
 type parts struct {
 	trees, layers, volumes []*os.File
 
-	nodes   []*os.File // nil: those of the file system that is replaced
+	nodes   []*os.File // nil: those of the replaced file system
 	made    *os.File   // a mount with the sandbox's own devices
 	private []string
 	saved   *os.File
@@ -132,14 +131,14 @@ func openParts(spec *wire.InitSpec, mounts []*os.File) (_ *parts, err error) {
 	return p, err
 }
 
-// close closes what is closed late or not at all otherwise.
+// close closes the layers, volumes and nodes: otherwise they are closed late or never.
 func (p *parts) close() {
 	for _, files := range [][]*os.File{p.layers, p.volumes, p.nodes} {
 		wire.CloseAll(files)
 	}
 }
 
-// construct makes the file system in the working directory, which files is open for.
+// construct makes the file system in the working directory, which files refers to.
 func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
 	b = &built{files: files, restored: make(map[string]bool)}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
@@ -160,7 +159,7 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 		return nil, err
 	}
 	for i, path := range spec.Trees {
-		var tree *os.File // none of a tree that is lost
+		var tree *os.File // nil for a lost tree
 		if i < len(p.trees) {
 			tree = p.trees[i]
 		}
@@ -169,7 +168,7 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 		}
 	}
 	switch {
-	case spec.GVisor: // which has a /proc and a /sys of its own
+	case spec.GVisor: // it has its own /proc and /sys
 	case p.nodes == nil:
 		err = keepProc()
 	default:
@@ -189,7 +188,7 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 	return b, nil
 }
 
-// makeRoot makes a mount of root with what the sandbox begins with there.
+// makeRoot makes a mount of root with the sandbox's initial content.
 func (b *built) makeRoot(spec *wire.InitSpec, p *parts) error {
 	if err := b.attachLayers(spec, p.layers); err != nil {
 		return err
@@ -220,7 +219,7 @@ func (b *built) makeRoot(spec *wire.InitSpec, p *parts) error {
 	return writeSkeleton(spec)
 }
 
-// makeProc mounts /proc, with what is different in a sandbox.
+// makeProc mounts /proc, with the files that differ in a sandbox.
 func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 	if err := mountProc(spec.Counters); err != nil {
 		return err
@@ -239,8 +238,7 @@ func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 	return err
 }
 
-// enter makes root the root of this process, and of all others that had the same as this
-// one.
+// enter makes root the root of this process, and of all others with the same old root.
 func enter() error { return enterAt("root") }
 
 func enterAt(dir string) error {

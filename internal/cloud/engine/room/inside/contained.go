@@ -28,10 +28,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runContained is the envd of a container: its first process, which has the server at its
-// standard input and output and ends with them. The container's engine has built all that
-// the first stage builds in a room, so only the connections are different: this process is
-// both envd and what the server is to an envd in a room.
+// runContained is the envd of a container: its first process, which has the server at its standard
+// input and output and ends with them. The container's engine has done the work of a room's first
+// stage, so only the connections are different: this process is both envd and, to envd, the server
+// of a room.
 func runContained(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	return serve(ctx, g)
 }
 
-// liveInImage sets up envd in a container, of whose image nothing is known.
+// liveInImage sets up envd in a container of an unknown image.
 func (g *Guest) liveInImage(config json.RawMessage) error {
 	place, err := findPlace()
 	if err != nil {
@@ -101,7 +101,7 @@ func (g *Guest) liveInRoom(room *tunnel.Room, config json.RawMessage) error {
 	return writeNames(room.Hostname)
 }
 
-// removeAll removes what the saved sandbox had removed of its image.
+// removeAll removes the files of its image that the saved sandbox had removed.
 func removeAll(paths []string) error {
 	for _, path := range paths {
 		if err := os.RemoveAll(path); err != nil {
@@ -138,19 +138,19 @@ func bridgeEnds() (bridge, envd *wire.Conn, err error) {
 	return bridge, envd, err
 }
 
-// bridge is to envd what the server is in a room, and passes on what either says.
+// bridge plays the server of a room for envd, and relays the messages between both.
 type bridge struct {
 	link   *tunnel.Link
 	server atomic.Pointer[tunnel.Guest]
 	envd   *wire.Conn
-	killed atomic.Int64 // processes, when the server last said
+	killed atomic.Int64 // processes, by the server's last answer
 }
 
 // killsTimeout bounds how long the start or the end of a process waits for [bridge.kills].
 const killsTimeout = 5 * time.Second
 
-// kills asks the server, which sees the control group of the sandbox, how many processes lack of
-// memory has ended. It returns the last known number if the server does not answer.
+// kills asks the server, which sees the control group of the sandbox, how many processes were
+// killed for lack of memory. It returns the last known number if the server does not answer.
 func (b *bridge) kills(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, killsTimeout)
 	defer cancel()
@@ -162,7 +162,7 @@ func (b *bridge) kills(ctx context.Context) int {
 	return n
 }
 
-// arrivals hands the connections of the server to envd until there is no server.
+// arrivals hands the connections of the server to envd until the server is gone.
 func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	for {
 		server := b.server.Load()
@@ -179,8 +179,8 @@ func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	}
 }
 
-// rejoin makes the sandbox, which was saved and goes on here, the one that its new server
-// takes it for.
+// rejoin turns the sandbox, which was saved and goes on here, into the one that its new server
+// expects.
 func (b *bridge) rejoin(g *Guest) error {
 	server, err := b.link.Join()
 	if err != nil {
@@ -199,7 +199,7 @@ func (b *bridge) rejoin(g *Guest) error {
 	return server.Ready()
 }
 
-// arrive hands one connection over. Its first byte is the answer of envd.
+// arrive hands one connection to envd, whose answer is the first byte.
 func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
@@ -225,7 +225,7 @@ func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	wire.Join(conn, ours)
 }
 
-// requests passes on what envd says until there is no server.
+// requests relays envd's messages until the server is gone.
 func (b *bridge) requests(ctx context.Context) error {
 	for {
 		m, _, err := b.envd.Receive(0)
@@ -238,11 +238,11 @@ func (b *bridge) requests(ctx context.Context) error {
 			err = server.Ready()
 		case wire.KindLog:
 			if err = server.Log(m.Spec); err != nil && server.Superseded() {
-				err = nil // what was said in that moment is lost
+				err = nil // messages sent in that moment are lost
 			}
 		case wire.KindEgress:
 			go b.leave(ctx, m)
-		default: // there is nothing here that kernels could be forked from
+		default: // there is no zygote here
 			err = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: "a container has no such process"})
 		}
 		if err != nil {
@@ -276,8 +276,8 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 	wire.Join(conn, ours)
 }
 
-// containedPlace is what envd uses of the files of a container, whose image may have
-// anything, and whose user may write little of it.
+// containedPlace describes the file system of a container for envd. The image may have anything,
+// and its user may write to little of it.
 type containedPlace struct {
 	uid, gid   uint32
 	name       string // of the user in /etc/passwd; "": it has none
@@ -317,8 +317,8 @@ func (p *containedPlace) mayBeOthers() (bool, error) {
 	return p.uid == 0 && have&needed == needed, err
 }
 
-// users returns the users of the container. The one that was asked for is among them where it
-// is not root's: then the whole container is that user's.
+// users returns the users of the container. It includes the requested user if envd does not run as
+// root: then the whole container runs as that user.
 func (p *containedPlace) users() []guest.User {
 	users := []guest.User{
 		{Name: "root", UID: p.uid, GID: p.gid, Home: p.root, Shell: p.shell},
@@ -336,8 +336,8 @@ func (p *containedPlace) users() []guest.User {
 	return users
 }
 
-// config returns the configuration of envd with what the image says in place of what is true
-// of the server's machine: its environment, its working directory and its Python.
+// config returns the configuration of envd with the image's environment, working directory and
+// Python in place of the server machine's.
 func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 	var c guest.Config
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -350,7 +350,7 @@ func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	c.System, c.Path, c.Python = nil, p.path, []string{"python3"} // which says what is missing where there is none
+	c.System, c.Path, c.Python = nil, p.path, []string{"python3"} // without python3, starting it says what is missing
 	for _, name := range []string{"python3", "python"} {
 		if path, err := exec.LookPath(name); err == nil {
 			c.Python = []string{path}
@@ -387,7 +387,7 @@ func accountOf(uid uint32) (name, home string) {
 	return "", ""
 }
 
-// firstWritable returns the first of the directories that this process can make and write.
+// firstWritable returns the first of the directories that this process can make and write to.
 func firstWritable(dirs ...string) (string, error) {
 	var errs []error
 	for _, dir := range dirs {
@@ -413,8 +413,8 @@ func writable(dir string) error {
 	return nil
 }
 
-// openFirst opens the first of the files of the container's control group that is there;
-// nil: none is.
+// openFirst opens the first existing file of the container's control group; nil means that none
+// exists.
 func openFirst(names ...string) *os.File {
 	for _, name := range names {
 		if f, err := os.Open(filepath.Join("/sys/fs/cgroup", name)); err == nil {

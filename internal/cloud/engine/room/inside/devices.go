@@ -16,7 +16,7 @@ import (
 // hostDevices is the directory of the device nodes on the host.
 const hostDevices = "/dev"
 
-// openNodes opens each node in dir as a separate mount that is attached nowhere.
+// openNodes opens each node in dir as a separate detached mount.
 func openNodes(dir string) (nodes []*os.File, err error) {
 	for _, name := range guest.DeviceNames {
 		path := filepath.Join(dir, name)
@@ -44,8 +44,8 @@ func openMade(made *os.File) ([]*os.File, error) {
 	return openNodes(dir)
 }
 
-// mountDevices mounts the nodes, or without any those of the root that is replaced, and
-// makes the sandbox's own terminals.
+// mountDevices mounts the nodes, or if there are none those of the replaced root, and makes the
+// sandbox's own terminals.
 func mountDevices(nodes []*os.File, ranged bool) error {
 	for i, name := range guest.DeviceNames {
 		path := "root/dev/" + name

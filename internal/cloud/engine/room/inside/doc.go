@@ -1,4 +1,4 @@
-// Package inside is what runs in re-executed processes: the keeper, the guard, the
-// room, the two stages of a sandbox's envd, and the zygote. The server is in package
-// room. Neither imports the other; what they say to each other is in package wire.
+// Package inside contains the code of re-executed processes: the keeper, the guard, the room, the
+// two stages of a sandbox's envd, and the zygote. The server is in package room. Neither imports
+// the other; package wire defines the messages between them.
 package inside

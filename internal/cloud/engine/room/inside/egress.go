@@ -19,13 +19,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// This file contains the first stage's part of a sandbox's egress path. The network
-// namespace has a loopback and no other device. Every address is local to it, so a
-// connection to any address stays inside, and the kernel hands it to a listener:
-// TCP on any port to one, DNS queries to any name server to another. Both listeners
-// are made here, before any of the sandbox's code runs, and are passed to the
-// server; from then on nothing inside has the right to change any of this. A
-// process that could would only lose the way out, as there is no other.
+// This file contains the first stage's part of a sandbox's egress path. The network namespace has a
+// loopback and no other device. Every address is local to it, so a connection to any address stays
+// inside, and the kernel hands it to a listener: TCP on any port to one, DNS queries to any name
+// server to another. Both listeners are made here, before any of the sandbox's code runs, and are
+// passed to the server; from then on nothing inside has the right to change any of this. A process
+// that could would only lose the way out, as there is no other.
 
 // Addresses of a sandbox's network. No sandbox can reach the link-local network
 // outside, so these addresses hide nothing.
@@ -40,8 +39,8 @@ const (
 	listenerMark = 1 // of packets on their way to a listener
 )
 
-// buildEgressPath makes the egress path of this network namespace, and the sockets
-// that it leads to: TCP, which does not listen yet, and UDP.
+// buildEgressPath makes the egress path of this network namespace, and its two sockets: TCP, which
+// does not listen yet, and UDP.
 func buildEgressPath(ranged bool) (_ []*os.File, err error) {
 	if err := openRanges(ranged); err != nil {
 		return nil, err
@@ -187,7 +186,7 @@ func toListener(match []expr.Any, port uint16) []expr.Any {
 	)
 }
 
-// transparentSocket makes a socket that accepts what was sent to other addresses.
+// transparentSocket makes a socket that accepts traffic for other addresses.
 func transparentSocket(typ int, port uint16) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_INET, typ|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -207,9 +206,8 @@ func transparentSocket(typ int, port uint16) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "egress"), nil
 }
 
-// tryEgressPath connects to an address that belongs to nobody, and checks that the
-// connection arrives: a kernel may accept every rule and yet lack what carries them
-// out.
+// tryEgressPath connects to an unassigned address, and checks that the connection arrives: a kernel
+// may accept every rule and yet be unable to carry it out.
 func tryEgressPath(sockets []*os.File) error {
 	destination := &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 9}
 	listener := int(sockets[0].Fd())
@@ -243,8 +241,8 @@ func tryEgressPath(sockets []*os.File) error {
 	return nil
 }
 
-// makeEgressPath does what the server wants about the egress path. problem says why
-// there can be none, if the server wanted that to be found out.
+// makeEgressPath makes or tries the egress path, as w says. problem is the reason why there can be
+// none, if the server asked for a trial.
 func makeEgressPath(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wire.EgressNone {
 		return nil, "", nil

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endureSignals keeps envd alive whatever signals its own root sends it. The
-// signals are handled, not ignored, because children would inherit ignored signals.
+// endureSignals keeps envd alive under any signals of the sandbox's own root. It handles the
+// signals instead of ignoring them, because children would inherit ignored signals.
 func endureSignals() error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
 		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
@@ -37,11 +37,11 @@ func endureSignals() error {
 	return nil
 }
 
-// spareThreads is how many threads envd has from its start where it shares the limit of
-// processes with all others: Go ends a program that needs another thread and gets none.
+// spareThreads is how many threads envd starts in advance where it shares the limit of processes
+// with all others: Go ends a program that needs another thread and gets none.
 const spareThreads = 16
 
-// keepThreads makes the runtime start n threads. It keeps those that nobody uses.
+// keepThreads makes the runtime start n threads. The runtime keeps unused ones.
 func keepThreads(n int) {
 	var started sync.WaitGroup
 	release := make(chan struct{})

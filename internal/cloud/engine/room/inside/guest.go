@@ -30,8 +30,8 @@ type Guest struct {
 	// Users are root and user, in this order. If the server has only one id to
 	// give, both have that id.
 	Users []guest.User
-	// AnyUser says that processes may have every other id, too, as in a container that is
-	// root's.
+	// AnyUser says that processes may have every other id, too, as in a container that runs as
+	// root.
 	AnyUser bool
 	// Root is the sandbox's root directory: / if it has a file system of its own.
 	Root string
@@ -39,26 +39,26 @@ type Guest struct {
 	Temp string
 	// Run is the directory for envd's own files; it need not exist.
 	Run string
-	// Egress reports whether DialEgress can succeed. Without namespaces it cannot,
-	// because no program inside could reach a proxy of envd's.
+	// Egress reports whether DialEgress can succeed. It cannot without namespaces, because no
+	// program inside could reach a proxy of envd's.
 	Egress bool
 
-	// Log takes lines for the server, which slog's JSON handler writes.
+	// Log takes lines of slog's JSON handler for the server.
 	Log *Log
 
 	control *wire.Conn
 	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
-	// kills asks the server for what oomKills says where the group is not seen from inside; nil:
-	// nobody counts.
+	// kills asks the server for the value of oomKills where the group is invisible inside; nil
+	// means that nobody counts.
 	kills      func() int
 	inside     bool // the loopback is the sandbox's own
 	restricted bool // in place, without access to /dev/pts
 	slots      slots
 	// dial connects to a port that envd itself does not listen on.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
-	memory *checkpointer // nil: nobody can save it
+	memory *checkpointer // nil: memory cannot be saved
 
 	mu        sync.Mutex
 	become    func(config json.RawMessage) error
@@ -70,8 +70,8 @@ type Guest struct {
 // runDirectory is [Guest.Run] if the sandbox has a file system of its own.
 const runDirectory = "/run/e2b"
 
-// runEnvd is the second stage of a sandbox. Its restrictions are already in force, but for
-// those of [holdInPlace].
+// runEnvd is the second stage of a sandbox. Its restrictions are already in force, except those of
+// [holdInPlace].
 func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File, serve func(context.Context, *Guest) error) error {
 	if err := restrictEnvd(); err != nil {
 		return err
@@ -146,8 +146,7 @@ func gvisorFiles(spec wire.EnvdSpec) int {
 	return 1
 }
 
-// newGuest returns a guest whose connections from the server have ends descriptors of this
-// process.
+// newGuest returns a guest. Each connection from the server uses ends descriptors of this process.
 func newGuest(c *wire.Conn, ends uint64) *Guest {
 	return &Guest{
 		Log:       newLog(),
@@ -186,9 +185,8 @@ func (g *Guest) OOMKills() int {
 	return cgroup.CountOOMKills(g.oomKills)
 }
 
-// MemoryUse returns how much memory the sandbox uses, including files that it keeps
-// in memory, and how much more is taken by copies of what is on disks. known is
-// false if no control group counts it.
+// MemoryUse returns how much memory the sandbox uses, including files that it keeps in memory, and
+// how much more is page cache. known is false if no control group counts it.
 func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	if g.memoryUse == nil {
 		return 0, 0, false
@@ -197,8 +195,8 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	return m.Used(), m.Cache, known
 }
 
-// OnBecome has f called when the sandbox, which was saved, goes on as one with another
-// configuration, before anybody can connect to it. Call it before Ready.
+// OnBecome registers f to be called when the saved sandbox goes on with another configuration,
+// before anybody can connect to it. Call it before Ready.
 func (g *Guest) OnBecome(f func(config json.RawMessage) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -223,7 +221,7 @@ func (g *Guest) Ready() error {
 
 // receive handles the server's messages until the connection ends.
 func (g *Guest) receive(ctx context.Context) error {
-	giveUp, asked := func() {}, uint64(0) // what checkpointer does
+	giveUp, asked := func() {}, uint64(0) // state of the checkpointer's task
 	defer func() { giveUp() }()
 	for {
 		m, files, err := g.control.Receive(2)
@@ -237,7 +235,7 @@ func (g *Guest) receive(ctx context.Context) error {
 			g.settle(m, files)
 		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn) && len(files) == 0,
 			g.memory != nil && m.Kind == wire.KindSaveMemory && len(files) == 1:
-			giveUp() // what has ended
+			giveUp() // it has ended
 			giveUp, asked = g.hold(ctx, m.Kind, files), m.ID
 		case m.Kind == wire.KindGiveUp:
 			if m.ID == asked {
@@ -250,7 +248,7 @@ func (g *Guest) receive(ctx context.Context) error {
 	}
 }
 
-// hold has the processes stopped, saved or running, and tells the server when that is done.
+// hold stops, saves or resumes the processes, and tells the server when that is done.
 func (g *Guest) hold(ctx context.Context, kind wire.Kind, files []*os.File) (giveUp func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -286,14 +284,14 @@ func (g *Guest) open(ctx context.Context, port uint16, file *os.File) {
 	go g.carry(ctx, port, conn)
 }
 
-// listener returns what serves the port in this process, nil if nothing does.
+// listener returns the listener for the port in this process, or nil.
 func (g *Guest) listener(port uint16) *guestListener {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.listeners[port]
 }
 
-// carry connects a stream of the server with what listens on the port.
+// carry connects a stream of the server with the listener on the port.
 func (g *Guest) carry(ctx context.Context, port uint16, conn net.Conn) {
 	release, ok := g.slots.Take(int(port))
 	if !ok {

@@ -25,10 +25,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runGVisor is the second stage of a sandbox whose envd is a process of gVisor: it starts
-// runsc, whose first process is the program of this one, and passes on what the server and
-// that process say to each other. To the server it is the envd of a room, to envd it is the
-// server of a tunnel.
+// runGVisor is the second stage of a sandbox whose envd is a process of gVisor. It starts runsc,
+// whose first process is this program, and relays the messages between the server and that process.
+// To the server it is the envd of a room, to envd it is the server of a tunnel.
 func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files []*os.File) error {
 	if err := endureSignals(); err != nil {
 		return err
@@ -83,41 +82,41 @@ func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.R
 
 var errRunscEnded = errors.New("gVisor ended")
 
-// serverEgress is the way out of the sandbox: the server's.
+// serverEgress is the sandbox's egress through the server.
 type serverEgress struct{ *Guest }
 
 func (e serverEgress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return e.DialEgress(ctx, host, port)
 }
 
-// Connect refuses: nothing arrives that was sent to an address.
+// Connect returns an error: no traffic to an address arrives here.
 func (serverEgress) Connect(context.Context, *net.TCPConn) (net.Conn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Answer answers nothing, for the same reason.
+// Answer returns no answer, for the same reason.
 func (serverEgress) Answer(context.Context, []byte) []byte { return nil }
 
-// Closed reports false: the server refuses what is not allowed, with a reason.
+// Closed returns false: the server itself refuses connections, with a reason.
 func (serverEgress) Closed() bool { return false }
 
-// runscProcess is a runsc that runs a sandbox, and the standard files of the first process in
-// it, which are the connection of a tunnel.
+// runscProcess is a runsc that runs a sandbox. The standard files of the sandbox's first process
+// are the connection of a tunnel.
 type runscProcess struct {
 	cmd    *exec.Cmd
-	flags  []string // of all commands of runsc for this sandbox
+	flags  []string // flags of all runsc commands for this sandbox
 	input  *os.File
-	output *os.File // what is in it when gVisor has ended can still be read
+	output *os.File // bytes left in it when gVisor has ended can still be read
 	stderr *head
 	ended  chan struct{} // closed when it has ended, and stderr is complete
 }
 
-// head passes on what is written, and keeps the beginning of it: what came more than
-// staleTime before the rest has nothing to do with that.
+// head passes on the bytes written to it, and keeps the beginning. It drops bytes written more than
+// staleTime before the rest, which are unrelated.
 type head struct {
 	mu   sync.Mutex
 	kept strings.Builder
-	last time.Time // when something was written
+	last time.Time // time of the last write
 }
 
 const (
@@ -134,7 +133,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return os.Stderr.Write(p)
 }
 
-// forget drops what is stale. The caller holds mu.
+// forget drops stale bytes. The caller holds mu.
 func (h *head) forget() {
 	if time.Since(h.last) > staleTime {
 		h.kept.Reset()
@@ -148,14 +147,14 @@ func (h *head) String() string {
 	return strings.Join(strings.Fields(h.kept.String()), " ")
 }
 
-// panicLog is where gVisor's kernel writes why it cannot go on.
+// panicLog is the file to which gVisor's kernel writes the reason of a panic.
 const panicLog = runnerState + "/panic"
 
-// container is the name of the sandbox for runsc, of which each has its own.
+// container is runsc's name of the sandbox. Each sandbox has its own runsc.
 const container = "sandbox"
 
 // startRunsc starts gVisor with a bundle that describes the sandbox. The last of the files is
-// runsc, and the one before it, if there is one, the directory of the memory to restore.
+// runsc. The one before it, if any, is the directory of the memory to restore.
 func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*runscProcess, error) {
 	if len(files) == 0 || spec.Restored != (len(files) == 2) {
 		return nil, fmt.Errorf("%w: gVisor with %d files", wire.ErrProtocol, len(files))
@@ -180,7 +179,7 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*ru
 	p.cmd = exec.CommandContext(ctx, program, append(slices.Clone(p.flags), command...)...)
 	p.cmd.ExtraFiles = files[:len(files)-1]
 	p.cmd.Stderr = p.stderr
-	p.cmd.WaitDelay = 10 * time.Second // what it started may hold its output
+	p.cmd.WaitDelay = 10 * time.Second // its children may hold its output
 	asRunsc(p.cmd)
 	stdio, err := p.pipes()
 	defer wire.CloseAll(stdio)
@@ -196,22 +195,22 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*ru
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // what it said tells more
+		_ = p.cmd.Wait() // its output tells more
 	}()
 	return p, nil
 }
 
-// passedDirectory is the only file that a runsc gets besides its standard ones.
+// passedDirectory is the only file that a runsc gets in addition to its standard ones.
 const passedDirectory = "/proc/self/fd/3"
 
-// asRunsc fills in what all commands of runsc have in common.
+// asRunsc sets the fields that all commands of runsc have in common.
 func asRunsc(cmd *exec.Cmd) {
 	cmd.Args[0] = "runsc"
 	cmd.Env = []string{"PATH=/"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 }
 
-// pipes makes the standard input and output of the sandbox, and returns its ends of them.
+// pipes makes the standard input and output of the sandbox, and returns the sandbox's ends.
 func (p *runscProcess) pipes() (theirs []*os.File, err error) {
 	var input, output *os.File
 	if input, p.input, err = os.Pipe(); err != nil {
@@ -224,7 +223,7 @@ func (p *runscProcess) pipes() (theirs []*os.File, err error) {
 	return []*os.File{input, output}, nil
 }
 
-// command runs a command of runsc about the sandbox. With a directory, that is [passedDirectory].
+// command runs a runsc command for the sandbox. It passes dir, if not nil, as [passedDirectory].
 func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string) error {
 	cmd := exec.CommandContext(ctx, p.cmd.Path, slices.Concat(p.flags, args, []string{container})...)
 	asRunsc(cmd)
@@ -244,16 +243,16 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 	return nil
 }
 
-// preferAsVictim has the kernel end this process, and not the sandbox, where both need more
-// memory than there may be. It is best effort.
+// preferAsVictim has the kernel kill this process, and not the sandbox, when memory runs out for
+// both. It is best effort.
 func preferAsVictim(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
-// runscFlags are those that hold for all commands. What the sandbox is limited by is around
-// all of runsc. Files are this machine's, so that the room can save them, and others may write
-// to volumes. What is restored is described by the same program as when it was saved: runsc
-// would object to options that it has added itself.
+// runscFlags are the flags of all runsc commands. The sandbox's limits apply to all of runsc. Files
+// are this machine's, so that the room can save them, and others may write to volumes. A restored
+// sandbox is described by the same program as when it was saved: runsc would otherwise object to
+// options that it has added itself.
 func runscFlags(spec *wire.EnvdSpec) []string {
 	network := "none"
 	if spec.Network {
@@ -271,10 +270,9 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	return append(flags, fmt.Sprintf("--dcache=%d", rememberedNames()))
 }
 
-// rememberedNames is how many names of files gVisor remembers that nothing in the sandbox has
-// open. It has up to two files of this machine open for each, besides those that the processes
-// of the sandbox have open, all under the limit of one process: left to itself it remembers a
-// thousand, and then opening fails.
+// rememberedNames is how many names of files gVisor caches that nothing in the sandbox has open.
+// For each it holds up to two files of this machine open, in addition to those open in the sandbox,
+// all under the limit of one process. By default it caches a thousand, and then opening fails.
 func rememberedNames() uint64 {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
@@ -293,7 +291,7 @@ func (p *runscProcess) kill() {
 	<-p.ended
 }
 
-// explain ends gVisor, and adds to an error what it said.
+// explain ends gVisor, and adds gVisor's output to an error.
 func (p *runscProcess) explain(err error) error {
 	p.kill()
 	said := p.stderr.String()
@@ -307,7 +305,7 @@ func (p *runscProcess) explain(err error) error {
 	return err
 }
 
-// bundleOf describes the sandbox as runtimes of containers read it.
+// bundleOf describes the sandbox in the format of container runtimes (OCI).
 func bundleOf(spec *wire.EnvdSpec) any {
 	type object = map[string]any
 	names := capability.Names(capability.Kept(spec.Ranged))
@@ -318,7 +316,7 @@ func bundleOf(spec *wire.EnvdSpec) any {
 	for _, kind := range []string{"pid", "mount", "ipc", "uts", "network"} {
 		namespace := object{"type": kind}
 		if kind == "network" && spec.Network {
-			namespace["path"] = "/proc/self/ns/net" // that in which runsc is started
+			namespace["path"] = "/proc/self/ns/net" // the one in which runsc is started
 		}
 		namespaces = append(namespaces, namespace)
 	}
@@ -338,9 +336,9 @@ func bundleOf(spec *wire.EnvdSpec) any {
 			mount("/sys", "sysfs", "sysfs"),
 			mount("/dev", "tmpfs", "tmpfs"),
 			mount("/dev/shm", "tmpfs", "tmpfs"),
-			// Otherwise gVisor would have a /tmp of its own, which nobody could save. Where its
-			// memory is restored it may be on an overlay, if it was none before: gVisor keeps
-			// the options that it was saved with.
+			// Otherwise gVisor would have its own /tmp, which could not be saved. When memory is
+			// restored it must be allowed on an overlay, even if it was on none before: gVisor
+			// keeps the options that it was saved with.
 			mount("/tmp", "bind", runnerRoot+"/tmp", "rbind", "rw", "overlayfs_stale_read"),
 			mount(guest.MountedProgram, "bind", runnerProgram, "bind", "ro"),
 		},

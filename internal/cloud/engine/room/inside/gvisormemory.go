@@ -20,18 +20,18 @@ type checkpointer struct {
 
 	mu     sync.Mutex
 	still  bool // the processes are stopped
-	begun  int  // how often stop and goOn were called
-	parked bool // and nothing was on the way between the two ends of the tunnel
+	begun  int  // number of calls of stop and goOn
+	parked bool // the tunnel is parked too
 }
 
-// parkTimeout bounds how long envd may take to get ready for being saved. It takes less than a
+// parkTimeout bounds how long envd may take to prepare for being saved. It takes less than a
 // millisecond, unless processes leave it no time, or it is hostile.
 const parkTimeout = 3 * time.Second
 
 var errParkTimeout = fmt.Errorf("envd did not stand still within %v", parkTimeout)
 
-// stop stops the processes. After an error they run. The kernel must not stop them instead, by a
-// control group: processes of gVisor crash of that, sooner or later.
+// stop stops the processes. After an error they run. A control group must not stop them instead:
+// sooner or later processes of gVisor crash from that.
 func (c *checkpointer) stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *checkpointer) save(ctx context.Context, dir *os.File) error {
 	return c.runsc.command(ctx, dir, "checkpoint", "--leave-running", "--image-path="+passedDirectory)
 }
 
-// goOn ends what stop began.
+// goOn lets the stopped processes run again.
 func (c *checkpointer) goOn(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

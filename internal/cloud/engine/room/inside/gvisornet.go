@@ -15,13 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// gVisor has a network namespace of its own beside that of the sandbox, with one end of a pair
-// of devices, from which its network reads packets and to which it writes them. The other end
-// is in the namespace of the sandbox, where every address is local, so that what arrives goes
-// to the listeners of the egress path as what a process there sends does.
+// gVisor has its own network namespace beside the sandbox's, with one end of a pair of devices. Its
+// network stack reads and writes packets there. The other end is in the namespace of the sandbox,
+// where every address is local, so that packets that arrive go to the listeners of the egress path,
+// like those of a process there.
 var (
-	nearAddress = netip.AddrFrom4([4]byte{169, 254, 0, 25}) // of the sandbox's end
-	farAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 26}) // of gVisor's end
+	nearAddress = netip.AddrFrom4([4]byte{169, 254, 0, 25}) // the sandbox's end
+	farAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 26}) // gVisor's end
 )
 
 const (
@@ -60,8 +60,7 @@ func openNetwork() (int, error) {
 	return fd, nil
 }
 
-// makeNetwork moves this thread into a new network namespace that is connected with that of
-// the sandbox.
+// makeNetwork moves this thread into a new network namespace that is connected with the sandbox's.
 func makeNetwork(outside int) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a network namespace: %w", err)
@@ -86,7 +85,7 @@ func makeNetwork(outside int) error {
 	if err != nil {
 		return err
 	}
-	// More specific than the route by which every address is local.
+	// It is more specific than the route that makes every address local.
 	err = netlink.RouteAdd(&netlink.Route{
 		LinkIndex: near.Attrs().Index, Dst: &net.IPNet{IP: farAddress.AsSlice(), Mask: net.CIDRMask(32, 32)},
 		Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_LINK, Type: unix.RTN_UNICAST,

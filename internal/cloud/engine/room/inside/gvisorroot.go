@@ -14,16 +14,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// Where the process that runs gVisor has what it needs. Nothing in gVisor's sandbox can name
-// any of it: its root is runnerRoot.
+// Paths for the process that runs gVisor. Nothing in gVisor's sandbox can reach them: its root is
+// runnerRoot.
 const (
-	runnerRoot    = "/root"    // that of gVisor's sandbox
-	runnerProgram = "/program" // what it starts there
-	runnerState   = "/gvisor"  // of runsc
+	runnerRoot    = "/root"    // root of gVisor's sandbox
+	runnerProgram = "/program" // program that gVisor starts there
+	runnerState   = "/gvisor"  // runsc's own files
 )
 
-// openProgram returns the mount of the program that gVisor is to start, attached nowhere, and
-// the files that were passed before it.
+// openProgram returns the detached mount of the program for gVisor, and the files that were passed
+// before it.
 func openProgram(spec *wire.InitSpec, mounts []*os.File) (program *os.File, rest []*os.File, err error) {
 	last := len(mounts) - 1
 	switch {
@@ -41,9 +41,9 @@ func openProgram(spec *wire.InitSpec, mounts []*os.File) (program *os.File, rest
 	return mounts[last], mounts[:last], nil
 }
 
-// prepareRunner makes the staging directory the root of this process, with what runsc needs
-// beside the root that construct made: /proc, the devices, and a file system for its own
-// files, which are not the sandbox's.
+// prepareRunner makes the staging directory the root of this process, with everything that runsc
+// needs beside construct's root: /proc, the devices, and a file system for its own files, which are
+// not the sandbox's.
 func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	defer program.Close()
 	for _, dir := range []string{"proc", "dev", "tmp", runnerState[1:]} {
@@ -66,7 +66,7 @@ func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	if err != nil {
 		return fmt.Errorf("mount what gVisor needs: %w", err)
 	}
-	if spec.Memory > 0 { // runsc tells its sandbox what it reads there
+	if spec.Memory > 0 { // runsc passes on to its sandbox what it reads there
 		if err := os.WriteFile("meminfo", memoryText(uint64(spec.Memory), cgroup.Memory{}), 0o444); err != nil {
 			return err
 		}
@@ -102,9 +102,8 @@ func in(dir string, do func() error) error {
 	return errors.Join(do(), root.Chdir(), unix.Chroot("."))
 }
 
-// executeRunner executes the second stage with all capabilities that this process has in its
-// own namespaces: runsc makes namespaces in them. Nothing of the sandbox's code runs outside
-// of gVisor.
+// executeRunner executes the second stage with all capabilities that this process has in its own
+// namespaces: runsc makes namespaces in them. None of the sandbox's code runs outside of gVisor.
 func executeRunner(c *wire.Conn) error {
 	unix.Umask(0o022)
 	if err := c.Export(hello.ControlFD); err != nil {

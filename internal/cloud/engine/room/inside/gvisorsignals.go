@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protectFirst returns the filter of system calls, as runtimes of containers read it, that keeps
-// signals from the first process. Linux keeps them from process 1 itself, gVisor does not: root
-// could end the sandbox by mistake, or stop envd for good.
+// protectFirst returns the seccomp filter, in the format of container runtimes, that refuses
+// signals to the first process. Linux protects process 1 by itself, gVisor does not: root could end
+// the sandbox by mistake, or stop envd for good.
 //
-// The numbers of envd's other threads are not in it. Nobody uses one by mistake, and root can end
-// its own sandbox in other ways.
+// The filter does not protect envd's other threads. Nobody uses their numbers by mistake, and root
+// can end its own sandbox in other ways.
 func protectFirst() any {
 	const first = 1
 	type object = map[string]any
-	// Numbers of processes have 32 bits: gVisor ignores the others.
+	// Process ids have 32 bits: gVisor ignores the others.
 	is := func(argument, number int) object {
 		return object{"index": argument, "op": "SCMP_CMP_MASKED_EQ", "value": uint64(math.MaxUint32), "valueTwo": number}
 	}
@@ -29,15 +29,15 @@ func protectFirst() any {
 		return object{"names": []string{name}, "action": "SCMP_ACT_ERRNO", "args": arguments}
 	}
 	calls := []object{
-		refuse("kill", isFirst(0), other(1, 0)), // signal 0 asks whether it is there
+		refuse("kill", isFirst(0), other(1, 0)), // signal 0 tests whether it exists
 		refuse("tkill", isFirst(0)),
 		refuse("tgkill", isFirst(0), other(2, unix.SIGURG)), // Go's runtime sends it to threads of envd
 		refuse("rt_sigqueueinfo", isFirst(0)),
 		refuse("rt_tgsigqueueinfo", isFirst(0)),
 		refuse("pidfd_open", isFirst(0)),
-		refuse("setpgid", isFirst(1)), // what is sent to the group of the sender
+		refuse("setpgid", isFirst(1)), // a signal to the sender's group
 	}
-	// The owner of a file gets a signal when it can be read. Envd endures all but these.
+	// The owner of a file gets a signal when it becomes readable. Envd survives all but these.
 	for _, signal := range []unix.Signal{unix.SIGKILL, unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU} {
 		calls = append(calls, refuse("fcntl", is(1, unix.F_SETSIG), is(2, int(signal))))
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// How often envd is asked for a sign of life, how long it may take to give one, and how many in a
-// row may be missing. An overloaded machine delays one, but not all of them.
+// How often envd is asked for a sign of life, how long an answer may take, and how many answers in
+// a row may be missing. An overloaded machine delays one, but not all of them.
 const (
 	lifePause  = 20 * time.Second
 	answerTime = 8 * time.Second // less than wire.DialTimeout
@@ -20,12 +20,12 @@ const (
 	silentTime = maxMisses * (lifePause + answerTime)
 )
 
-// errSilent ends a sandbox whose envd is stopped or hangs: each of its calls would hang, and extend
-// its lifetime all the same.
+// errSilent ends a sandbox whose envd is stopped or hangs: otherwise each of its calls would hang,
+// and still extend its lifetime.
 var errSilent = fmt.Errorf("envd did not answer for %v", silentTime)
 
-// watchEnvd dials envd again and again, and returns [errSilent] when it does not answer, or nil
-// when ctx ends. The function stops is [checkpointer.stops]: stopped processes do not answer.
+// watchEnvd dials envd again and again. It returns [errSilent] when envd does not answer, or nil
+// when ctx ends. stops is [checkpointer.stops]: stopped processes do not answer.
 func watchEnvd(ctx context.Context, dial func(ctx context.Context, port uint16) (net.Conn, error), stops func() (bool, int)) error {
 	pause := time.NewTicker(lifePause)
 	defer pause.Stop()

@@ -18,15 +18,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// This file makes the root of a sandbox of a container image. Every name in the image is
-// foreign, and until the root is this process's own a link in it could lead to the host: so
-// what is made there is made in directories that are no links, and what is read is looked
-// up as if root were the root already.
+// This file makes the root of a sandbox of a container image. No name in the image is trusted, and
+// a link in it could lead to the host until the root is this process's own. So files are made only
+// in directories that are no links, and are read as if root were the root already.
 
-// ownDirectories are those of which the sandbox has nothing of the image's.
+// ownDirectories is the directory of the sandbox's own directories, which replace the image's.
 const ownDirectories = "own"
 
-// mountImage shows the layers of an image, with devices and /sys of the sandbox's own.
+// mountImage mounts the layers of an image, with the sandbox's own devices and /sys.
 func mountImage(lower []string) error {
 	if err := os.Mkdir(ownDirectories, 0o755); err != nil {
 		return err
@@ -34,7 +33,7 @@ func mountImage(lower []string) error {
 	if err := makeMissing(ownDirectories); err != nil {
 		return err
 	}
-	for _, name := range []string{"dev", "proc", "sys"} { // a directory above is shown, whatever is below
+	for _, name := range []string{"dev", "proc", "sys"} { // an upper directory is shown, even over a file
 		if err := os.Mkdir(filepath.Join(rootUpper, name), 0o755); err != nil {
 			return err
 		}
@@ -50,8 +49,8 @@ func mountImage(lower []string) error {
 	return nil
 }
 
-// mendImage adds to the root of an image what envd relies on: the accounts that commands
-// run as, and a place for its own files.
+// mendImage adds to the root of an image the files that envd needs: the accounts that commands run
+// as, and a place for its own files.
 func (b *built) mendImage(ranged bool) error {
 	for _, path := range []string{runDirectory, guest.AuthorityDir} { // /run is a directory by now
 		if err := os.RemoveAll("root" + path); err != nil {
@@ -74,11 +73,11 @@ func (b *built) mendImage(ranged bool) error {
 	return replaceBeside("/etc/apt/apt.conf.d", "50sandbox", aptConf, 0o644) // there is no other id to fetch with
 }
 
-// accountFiles are the files of /etc that accounts are in.
+// accountFiles are the files of /etc that contain accounts.
 var accountFiles = []string{"passwd", "group", "shadow"}
 
-// addAccounts adds root and user to the accounts of the image, if it does not have them,
-// makes homes for those that it adds, and reports whether it added any.
+// addAccounts adds root and user to the accounts of the image, if they are missing, makes homes for
+// those that it adds, and reports whether it added any.
 func (b *built) addAccounts(ranged bool) (added bool, err error) {
 	texts := make(map[string]string)
 	for _, name := range accountFiles {
@@ -123,13 +122,13 @@ func (b *built) addAccounts(ranged bool) (added bool, err error) {
 	return true, nil
 }
 
-// account is one that envd relies on.
+// account is an account that envd needs.
 type account struct {
 	name, home string
 	id         int
 }
 
-// lines returns what there is about the account in each of the accountFiles.
+// lines returns the account's line for each of the accountFiles.
 func (a account) lines(shell string) map[string]string {
 	id := strconv.Itoa(a.id)
 	return map[string]string{
@@ -148,8 +147,8 @@ func hasAccount(text, name string) bool {
 	return false
 }
 
-// withLine adds a line. Of several names of one id programs show the first: with a single
-// id that is to be the account that commands run as unless they say otherwise.
+// withLine adds a line. Programs show the first of several names of one id: with a single id the
+// default account of commands must come first.
 func withLine(text, line string, first bool) string {
 	if first {
 		return line + "\n" + text
@@ -179,7 +178,7 @@ func (b *built) writeAccounts(name, text string) error {
 	return writeAnew(etc, name, []byte(text), mode)
 }
 
-// makeHome makes the home of an account, or gives it what is there.
+// makeHome makes the home of an account, or changes the owner of an existing one.
 func (b *built) makeHome(a account) error {
 	mode := fs.FileMode(0o755)
 	if a.name == "root" {
@@ -194,7 +193,7 @@ func (b *built) makeHome(a account) error {
 	return errors.Join(os.Lchown("root"+a.home, a.id, a.id), openUp("root"+a.home, mode))
 }
 
-// openUp adds to the mode of what is at a path, which is no link.
+// openUp adds bits to the mode of the file at a path, which must not be a link.
 func openUp(path string, mode fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&mode == mode {
@@ -203,8 +202,8 @@ func openUp(path string, mode fs.FileMode) error {
 	return os.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid)|mode)
 }
 
-// openInRoot opens a file of the root that is being made. Links lead to where they will
-// lead in the sandbox.
+// openInRoot opens a file of the root that is being made. It follows links as they will lead in the
+// sandbox.
 func openInRoot(path string, flags uint64) (*os.File, error) {
 	root, err := os.Open("root")
 	if err != nil {
@@ -213,7 +212,7 @@ func openInRoot(path string, flags uint64) (*os.File, error) {
 	defer root.Close()
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	fd, err := unix.Openat2(int(root.Fd()), path, &how)
-	// The kernel does not follow a ".." while anything on the machine is renamed or mounted.
+	// The kernel fails to follow a ".." while anything on the machine is renamed or mounted.
 	for tries := 1; errors.Is(err, unix.EAGAIN) && tries < maxOpens; tries++ {
 		fd, err = unix.Openat2(int(root.Fd()), path, &how)
 	}
@@ -226,11 +225,10 @@ func openInRoot(path string, flags uint64) (*os.File, error) {
 // maxOpens is how often openInRoot tries to open a file.
 const maxOpens = 10_000
 
-// maxAccounts bounds a file with accounts.
+// maxAccounts bounds the size of an account file.
 const maxAccounts = 1 << 20
 
-// readInRoot returns the text of a file, "" if there is none to read: no regular file, or a
-// link that leads to none.
+// readInRoot returns the text of a file, or "" if it is missing, not regular, or a broken link.
 func readInRoot(path string) (string, error) {
 	f, err := openInRoot(path, unix.O_PATH)
 	if err != nil {
@@ -252,7 +250,7 @@ func readInRoot(path string) (string, error) {
 	return string(text), err
 }
 
-// missing returns nil if the error says that a path leads nowhere.
+// missing returns nil if the error means that a path leads nowhere.
 func missing(err error) error {
 	for _, nowhere := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, nowhere) {
@@ -262,8 +260,8 @@ func missing(err error) error {
 	return err
 }
 
-// replaceBeside writes a file beside others of its kind, in a directory that is not there
-// if nothing would read it.
+// replaceBeside writes a file into a directory of configuration files. If that is missing nothing
+// would read the file, and it does nothing.
 func replaceBeside(dir, name, text string, mode uint32) error {
 	d, err := openInRoot(dir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

@@ -119,7 +119,7 @@ func limit(limits []wire.Rlimit) error {
 	return nil
 }
 
-// executeEnvd drops what the sandbox must not have, applies the filter of system calls and
+// executeEnvd drops the privileges that the sandbox must not have, applies the seccomp filter and
 // executes the second stage.
 func executeEnvd(c *wire.Conn, ranged bool, filter func() error) error {
 	unix.Umask(0o022)
@@ -161,8 +161,8 @@ func execBinary() error {
 	return fmt.Errorf("execute envd: %w", os.NewSyscallError("execveat", errno))
 }
 
-// restrictEnvd is the first thing that the second stage does: no process may
-// attach to it or read its memory through /proc.
+// restrictEnvd is the first act of the second stage: no process may attach to it or read its memory
+// through /proc.
 func restrictEnvd() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set not dumpable: %w", err)

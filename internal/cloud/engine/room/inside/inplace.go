@@ -68,9 +68,8 @@ var readableFiles = []string{
 	"/etc/bash.bashrc", "/etc/inputrc", "/proc",
 }
 
-// holdInPlace applies the filter of system calls that a restricted sandbox has in place.
-// The second stage does so itself, before anything of the sandbox runs, because it becomes
-// the holder.
+// holdInPlace applies the seccomp filter of a restricted sandbox in place. The second stage does so
+// itself, before any of the sandbox's code runs, because it becomes the holder.
 func holdInPlace(root *place.Root) error {
 	if root == nil || !root.Restricted {
 		return nil
@@ -78,8 +77,8 @@ func holdInPlace(root *place.Root) error {
 	return holder.Start(root.Dir)
 }
 
-// restrictFiles restricts this thread and what it executes to the trees, a few
-// files, devices without state, and dir.
+// restrictFiles restricts this thread, and programs that it executes, to the trees, a few files,
+// devices without state, and dir.
 func restrictFiles(trees []string, dir string) error {
 	access := landlock.Access{Program: hello.BinaryFD, Own: dir, Execute: slices.Concat(trees, guest.RootLinks), Read: slices.Clone(readableFiles)}
 	for _, pattern := range copiedFiles {
@@ -95,9 +94,8 @@ func restrictFiles(trees []string, dir string) error {
 	return landlock.Apply(access)
 }
 
-// reachable divides directories into those that this process's id may enter and
-// those that it may not: what root keeps below its home is closed to the ids of its
-// sandboxes.
+// reachable divides directories into those that this process's id may enter and those that it may
+// not: the directories below root's home are closed to the ids of its sandboxes.
 func reachable(trees []string) (open, closed []string) {
 	for _, path := range trees {
 		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {

@@ -18,9 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// runLayers makes a layer, or with nothing to make it of tries whether it could. It has the
-// ids of a sandbox, with which the mount of its directory shows the files, and rights over
-// these only.
+// runLayers makes a layer, or with an empty spec tests whether it could. It has the ids of a
+// sandbox, which own the files in the mount of its directory, and rights over these files only.
 func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	var spec wire.LayersSpec
 	if err := decodeSpec(raw, &spec); err != nil {
@@ -50,8 +49,8 @@ func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	return c.Send(ready)
 }
 
-// openLayerDirectory returns the directory as a mount that is attached nowhere, and the
-// other files that were passed.
+// openLayerDirectory returns the directory as a detached mount, and the other files that were
+// passed.
 func openLayerDirectory(path string, files []*os.File) (dir *os.File, rest []*os.File, err error) {
 	if path == "" {
 		if len(files) == 0 {
@@ -66,7 +65,7 @@ func openLayerDirectory(path string, files []*os.File) (dir *os.File, rest []*os
 	return os.NewFile(uintptr(fd), path), files, nil
 }
 
-// unpack makes the trees of a layer in dir of saved files.
+// unpack makes the trees of a layer in dir from saved files.
 func unpack(dir, from *os.File, layout string) (trees []string, err error) {
 	if err := unix.Fchdir(int(dir.Fd())); err != nil {
 		return nil, os.NewSyscallError("fchdir", err)
@@ -157,7 +156,7 @@ func tryLayers(dir *os.File, ranged bool) error {
 	return lookThrough(dir)
 }
 
-// lookThrough mounts an overlay of what tryLayers made.
+// lookThrough mounts an overlay of tryLayers's layers.
 func lookThrough(dir *os.File) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)

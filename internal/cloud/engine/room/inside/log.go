@@ -18,8 +18,8 @@ const (
 	maxLines = 512
 )
 
-// Log carries the log of envd to the server. Whoever writes to it never waits: lines that
-// the server does not take in time are dropped, and the server is told how many.
+// Log carries the log of envd to the server. Writes never block: lines that the server does not
+// take in time are dropped, and the server is told how many.
 type Log struct {
 	lines   chan []byte
 	dropped atomic.Int64
@@ -27,7 +27,7 @@ type Log struct {
 
 func newLog() *Log { return &Log{lines: make(chan []byte, maxLines)} }
 
-// Write takes one line, an object of JSON. It never fails.
+// Write takes one line, a JSON object. It never fails.
 func (l *Log) Write(line []byte) (int, error) {
 	kept := bytes.Clone(bytes.TrimSpace(line))
 	if len(kept) > maxLine {
@@ -42,7 +42,7 @@ func (l *Log) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// send sends what is written until the server is gone.
+// send sends written lines until the server is gone.
 func (l *Log) send(c *wire.Conn) {
 	for line := range l.lines {
 		if n := l.dropped.Swap(0); n > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// showMemory makes the file that is /proc/meminfo inside, in place of the
-// machine's. The root's /proc is mounted already. It returns the file, and that /proc.
+// showMemory makes the file that replaces the machine's /proc/meminfo inside. The root's /proc is
+// already mounted. It returns the file, and that /proc.
 func showMemory(total uint64) ([]*os.File, error) {
 	const name = "meminfo"
 	proc, err := os.Open("root/proc")
@@ -60,7 +60,7 @@ func showInProc(path string) error {
 // meminfo keeps one sandbox's /proc/meminfo up to date.
 type meminfo struct {
 	file, proc *os.File // the text, and the sandbox's /proc
-	group      *os.File // what the group's memory is used for; nil without a group
+	group      *os.File // the group's memory.stat; nil without a group
 	total      uint64   // the sandbox's limit in bytes
 	opened     chan struct{}
 	end        chan struct{}
@@ -87,8 +87,8 @@ func (m *meminfo) write() {
 	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the text stays as it is
 }
 
-// addUp returns what the processes and files of the sandbox use, where no group
-// counts it. Memory that processes share is not counted.
+// addUp returns the memory of the sandbox's processes and files, where no group counts it. It does
+// not count memory that processes share.
 func (m *meminfo) addUp() (use cgroup.Memory) {
 	processes := fmt.Sprintf("/proc/self/fd/%d", m.proc.Fd())
 	names, _ := filepath.Glob(processes + "/[0-9]*/statm") // the pattern is well-formed
@@ -104,14 +104,14 @@ func (m *meminfo) addUp() (use cgroup.Memory) {
 		}
 	}
 	var disk unix.Statfs_t
-	if err := unix.Fstatfs(int(m.file.Fd()), &disk); err == nil { // all that the sandbox writes is there
+	if err := unix.Fstatfs(int(m.file.Fd()), &disk); err == nil { // the sandbox writes only there
 		use.Kept = (disk.Blocks - disk.Bfree) * uint64(disk.Bsize)
 	}
 	return use
 }
 
-// memoryText returns the text of a /proc/meminfo. Its length depends only on total,
-// so that a text may be written over another.
+// memoryText returns the text of a /proc/meminfo. Its length depends only on total, so that one
+// text may overwrite another.
 func memoryText(total uint64, use cgroup.Memory) []byte {
 	used := min(total, use.Used())
 	cache := min(total-used, use.Cache)

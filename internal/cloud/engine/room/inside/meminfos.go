@@ -14,22 +14,20 @@ import (
 
 // meminfos keeps the /proc/meminfo of all sandboxes of a room up to date.
 //
-// It writes a text when somebody opens the file, and costs nothing as long as nobody
-// does: the kernel lets an open wait, and sends a signal, while another process has a
-// lease of the file. As long as somebody has the file open, and on a machine whose
-// administrator has turned leases off, there is no lease, and the text is written after
-// every pause. The room has the leases because no process of a sandbox may have one, envd
-// included.
+// It writes a text when somebody opens the file, and costs nothing otherwise: while another process
+// has a lease of the file, the kernel makes an open wait, and sends a signal. There is no lease as
+// long as somebody has the file open, or if the machine's administrator has turned leases off; the
+// text is then written after every pause. The room has the leases because no process of a sandbox
+// may have one, envd included.
 type meminfos struct {
 	mu   sync.Mutex
 	kept map[uint64]*meminfo // by the numbers of sandboxes
 }
 
-// meminfoPause is how long the text stays as it is after it was written.
+// meminfoPause is how long a written text stays unchanged.
 const meminfoPause = time.Second
 
-// listen begins to wait for opens. Call it before keep; the function that it returns ends
-// the wait.
+// listen begins to wait for opens. Call it before keep; the returned function ends the wait.
 func (k *meminfos) listen() (stop func()) {
 	k.kept = make(map[uint64]*meminfo)
 	opened := make(chan os.Signal, 1)
@@ -47,7 +45,7 @@ func (k *meminfos) listen() (stop func()) {
 	}
 }
 
-// wake finds the files that somebody waits for: the signal does not say which these are.
+// wake finds the files with a waiting open: the signal does not name them.
 func (k *meminfos) wake() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,8 +65,8 @@ func (k *meminfos) keep(sandbox uint64, m *meminfo) {
 	k.mu.Lock()
 	k.kept[sandbox] = m
 	k.mu.Unlock()
-	// Otherwise the kernel would address the signal to the thread that asks for the
-	// lease, as if it were a process. For itself, a process may always ask.
+	// Otherwise the kernel would address the signal to the thread that asks for the lease, as if it
+	// were a process. A process may always ask for itself.
 	_, _ = unix.FcntlInt(m.file.Fd(), unix.F_SETOWN, os.Getpid())
 	go func() {
 		for k.wait(m) {
@@ -83,8 +81,8 @@ func (k *meminfos) keep(sandbox uint64, m *meminfo) {
 	}()
 }
 
-// wait returns when somebody opens the file, or at once if that cannot be known. It
-// returns false when the sandbox has ended.
+// wait waits until somebody opens the file; it returns at once if that cannot be known. It returns
+// false when the sandbox has ended.
 func (k *meminfos) wait(m *meminfo) bool {
 	k.mu.Lock()
 	leased := m.lease(unix.F_WRLCK) == nil
@@ -106,7 +104,7 @@ func (k *meminfos) wait(m *meminfo) bool {
 	}
 }
 
-// drop ends what keep began for the sandbox.
+// drop ends the updates that keep began for the sandbox.
 func (k *meminfos) drop(sandbox uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,8 +114,8 @@ func (k *meminfos) drop(sandbox uint64) {
 	}
 }
 
-// lease takes a lease of the file, or returns it. The kernel lets only the file's owner do
-// so, who is the sandbox's root.
+// lease takes a lease of the file, or returns it. The kernel allows that only to the file's owner,
+// the sandbox's root.
 func (m *meminfo) lease(kind int) error {
 	var file unix.Stat_t
 	if err := unix.Fstat(int(m.file.Fd()), &file); err != nil {

@@ -36,9 +36,9 @@ func stagingDirectory() (string, error) {
 	return "", errors.New("no directory to build the sandbox in")
 }
 
-// openTrees returns each tree as a separate mount that is attached nowhere. It uses
-// the server's mount where there is one, because the server may read what this
-// process may not, and returns the files that were passed after them.
+// openTrees returns each tree as a separate detached mount. It uses the server's mount where there
+// is one, because the server may read trees that this process may not. It also returns the files
+// that were passed after them.
 func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, err error) {
 	if len(spec.Mounted) != len(spec.Trees) {
 		return nil, nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
@@ -61,9 +61,9 @@ func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, 
 	return trees, mounts, nil
 }
 
-// mountTree shows the tree at its own path under a writable overlay, above it what the
-// layers have of it, and without what is private in it. If the kernel refuses an overlay
-// the tree is shown read-only, and the note says so.
+// mountTree shows the tree at its own path under a writable overlay, with the layers' changes to it
+// and without its private files. If the kernel refuses an overlay the tree is shown read-only, and
+// a note says so.
 func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) error {
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
@@ -87,7 +87,7 @@ func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []s
 		}
 	}
 	hidden := upper
-	if len(layers) > 0 && len(private) > 0 { // what a layer has at such a path is the sandbox's own
+	if len(layers) > 0 && len(private) > 0 { // a layer's file at such a path is the sandbox's own
 		hidden = filepath.Join("hidden", n)
 		if err := os.MkdirAll(hidden, 0o755); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []s
 		return err
 	}
 	overlay := mountOverlay(target, append(layers, lower), upper, work)
-	if overlay == nil || len(layers) > 0 || b.restored[path] { // what was written there would not be seen without it
+	if overlay == nil || len(layers) > 0 || b.restored[path] { // saved or layered changes would be invisible without an overlay
 		return overlay
 	}
 	if err := unix.MountSetattr(unix.AT_FDCWD, lower, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
@@ -127,7 +127,7 @@ func (b *built) fillUpper(spec *wire.InitSpec, path string, tree *os.File, layer
 	return fillUpper(spec, path, tree, upper)
 }
 
-// fillUpper makes the upper directory of a tree in which nothing was changed.
+// fillUpper makes the upper directory of an unchanged tree.
 func fillUpper(spec *wire.InitSpec, path string, tree *os.File, upper string) error {
 	info, err := tree.Stat()
 	if err != nil {
@@ -185,8 +185,8 @@ func mountProc(maxima counter.Maxima) error {
 	if err := unix.Mount("proc", "root/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("mount /proc: %w", err)
 	}
-	// This lets services on ports below 1024, and ping, work without capabilities.
-	// Files that are missing belong to features that this kernel does not have.
+	// This lets services on ports below 1024, and ping, work without capabilities. A missing file
+	// belongs to a feature that this kernel does not have.
 	for name, value := range map[string]string{"ipv4/ip_unprivileged_port_start": "0", "ipv4/ping_group_range": "0 0"} {
 		if err := os.WriteFile("root/proc/sys/net/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("set %s: %w", name, err)

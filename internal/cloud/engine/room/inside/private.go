@@ -33,7 +33,7 @@ func readPrivate(f *os.File) (paths []string, err error) {
 	return paths, nil
 }
 
-// below returns those of paths that are in the tree, as paths relative to it.
+// below returns the paths in the tree, relative to it.
 func below(tree string, paths []string) (names []string) {
 	for _, path := range paths {
 		if name, found := strings.CutPrefix(path, tree+"/"); found {
@@ -56,9 +56,8 @@ func whiteOut(lower, upper string, names []string) error {
 		if hidden {
 			continue
 		}
-		// The overlay takes this device as a sign that a file does not exist. A
-		// file that upper already has at this path is shown instead, and one that
-		// is gone from lower needs no sign.
+		// The overlay takes this device as a sign that a file does not exist. If upper already has
+		// a file at this path, that is shown instead; a file that is gone from lower needs no sign.
 		err = unix.Mknod(filepath.Join(upper, name), unix.S_IFCHR, 0)
 		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("hide %s: %w", name, err)
@@ -67,7 +66,7 @@ func whiteOut(lower, upper string, names []string) error {
 	for _, name := range made { // once no more files are made in them
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(lower, name), &stat); err != nil {
-			continue // it is gone, so there is no time to set
+			continue // it is gone, so its time needs no setting
 		}
 		if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(upper, name), []unix.Timespec{stat.Atim, stat.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("set the time of %s: %w", name, err)
@@ -76,10 +75,9 @@ func whiteOut(lower, upper string, names []string) error {
 	return nil
 }
 
-// copyParents makes the parent directories of name in upper, and returns those that
-// upper did not have. It stops at one that is gone from lower: name is gone with
-// it. name is hidden if upper has a file, a link or a whiteout in place of one of them,
-// none of which may be followed.
+// copyParents makes the parent directories of name in upper, and returns those that it made. It
+// stops at one that is gone from lower: name is gone with it. hidden is true if upper has a file, a
+// link or a whiteout in place of one of them, none of which may be followed.
 func copyParents(lower, upper, name string) (made []string, hidden bool, err error) {
 	for i, c := range []byte(name) {
 		if c != '/' {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runOn makes this thread, and what it becomes, run on these processors only; none
-// means all. A sandbox can do without, and then a note says so.
+// runOn makes this thread, and every program that it executes, run on these processors only; none
+// means all. If the kernel refuses, a note says so.
 func runOn(processors []int) (notes []string) {
 	if len(processors) == 0 {
 		return nil
@@ -32,8 +32,8 @@ func runOn(processors []int) (notes []string) {
 	return nil
 }
 
-// showProcessors makes the file in /proc that programs count processors by show only
-// these. The numbers stay what they are, because programs also ask which one they run on.
+// showProcessors makes the file in /proc by which programs count processors show only these. The
+// numbers do not change, because programs also ask which one they run on.
 func showProcessors(processors []int) error {
 	const name = "cpuinfo"
 	all, err := os.ReadFile("/proc/cpuinfo")
@@ -46,7 +46,7 @@ func showProcessors(processors []int) error {
 	return showInProc(name)
 }
 
-// writeSys makes the files in /sys that programs count processors by. There are no others.
+// writeSys makes the files in /sys by which programs count processors. There are no others.
 func writeSys(processors []int) error {
 	const sys = "/sys/devices/system/cpu"
 	numbers := make([]string, len(processors))
@@ -58,12 +58,12 @@ func writeSys(processors []int) error {
 	}
 	list := []byte(strings.Join(numbers, ",") + "\n")
 	files := map[string][]byte{"online": list, "present": list}
-	// By this one, programs make tables with a place for every number.
+	// From this one, programs make tables with a place for every number.
 	possible, err := os.ReadFile(sys + "/possible")
 	switch {
 	case err == nil:
 		files["possible"] = possible
-	case !errors.Is(err, fs.ErrNotExist): // the server may run where there is no /sys
+	case !errors.Is(err, fs.ErrNotExist): // the server may run without /sys
 		return err
 	}
 	for name, text := range files {
@@ -74,8 +74,8 @@ func writeSys(processors []int) error {
 	return nil
 }
 
-// onlyProcessors returns the paragraphs of cpuinfo about these processors, and those
-// about none.
+// onlyProcessors returns the paragraphs of cpuinfo about these processors, and those about no
+// processor.
 func onlyProcessors(cpuinfo []byte, processors []int) (text []byte) {
 	for paragraph := range bytes.SplitAfterSeq(cpuinfo, []byte("\n\n")) {
 		name, rest, _ := bytes.Cut(paragraph, []byte(":"))

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// startMounter starts the process that can replace the file system of a warm sandbox, until
-// somebody gets it. Its parent is what becomes the second stage.
+// startMounter starts the process that can replace the file system of a warm sandbox, until the
+// sandbox has an owner. Its parent becomes the second stage.
 func startMounter(fd3 *os.File) error {
 	defer fd3.Close()
 	fd, err := unix.FcntlInt(hello.BinaryFD, unix.F_DUPFD_CLOEXEC, 0)
@@ -29,8 +29,8 @@ func startMounter(fd3 *os.File) error {
 	return err
 }
 
-// runMounter replaces the file system of the sandbox, of which mounts[0] is what it writes:
-// another one is built beside it, on the same tmpfs, so that both share the disk limit.
+// runMounter replaces the file system of the sandbox; mounts[0] is the tmpfs that it writes to. The
+// new file system is built beside the old one on the same tmpfs, so that both share the disk limit.
 // Without mounts it only shows an authority. None of the sandbox's code has run yet.
 func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := restrictEnvd(); err != nil {
@@ -63,8 +63,8 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	return leaveOldRoot() // while envd starts
 }
 
-// runEnterer moves all processes of the sandbox into the root that the first stage made, and
-// left. None of the sandbox's code has run yet.
+// runEnterer moves all processes of the sandbox into the root that the first stage made without
+// entering it. None of the sandbox's code has run yet.
 func runEnterer(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	if err := restrictEnvd(); err != nil {
 		return err
@@ -117,9 +117,9 @@ func rebuild(spec *wire.InitSpec, before *os.File, mounts []*os.File) (*built, e
 	return construct(spec, p, files)
 }
 
-// keepProc takes over /proc of the file system that is replaced, with all that was mounted
-// over files of it. It is not cloned before it is attached: by now the sandbox may have no
-// more mount namespaces, and the kernel takes a clone for one.
+// keepProc takes over /proc of the replaced file system, with everything mounted over files of it.
+// It does not clone /proc before attaching it: by now the sandbox may have no more mount
+// namespaces, and the kernel takes a clone for one.
 func keepProc() error {
 	if err := unix.Mount("/proc", "root/proc", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("show /proc: %w", err)

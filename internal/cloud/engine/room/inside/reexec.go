@@ -15,15 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// envd is the control connection of a process that is the second stage of an
-// envd, and nil in every other process.
+// envd is the control connection of the second stage of an envd, and nil in every other process.
 var envd *wire.Conn
 
-// init turns this process into what the local cloud started it as, if package hello
-// says that it did. Those that do not serve an envd never leave this
-// function: this package imports only what they need, so that it is initialised
-// before what serves an envd is. The second stage waits for its role in [Serve], and so
-// does the first process of a container.
+// init runs the role for which the local cloud started this process, if package hello says that it
+// did. Roles other than serving an envd never leave this function: this package imports only what
+// they need, so that it is initialised before the packages that serve an envd. The second stage
+// waits for its role in [Serve], and so does the first process of a container.
 func init() {
 	stage, sent := hello.Said()
 	if stage == hello.None || stage == hello.Contained {
@@ -54,11 +52,11 @@ func init() {
 	exit(err)
 }
 
-// Serve turns this process into the envd of a sandbox, which runs serve, if it was
-// started as one, and then never returns. In every other process it does nothing.
+// Serve turns this process into the envd of a sandbox, which runs serve, if it was started as one,
+// and then never returns. In every other process it does nothing.
 //
-// serve has the sandbox to itself until it returns or the server ends; when it
-// returns, the sandbox ends. It must call [Guest.Ready] once its ports listen.
+// serve has the sandbox to itself until it returns or the server ends; when it returns, the sandbox
+// ends. It must call [Guest.Ready] once its ports listen.
 func Serve(serve func(context.Context, *Guest) error) {
 	if stage, _ := hello.Said(); stage == hello.Contained {
 		exit(runContained(context.Background(), serve))
@@ -87,8 +85,7 @@ func Serve(serve func(context.Context, *Guest) error) {
 	}))
 }
 
-// connect takes over the control connection, over which hello was sent, or could not
-// be.
+// connect takes over the control connection. sent is the error of sending the hello over it.
 func connect(sent error) (*wire.Conn, error) {
 	if sent != nil {
 		return nil, fmt.Errorf("say hello: %w", sent)
@@ -107,7 +104,7 @@ func connect(sent error) (*wire.Conn, error) {
 	return c, c.Keep(hello.ControlFD)
 }
 
-// takeRole waits for this process's role and does what the role is.
+// takeRole waits for this process's role and runs it.
 func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, []*os.File) error) error {
 	m, files, err := c.Expect(wire.KindRole, wire.MaxFiles)
 	if err != nil {
@@ -128,8 +125,8 @@ func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, []*os.File) e
 	return err
 }
 
-// exit ends this process, which does not run as the program that it was built as:
-// there is no main to return to.
+// exit ends this process. There is no main to return to: the process does not run as the program
+// that it was built as.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", hello.Argv0, err)
@@ -138,10 +135,9 @@ func exit(err error) {
 	unix.Exit(0)
 }
 
-// closeInherited closes the descriptors that the server inherited without
-// close-on-exec: a keeper would otherwise hold open the pipe of a caller that waits
-// for its end. What the Go runtime opened for itself is marked close-on-exec, and
-// stays.
+// closeInherited closes the descriptors that the server inherited without close-on-exec: otherwise
+// a keeper would hold open the pipe of a caller that waits for its end. The Go runtime's own
+// descriptors are marked close-on-exec, and stay.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

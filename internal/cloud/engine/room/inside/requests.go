@@ -16,7 +16,7 @@ import (
 
 // RefusedError says that the server refused a request of envd.
 type RefusedError struct {
-	Request string // what was asked for
+	Request string // the request
 	Reason  string
 	denied  bool
 }
@@ -26,7 +26,7 @@ func (e *RefusedError) Error() string { return "room: " + e.Request + ": " + e.R
 // Denied reports whether a policy is the reason, so that trying again is useless.
 func (e *RefusedError) Denied() bool { return e.denied }
 
-// answer is what came of a request.
+// answer is the result of a request.
 type answer struct {
 	files []*os.File
 	err   error
@@ -48,9 +48,8 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 // errNoKernels: there is no zygote, and kernels start cold.
 var errNoKernels = errors.New("no process to fork kernels from")
 
-// Kernel asks for a process that has everything loaded that kernels commonly load,
-// and returns its socket. If the kernel could not be made the socket is closed at
-// the other end.
+// Kernel asks for a process that has loaded everything that kernels commonly load, and returns its
+// socket. If the kernel could not be made the socket is closed at the other end.
 func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoKernels
@@ -80,8 +79,8 @@ func connectTo(host string, port uint16) string {
 	return "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// ask makes the server open something that arrives here as want files, and returns
-// the files. If the server refuses the request, the error is a [*RefusedError].
+// ask has the server open something, which arrives here as want files, and returns the files. If
+// the server refuses the request, the error is a [*RefusedError].
 func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want int) ([]*os.File, error) {
 	answered := make(chan answer, 1)
 	g.mu.Lock()
@@ -113,7 +112,7 @@ func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want in
 	}
 }
 
-// forget ends a wait, and closes files that arrived in the meantime.
+// forget ends a wait, and closes files that have arrived meanwhile.
 func (g *Guest) forget(id uint64, answered chan answer) {
 	g.mu.Lock()
 	_, waiting := g.pending[id]

@@ -21,8 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// restore fills the staging directory with saved files, before anything is mounted in
-// it. Nothing in them is followed.
+// restore fills the staging directory with saved files, before anything is mounted in it. It
+// follows no links in them.
 func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	defer from.Close()
 	layered := len(spec.Layers) > 0
@@ -56,8 +56,8 @@ func (b *built) restoreTo(tree, upper string) (saved.Place, error) {
 	return saved.Place{Dir: dir}, err
 }
 
-// lostTree returns where to put what was changed in a tree that this machine no longer
-// shows: at its own path. With layers, [built.addTree] does that.
+// lostTree returns the place for the changes of a tree that this machine no longer shows: its own
+// path. With layers, [built.addTree] does that.
 func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) {
 	if err := checkLost(spec, path); err != nil {
 		return saved.Place{}, err
@@ -83,8 +83,8 @@ func (b *built) noteLost(path string) {
 	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 }
 
-// readSaved reads saved files, with a directory in work, which is on the same file
-// system, for links. disk names that file system, for the case that it is full.
+// readSaved reads saved files. It uses a directory in work, which is on the same file system, for
+// links. disk names that file system in errors when it is full.
 func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	links := filepath.Join(work, rand.Text())
 	if err := os.Mkdir(links, 0o700); err != nil {
@@ -128,11 +128,11 @@ func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 	}})
 }
 
-// madeAnew are the files of /etc that every start makes.
+// madeAnew are the files of /etc that every start writes.
 var madeAnew = []string{"resolv.conf", "hostname", "hosts"}
 
-// mendSkeleton makes what this start needs in a root that was restored, or has layers. The
-// rest is what it was when it was saved, with what was changed and removed.
+// mendSkeleton writes the files that this start needs in a root that was restored, or has layers.
+// All others are as saved, with all changes and removals.
 func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 	if len(spec.Layers) == 0 { // otherwise makeMissing was faster
 		if err := makeMissing("root"); err != nil {
@@ -146,7 +146,7 @@ func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 	}
 	for name, target := range spec.Links {
 		err := os.Symlink(target, "root"+name)
-		if errors.Is(err, fs.ErrExist) && unix.Rmdir("root"+name) == nil { // an empty directory, over which a tree was shown
+		if errors.Is(err, fs.ErrExist) && unix.Rmdir("root"+name) == nil { // an empty directory, the mount point of a tree
 			err = os.Symlink(target, "root"+name)
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
@@ -155,7 +155,7 @@ func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 	}
 	texts := etc(spec)
 	for _, name := range madeAnew {
-		// The last two get their text when the name is known.
+		// The last two get their text when the hostname is known.
 		if err := b.moveAside("root/etc", name, isDirectory); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 	return nil
 }
 
-// makeMissing makes in root what is never saved.
+// makeMissing makes the directories in root that are never saved.
 func makeMissing(root string) error {
 	for _, d := range []struct {
 		path string
@@ -184,8 +184,8 @@ func makeMissing(root string) error {
 	return nil
 }
 
-// makeReal makes the directory at path in the root of the sandbox, and those above it,
-// if they are not there. A link or another file that is in the way is renamed.
+// makeReal makes the directory at path in the root of the sandbox, and its parents, if they are
+// missing. It renames a link or another file that is in the way.
 func (b *built) makeReal(path string, mode fs.FileMode) error {
 	names := strings.Split(strings.Trim(path, "/"), "/")
 	at := "root"
@@ -193,7 +193,7 @@ func (b *built) makeReal(path string, mode fs.FileMode) error {
 		if err := b.moveAside(at, name, isOther); err != nil {
 			return err
 		}
-		at = filepath.Join(at, name) // so far, all of it are directories
+		at = filepath.Join(at, name) // every part up to here is a directory
 		made := fs.FileMode(0o755)
 		if i == len(names)-1 {
 			made = mode
@@ -208,7 +208,7 @@ func (b *built) makeReal(path string, mode fs.FileMode) error {
 func isDirectory(mode fs.FileMode) bool { return mode.IsDir() }
 func isOther(mode fs.FileMode) bool     { return !mode.IsDir() }
 
-// moveAside renames a file that is wrong where it is, and says so in a note.
+// moveAside renames a file of a wrong type, and adds a note about it.
 func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error {
 	path := filepath.Join(dir, name)
 	info, err := os.Lstat(path)
@@ -220,8 +220,8 @@ func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error 
 	}
 	to, err := renameAway(unix.AT_FDCWD, path)
 	if err != nil {
-		// What an overlay can neither rename nor copy, as a device or a directory of a
-		// layer, is still in that layer.
+		// An overlay can neither rename nor copy some files, such as a device or a directory of a
+		// layer. They are still in that layer.
 		if removed := os.RemoveAll(path); removed != nil {
 			return errors.Join(err, removed)
 		}
@@ -246,8 +246,7 @@ func renameAway(dir int, name string) (to string, err error) {
 	}
 }
 
-// writeAnew writes a file in place of the one that is there, whatever that is, unless it
-// is a directory.
+// writeAnew writes a file in place of any existing one, unless that is a directory.
 func writeAnew(dir, name string, text []byte, mode fs.FileMode) error {
 	path := filepath.Join(dir, name)
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {

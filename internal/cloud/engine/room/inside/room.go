@@ -82,8 +82,8 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 	}
 }
 
-// prepare gives the room its own /proc, with which it maps the ids of its children,
-// and gives the binary its own file system.
+// prepare gives the room its own /proc, by which it maps the ids of its children, and gives the
+// binary its own file system.
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
 		r.binary = os.NewFile(hello.BinaryFD, "binary")
@@ -152,8 +152,8 @@ func privateCopy(host *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "envd"), nil
 }
 
-// spawn starts the first process of a sandbox. The server decides what to do about
-// a failed start; an error returned here ends the room.
+// spawn starts the first process of a sandbox. The server handles a failed start; an error returned
+// here ends the room.
 func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) error {
 	var attr *syscall.SysProcAttr
 	switch {
@@ -210,15 +210,14 @@ func (r *roomProcess) spawn(m wire.Message, fd3 *os.File, at spawn.Placement) er
 	return err
 }
 
-// sandboxAttr returns how the room starts a sandbox; ids are as the room numbers
-// them.
+// sandboxAttr returns the attributes of a sandbox's first process; ids are in the room's numbering.
 func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true}
 	spawn.MapIDs(attr, ranged, spawn.FirstID(slot), spawn.SlotSize, 0, 0)
 	return attr
 }
 
-// inPlaceAttr returns how the room starts a sandbox in place.
+// inPlaceAttr returns the attributes of the process of a sandbox in place.
 func inPlaceAttr(m wire.Message) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	if m.UID != 0 {
@@ -227,9 +226,9 @@ func inPlaceAttr(m wire.Message) *syscall.SysProcAttr {
 	return attr
 }
 
-// zygoteAttr returns how the room starts the zygote: in the room's own user and pid
-// namespaces, because those of sandboxes are below them. Only the user that owns a
-// sandbox's namespace may join it.
+// zygoteAttr returns the attributes of the zygote: it runs in the room's own user and pid
+// namespaces, because those of sandboxes are below them. Only the user that owns a sandbox's
+// namespace may join it.
 func zygoteAttr() *syscall.SysProcAttr {
 	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
 	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
@@ -242,8 +241,8 @@ func (r *roomProcess) process(id uint64) *os.Process {
 	return r.running[id]
 }
 
-// name gives a sandbox its hostname. The sandbox cannot do so itself: by the time
-// its hostname is known it has given up the privilege.
+// name gives a sandbox its hostname. The sandbox cannot do so itself: it has given up the privilege
+// before its hostname is known.
 func (r *roomProcess) name(m wire.Message) error {
 	p := r.process(m.ID)
 	if p == nil {
@@ -260,8 +259,8 @@ func setHostname(of *os.Process, name string) error {
 	return inNamespace(of, unix.CLONE_NEWUTS, "uts", func() error { return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name))) })
 }
 
-// inNamespace calls do in a namespace of a process, and comes back, so that no thread ends:
-// the room may not be able to have another one. name is the namespace's file in /proc.
+// inNamespace calls do in a namespace of a process, and comes back, so that no thread ends: the
+// room may not be able to have another one. name is the namespace's file in /proc.
 func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 	own, err := os.Open("/proc/thread-self/ns/" + name)
 	if err != nil {
@@ -273,7 +272,7 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 		runtime.LockOSThread()
 		var enter error
 		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), kind)) })
-		if errors.Is(err, os.ErrNoHandle) { // Go does not say of which calls it wants all
+		if errors.Is(err, os.ErrNoHandle) { // Go does not say which of its calls is missing
 			err = fmt.Errorf("pidfd_open, pidfd_send_signal: %w", err)
 		}
 		if err = errors.Join(err, enter); err == nil {
@@ -287,7 +286,7 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 	return <-done
 }
 
-// keepMeminfo keeps the /proc/meminfo of a sandbox up to date until that ends, and takes
+// keepMeminfo keeps the /proc/meminfo of a sandbox up to date until the sandbox ends, and takes
 // over files.
 func (r *roomProcess) keepMeminfo(m wire.Message, files []*os.File) error {
 	var spec wire.MeminfoSpec
@@ -326,17 +325,16 @@ func (r *roomProcess) end() {
 	r.work.Wait()
 }
 
-// sweep ends processes that outlived their envd. They are then children of the
-// room, which is their subreaper, and every child that is not an envd is one of
-// them.
+// sweep ends processes that outlived their envd. They are then children of the room, which is their
+// subreaper, and every child that is not an envd is one of them.
 func (r *roomProcess) sweep() error {
 	r.sweeping.Lock() // so that only one goroutine waits for them
 	defer r.sweeping.Unlock()
 	return orphan.End(r.orphans)
 }
 
-// orphans lists them. While an envd is being started it waits, because a starting
-// envd is not an orphan.
+// orphans lists the processes that outlived their envd. It waits while an envd is being started,
+// because a starting envd is not an orphan.
 func (r *roomProcess) orphans() ([]int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,13 +19,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// notSaved are made anew by every start: devices, what the kernel shows, and envd's own
-// files. Shared memory in /dev/shm is memory, and ends as that of processes does.
+// notSaved are made anew by every start: devices, kernel file systems, and envd's own files. Shared
+// memory in /dev/shm is memory, and ends like that of processes.
 var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 
-// runSaver writes the files of a frozen sandbox, of which files[0] is the file system or
-// the root directory, to files[1]. It has the ids of the sandbox, and rights over them
-// only, so that nothing that the sandbox's code made can be of use to it elsewhere.
+// runSaver writes the files of a frozen sandbox to files[1]; files[0] is the sandbox's file system
+// or root directory. It has the ids of the sandbox, and rights over them only, so that the
+// sandbox's files cannot trick it into touching others.
 func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	var spec wire.SaveSpec
 	if err := decodeSpec(raw, &spec); err != nil {
@@ -72,8 +72,8 @@ func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	return c.Send(wire.Message{Kind: wire.KindReady})
 }
 
-// openStage opens the staging directory, this process's working directory, as a mount of
-// its own, with which the server reads what is written there when nothing inside can.
+// openStage opens the staging directory, this process's working directory, as a mount of its own.
+// The server uses it to read the written files when nothing inside can.
 func openStage() (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, ".", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {

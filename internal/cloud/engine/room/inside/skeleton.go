@@ -19,9 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// copiedFiles are files of the host's /etc that programs need to start, find
-// libraries, tell the time and learn whose packages fit: /usr is the host's. None
-// of them contains a secret; missing ones are left out.
+// copiedFiles are files of the host's /etc that programs need to start, find libraries, tell the
+// time and choose matching packages: /usr is the host's. None of them contains a secret; missing
+// ones are left out.
 var copiedFiles = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
 	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",
@@ -42,7 +42,7 @@ const maxCopied = 4 << 20
 func writeSkeleton(spec *wire.InitSpec) error {
 	for _, d := range guest.Directories {
 		if d.Path == guest.RootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, guest.RootHome+"/") }) {
-			d.Mode |= 0o011 // programs that user runs are below it: a Python of the host's root
+			d.Mode |= 0o011 // programs that user runs may be below it: a Python of the host's root
 		}
 		if err := os.Mkdir("root"+d.Path, d.Mode); err != nil {
 			return err
@@ -141,8 +141,8 @@ func etc(spec *wire.InitSpec) map[string]file {
 	accounts := []string{"root:x:0:0:root:" + guest.RootHome + ":" + guest.LoginShell, "user:x:" + id + ":" + id + "::" + guest.UserHome + ":" + guest.LoginShell}
 	own := []string{"root:x:0:", "user:x:" + id + ":"}
 	if !spec.Ranged {
-		// The single id has two names. whoami and ls show the first, so it has to
-		// be the account that commands run as unless they say otherwise.
+		// The single id has two names. whoami and ls show the first, so it must be the default
+		// account of commands.
 		slices.Reverse(accounts)
 		slices.Reverse(own)
 	}
@@ -165,15 +165,15 @@ func etc(spec *wire.InitSpec) map[string]file {
 		"/etc/login.defs":         {loginDefs(spec.Path), 0o644},
 		"/etc/adduser.conf":       {"DSHELL=" + guest.LoginShell + "\nDHOME=/home\nSKEL=/etc/skel\nUSERGROUPS=yes\nDIR_MODE=0755\n", 0o644},
 		"/etc/default/useradd":    {"SHELL=/bin/sh\nHOME=/home\nSKEL=/etc/skel\nCREATE_MAIL_SPOOL=no\n", 0o644},
-		// user may become root without a password, as in the service: the boundary
-		// is the sandbox, not the user.
+		// user may become root without a password, as in the service: the boundary is the sandbox,
+		// not the user.
 		"/etc/pam.d/other": {"auth sufficient pam_permit.so\naccount sufficient pam_permit.so\npassword sufficient pam_permit.so\nsession sufficient pam_permit.so\n", 0o644},
 		"/etc/sudoers":     {"Defaults !fqdn\nroot ALL=(ALL:ALL) ALL\nuser ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440},
 	}
 }
 
-// withSystem adds the accounts that the distribution's packages rely on: its own
-// list if it has one, otherwise these. The host's own accounts are not shown.
+// withSystem adds the accounts that the distribution's packages need: the distribution's own list
+// if it has one, or else otherwise. The host's own accounts are not shown.
 func withSystem(ours []string, name string, otherwise ...string) string {
 	system := otherwise
 	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
@@ -215,7 +215,7 @@ func writeNames(hostname string) error {
 	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))
 }
 
-// loginDefs is what the programs of Debian's package passwd, and su, go by.
+// loginDefs returns the configuration of su and of Debian's package passwd.
 func loginDefs(path string) string {
 	return strings.Join([]string{
 		"ENV_PATH PATH=" + path, "ENV_SUPATH PATH=" + path, "UMASK 022", "USERGROUPS_ENAB yes", "ENCRYPT_METHOD SHA512", "MAIL_DIR /var/mail",

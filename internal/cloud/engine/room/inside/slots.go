@@ -10,21 +10,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// slots divide the descriptors of this process among connections, so that no kind of them
-// takes those that another kind needs. What none of the kinds may have is for files and
-// programs.
+// slots divide the descriptors of this process among the kinds of connections, so that none takes
+// those that another needs. The rest is for files and programs.
 type slots struct {
 	wire.PortSlots            // of clients
 	local          wire.Slots // of programs in the sandbox, to the ports that this process serves
 }
 
-// newSlots divides files descriptors. A connection of a client to the sandbox's own ports has
-// ends of them, and each other connection has one.
+// newSlots divides files descriptors. A client's connection to the sandbox's own ports uses ends of
+// them, and every other connection uses one.
 func newSlots(files, ends uint64) slots {
 	return slots{wire.NewPortSlots(files/4, files/2/ends), wire.NewSlots(files / 8)}
 }
 
-// openFiles returns how many files this process may have open; 0: the system does not say.
+// openFiles returns how many files this process may have open; 0 means unknown.
 func openFiles() uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -39,8 +38,8 @@ type counted struct {
 	release func()
 }
 
-// halfCloser is a connection of which one direction can be closed, as servers of HTTP do
-// before they close it.
+// halfCloser is a connection that can be closed in one direction, as HTTP servers do before they
+// close it.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
@@ -51,8 +50,7 @@ func (c *counted) Close() error {
 	return c.halfCloser.Close()
 }
 
-// refuse answers a dial of the server that does not succeed. Nobody may be waiting for it
-// now.
+// refuse answers a failed dial of the server. By now nobody may be waiting for it.
 func refuse(conn net.Conn, status byte) {
 	_, _ = conn.Write([]byte{status})
 	_ = conn.Close()

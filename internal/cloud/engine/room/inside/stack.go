@@ -17,12 +17,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// rootUpper is what a sandbox with layers writes in its root, and rootWork what overlayfs
-// needs beside.
+// rootUpper is the upper directory of the root of a sandbox with layers, and rootWork its overlay's
+// work directory.
 const rootUpper, rootWork = "upper/root", "work/root"
 
-// openLayers returns each layer as a separate mount that is attached nowhere, and the files
-// that were passed after those that the server made.
+// openLayers returns each layer as a separate detached mount, and the files that were passed after
+// the server's mounts.
 func openLayers(layers []wire.Layer, mounts []*os.File) (opened, rest []*os.File, err error) {
 	for _, l := range layers {
 		if l.Dir == "" {
@@ -44,8 +44,8 @@ func openLayers(layers []wire.Layer, mounts []*os.File) (opened, rest []*os.File
 	return opened, mounts, nil
 }
 
-// attachLayers attaches the layers in the staging directory, and notes the trees that only
-// they have.
+// attachLayers attaches the layers in the staging directory, and records the trees that only layers
+// have.
 func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
 	if len(mounts) > 0 {
 		if err := os.Mkdir("layers", 0o755); err != nil {
@@ -75,9 +75,8 @@ func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
 
 func layerDirectory(i int) string { return "layers/" + strconv.Itoa(i) }
 
-// addTree adds a tree that this machine no longer shows, such as another Python
-// environment: nothing that was changed there is lost, even if most of it is of no use
-// without the rest.
+// addTree adds a tree that this machine no longer shows, such as another Python environment: its
+// changes are kept, even if most of them are useless without the rest.
 func (b *built) addTree(spec *wire.InitSpec, path string) (i int, err error) {
 	if err := checkLost(spec, path); err != nil {
 		return 0, err
@@ -88,7 +87,7 @@ func (b *built) addTree(spec *wire.InitSpec, path string) (i int, err error) {
 	return len(spec.Trees) - 1, nil
 }
 
-// inLayers returns the directories that the layers have of a tree, highest first.
+// inLayers returns the layers' directories of a tree, highest first.
 func inLayers(layers []wire.Layer, path string) (dirs []string) {
 	for i, l := range slices.Backward(layers) {
 		if n := slices.Index(l.Trees, path); n >= 0 {
@@ -98,7 +97,7 @@ func inLayers(layers []wire.Layer, path string) (dirs []string) {
 	return dirs
 }
 
-// mountRoot shows what the layers have of the root, below what the sandbox writes there.
+// mountRoot mounts the layers' changes to the root, below the sandbox's own.
 func (b *built) mountRoot(spec *wire.InitSpec) error {
 	if err := os.Mkdir(rootWork, 0o755); err != nil {
 		return err
@@ -149,8 +148,8 @@ func mountOverlay(target string, lower []string, upper, work string) error {
 	return unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 }
 
-// freeNames renames the directories that are in the way of the files that every start makes
-// anew in /etc, in the root of a layer: below an overlay they cannot be renamed.
+// freeNames renames directories in the root of a layer that have the names of files that every
+// start writes to /etc: below an overlay they cannot be renamed.
 func freeNames(root *os.File) error {
 	etc, err := layer.OpenDir(root, "etc")
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {

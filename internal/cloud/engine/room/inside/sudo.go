@@ -93,8 +93,8 @@ fi
 exec su -p -s /bin/sh -c 'exec "$0" "$@"' -- "$user" "$@"
 `
 
-// addSudo puts the script into the upper directory of /usr before the overlay is
-// mounted: in the overlay only the owners of what is below may write.
+// addSudo puts the script into the upper directory of /usr before the overlay is mounted: in the
+// overlay only the owners of the lower files may write.
 func addSudo(upper string, ranged bool) error {
 	if ranged && exists("/usr/bin/sudo") {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// untar makes the tree of a layer in dir of a layer of a container image.
+// untar makes the tree of a layer in dir from a layer of a container image.
 func untar(dir, from *os.File, spec wire.TarSpec) error {
 	o := layer.TarOptions{IDs: spec.IDs}
 	defer func() { wire.CloseAll(o.Below) }()

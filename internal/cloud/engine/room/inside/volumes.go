@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// openVolumes returns each volume as a separate mount that is attached nowhere. It uses
-// the mounts that the server passed, of those that it made.
+// openVolumes returns each volume as a separate detached mount. It uses the server's mounts for the
+// volumes that have one.
 func openVolumes(volumes []wire.Volume, mounts []*os.File) ([]*os.File, error) {
 	opened := make([]*os.File, len(volumes))
 	for i, v := range volumes {
@@ -41,8 +41,8 @@ func openVolumes(volumes []wire.Volume, mounts []*os.File) ([]*os.File, error) {
 	return opened, nil
 }
 
-// openVolume returns the mount of a volume, which must be the directory same unless that is
-// nil: that of another mount namespace cannot be cloned.
+// openVolume returns the mount of a volume. If same is not nil the volume must be that directory:
+// same itself belongs to another mount namespace and cannot be cloned.
 func openVolume(v wire.Volume, same *os.File) (*os.File, error) {
 	if same != nil {
 		defer same.Close()
@@ -81,8 +81,8 @@ func isSame(at int, as *os.File) error {
 	return nil
 }
 
-// mountVolumes attaches the volumes below root. What is there may be a sandbox's own
-// doing, when it begins with saved files: no link is followed.
+// mountVolumes attaches the volumes below root. It follows no links, because with saved files a
+// sandbox may have made any file there.
 func mountVolumes(volumes []wire.Volume, mounts []*os.File) error {
 	for i, v := range volumes {
 		if err := attach(mounts[i], v.Path); err != nil {
@@ -101,8 +101,8 @@ func attach(mount *os.File, path string) error {
 	return unix.MoveMount(int(mount.Fd()), "", int(target.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// makeBelow opens a directory below root, and makes those that are missing on the way:
-// they belong to whom the one that they are in belongs to.
+// makeBelow opens a directory below root, and makes missing directories on the way: each belongs to
+// its parent's owner.
 func makeBelow(root, path string) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open(root, flags, 0)
