@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// CheckBinary returns an error if the program at path cannot be the one that serves sandboxes
-// from inside gVisor, where there is nothing of this machine. "" stands for this program.
+// CheckBinary returns an error if the program at path cannot serve sandboxes from inside
+// gVisor, where no file of this machine is visible. "" stands for this program.
 func CheckBinary(path string) error {
 	f, err := os.Open(cmp.Or(path, "/proc/self/exe"))
 	if err != nil {

@@ -34,7 +34,7 @@ var (
 	ErrDamaged = errors.New("this runsc, which was built here, no longer runs: run `e2bctl local setup --engine gvisor`, which builds it again")
 )
 
-// used notes the use of the runsc that Setup built.
+// used marks the last use of the runsc that Setup built.
 const used = setupdir.Marker(name)
 
 const name = "runsc" // of the program in its directory
@@ -42,20 +42,20 @@ const name = "runsc" // of the program in its directory
 // Program is a runsc.
 type Program struct {
 	Path    string
-	Version string // as it says itself
-	dir     string // that Setup made for it, or ""
+	Version string // as runsc prints it
+	dir     string // the directory that Setup made for it, or ""
 }
 
-// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does, if Setup built it:
-// later versions of this program remove it when it is not.
+// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does, if Setup built it.
+// Later versions of this program remove an unused one.
 func (p Program) NoteUse() {
 	if p.dir != "" {
 		used.NoteUse(p.dir)
 	}
 }
 
-// Find returns the runsc at path, or what Setup built if path is "". If that is not there the
-// error matches [ErrNotSetUp], and if it does not run, [ErrDamaged].
+// Find returns the runsc at path, or the one that Setup built if path is "". The error matches
+// [ErrNotSetUp] if Setup built none, and [ErrDamaged] if its runsc does not run.
 func Find(ctx context.Context, path string) (Program, error) {
 	if path == "" {
 		return findBuilt(ctx)
@@ -71,7 +71,7 @@ func Find(ctx context.Context, path string) (Program, error) {
 	return Program{Path: path, Version: version}, nil
 }
 
-// findBuilt returns what Setup built.
+// findBuilt returns the runsc that Setup built.
 func findBuilt(ctx context.Context) (Program, error) {
 	dir, err := home()
 	if err != nil {
@@ -85,13 +85,13 @@ func findBuilt(ctx context.Context) (Program, error) {
 	switch {
 	case err == nil:
 		return Program{Path: path, Version: version, dir: dir}, nil
-	case ctx.Err() != nil || errors.Is(err, errSlow) || shortage.Of(err) != nil: // it may be whole
+	case ctx.Err() != nil || errors.Is(err, errSlow) || shortage.Of(err) != nil: // it may be intact
 		return Program{}, fmt.Errorf("gvisor: %s: %w", path, err)
 	}
 	return Program{}, fmt.Errorf("gvisor: %s: %w (%w)", path, ErrDamaged, err)
 }
 
-// versionTimeout bounds how long a program may take to say its version.
+// versionTimeout bounds the time that a program may take to print its version.
 const versionTimeout = 20 * time.Second
 
 var errSlow = fmt.Errorf("it did not say its version within %v", versionTimeout)
@@ -134,8 +134,8 @@ func versionOf(ctx context.Context, path string) (string, error) {
 	return "runsc " + version, nil
 }
 
-// home returns the directory of the runsc of this version. It is private to this user: what is
-// in it runs as this user, too.
+// home returns the directory of the runsc of this version. It is private to this user, because
+// its programs run as this user.
 func home() (string, error) {
 	cache, err := privatedir.Make("gvisor", privatedir.Cache)
 	if err != nil {
@@ -144,9 +144,10 @@ func home() (string, error) {
 	return filepath.Join(cache, Version), nil
 }
 
-// Setup builds runsc, unless one that runs has been built, with the go command of this machine, which
-// fetches its source as it does any module's. It writes what it does to progress. Any number
-// of processes may do so at once. command is the go command; "" stands for go.
+// Setup builds runsc with the go command of this machine, unless a working one has been built.
+// The go command fetches the source like that of any module. Setup reports its progress to
+// progress. Any number of processes may call it at once. command is the go command; "" stands for
+// go.
 func Setup(ctx context.Context, progress io.Writer, command string) (Program, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -183,11 +184,11 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 // build builds runsc in dir.
 func build(ctx context.Context, progress io.Writer, command, dir, scratch string) error {
 	var said bytes.Buffer
-	// No module of the caller's decides anything in scratch.
+	// No module of the caller affects a build in scratch.
 	cmd := hostprogram.Command(ctx, scratch, command, "install", "-trimpath", "-ldflags=-s -w", source)
 	cmd.Env = append(cmd.Env, "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	cmd.Stdout = io.MultiWriter(&said, progress)
-	cmd.Stderr = cmd.Stdout // the same, so that nothing is written at once
+	cmd.Stderr = cmd.Stdout // the same writer, so that no two writes run at once
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {

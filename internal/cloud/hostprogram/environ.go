@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// kind says how the value of a variable names files.
+// kind is the way in which the value of a variable names files.
 type kind int
 
 const (
@@ -35,7 +35,7 @@ var variables = [...]struct {
 	{caller, "PWD OLDPWD INIT_CWD"},
 }
 
-// kindOf returns the kind of a variable, and whether it has one.
+// kindOf returns the kind of a variable, and whether the variable names files.
 func kindOf(name string) (kind, bool) {
 	for _, v := range variables {
 		if slices.Contains(strings.Fields(v.names), strings.ToUpper(name)) {
@@ -91,9 +91,9 @@ func absolute(list string) []string {
 	return slices.DeleteFunc(filepath.SplitList(list), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
-// Resolve returns path as one that means the same in any current directory. A URL, a path
-// that begins with the home directory's ~ and the empty text are unchanged, and so is
-// what cannot be resolved because the current directory is gone.
+// Resolve returns a path that means the same in any current directory. A URL, a path that
+// begins with the home directory's ~ and the empty text are unchanged. So is a path that
+// cannot be resolved because the current directory is gone.
 func Resolve(path string) string {
 	if rest, local := strings.CutPrefix(path, "file:"); local && rest != "" && !strings.HasPrefix(rest, "/") {
 		if resolved := Resolve(rest); filepath.IsAbs(resolved) {

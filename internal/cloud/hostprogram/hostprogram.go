@@ -29,8 +29,8 @@ func Find(name string) (string, error) {
 }
 
 // Command returns the command that runs the program at an absolute path, in dir and with
-// [Environ]. An empty dir stands for the program's own directory: who can write there can
-// change the program, too.
+// [Environ]. An empty dir stands for the program's own directory: whoever can write there
+// can change the program, too.
 func Command(ctx context.Context, dir, path string, arguments ...string) *exec.Cmd {
 	if dir == "" {
 		dir = filepath.Dir(path)

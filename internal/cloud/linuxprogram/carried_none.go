@@ -4,5 +4,5 @@ package linuxprogram
 
 import "embed"
 
-// carried are the packed programs of a release build; this is none.
+// carried holds the packed programs of a release build; this build has none.
 var carried embed.FS

@@ -4,7 +4,7 @@ package linuxprogram
 
 import "embed"
 
-// carried are the packed programs, which make release puts here.
+// carried holds the packed programs, which make release puts here.
 //
 //go:embed linux_amd64.gz linux_arm64.gz
 var carried embed.FS

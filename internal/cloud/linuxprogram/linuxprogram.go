@@ -1,8 +1,8 @@
-// Package linuxprogram provides the program that runs as the first process of containers, where
-// the program of the server cannot: because it is for another system, for another processor than
-// the daemon's, or linked to libraries that a container may not have. Release builds carry it,
-// compressed. Other builds have it compiled once, by the Go of this machine, from the sources
-// that they were built from.
+// Package linuxprogram provides the first process of containers that cannot run the program of
+// the server: because that is for another system, for another processor than the daemon's, or
+// linked to libraries that a container may not have. Release builds carry the program,
+// compressed. Other builds have the Go of this machine compile it once, from the sources that
+// they were built from.
 package linuxprogram
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// Architectures are those that there can be a program for, as Go names them.
+// Architectures returns the architectures that have a program, by Go's names.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
-// ErrNone: the program has not been prepared. The text says how it is.
+// ErrNone means that the program has not been prepared. Its text says how to prepare it.
 var ErrNone = errors.New("none is prepared: run `e2bctl local setup --engine docker` (local.SetupDocker in a program) once, with this version")
 
 const (
 	name       = "contained"           // of the program in its directory
-	used       = setupdir.Marker(name) // says when it was used last
+	used       = setupdir.Marker(name) // its time is that of the last use
 	maxProgram = 256 << 20             // bytes
 )
 
@@ -51,8 +51,8 @@ func Find(architecture string) (string, error) {
 	return path, err
 }
 
-// Make returns the path of the program for an architecture, which it makes if need be, and
-// writes what it does to progress. Any number of processes may do so at once.
+// Make returns the path of the program for an architecture. It makes the program if need be, and
+// reports its progress to progress. Any number of processes may call it at once.
 func Make(ctx context.Context, progress io.Writer, architecture string) (string, error) {
 	o, err := originOf(architecture)
 	if err != nil {
@@ -65,12 +65,12 @@ func Make(ctx context.Context, progress io.Writer, architecture string) (string,
 	return path, err
 }
 
-// origin is where the program for one architecture comes from.
+// origin is the origin of the program for one architecture: packed in this build, or compiled.
 type origin struct {
 	architecture string
-	packed       []byte // what this build carries; nil: it is compiled
+	packed       []byte // the program that this build carries; nil: it is compiled
 	source       source
-	key          string // of this version of it, in the cache
+	key          string // names this version of it in the cache
 }
 
 func originOf(architecture string) (origin, error) {
@@ -141,7 +141,7 @@ func (o origin) make(ctx context.Context, progress io.Writer) (string, error) {
 	return o.find()
 }
 
-// unpack writes what a release build carries.
+// unpack writes the program that a release build carries.
 func unpack(packed []byte, path string) error {
 	from, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

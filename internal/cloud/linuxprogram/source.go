@@ -24,16 +24,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// modulePath is the module whose sources are needed; one that replaces it has another path.
+// modulePath is the module whose sources are needed. A module that replaces it has another
+// path.
 const modulePath = "github.com/e2bctl/e2bctl"
 
-// source is where sources are: a version of a module, or a working tree.
+// source is a place of sources: a version of a module, or a working tree.
 type source struct {
 	module, version string
 	dir             string
 }
 
-// ownSource returns where the sources of this program are.
+// ownSource returns the place of this program's own sources.
 func ownSource() (source, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -55,8 +56,8 @@ func ownSource() (source, error) {
 	return source{}, fmt.Errorf("it was built in a working tree of %s, and does not know where that is: run it there", modulePath)
 }
 
-// moduleOf returns the version of the module that a program has; none if it was built from a
-// working tree.
+// moduleOf returns the module version that a program was built from, or none if it was built
+// from a working tree.
 func moduleOf(info *debug.BuildInfo) source {
 	module := info.Main
 	if module.Path == modulePath && module.Sum == "" { // its version is that of the tree
@@ -74,7 +75,7 @@ func moduleOf(info *debug.BuildInfo) source {
 	return source{module: module.Path, version: module.Version}
 }
 
-// treeOf returns the working tree that a directory is in.
+// treeOf returns the working tree that contains a directory.
 func treeOf(dir string) (string, bool) {
 	if !filepath.IsAbs(dir) { // sources are not named by their paths
 		return "", false
@@ -92,7 +93,7 @@ func treeOf(dir string) (string, bool) {
 	}
 }
 
-// key names what is compiled: the version, or what is in the tree.
+// key identifies the sources: by the version, or by a digest of the working tree.
 func (s source) key() (string, error) {
 	if s.dir == "" {
 		return keyOf([]byte(s.module + " " + s.version)), nil
@@ -122,7 +123,7 @@ func (s source) key() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:12]), err
 }
 
-// isAside reports whether nothing in a directory of this name is part of the program.
+// isAside reports whether directories of this name hold no part of the program.
 func isAside(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "tools", "interop", "bench", "node_modules", "__pycache__"}, name)
 }
@@ -161,11 +162,12 @@ func (s source) download(ctx context.Context, golang, in string) (string, error)
 	return found.Dir, nil
 }
 
-// output runs a command of Go and returns what it prints; an error has what it complains of.
+// output runs a command of Go and returns its output. An error contains the command's
+// complaints.
 func output(ctx context.Context, command *exec.Cmd) ([]byte, error) {
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
-	command.WaitDelay = 10 * time.Second // what it started may hold its output
+	command.WaitDelay = 10 * time.Second // processes that it started may hold its output
 	text, err := command.Output()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

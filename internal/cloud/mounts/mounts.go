@@ -1,7 +1,7 @@
-// Package mounts decides which directories of the host sandboxes may see: those that whoever
-// started the cloud shows to all, and those that a client asks for below a directory that
-// was allowed. A client alone reaches none. It also makes the mounts, so that they promise the
-// same with every engine ([Show]).
+// Package mounts decides which directories of the host sandboxes may see: those that the owner
+// of the cloud shows to all, and those that a client asks for below an allowed directory. A
+// client alone reaches none. The package also makes the mounts, so that they promise the same
+// with every engine ([Show]).
 package mounts
 
 import (
@@ -16,28 +16,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Mount is a directory of the host in a sandbox. The names of its fields are part of what is
-// stored of sandboxes.
+// Mount is a directory of the host in a sandbox. The names of its fields are part of the
+// stored state of sandboxes.
 type Mount struct {
 	Dir      string // of the host, absolute
 	Path     string // in the sandbox
 	Writable bool   `json:",omitempty"`
 }
 
-// Allowed is a directory that clients may ask for, with all below it.
+// Allowed is a directory that clients may ask for, including everything below it.
 type Allowed struct {
 	Dir      string
-	Writable bool // they may ask for it to be writable
+	Writable bool // clients may ask for write access
 }
 
 // Options configure [Open].
 type Options struct {
-	All   []Mount // every sandbox has them
+	All   []Mount // shown to every sandbox
 	Allow []Allowed
 }
 
-// Set holds directories open, so that they stay the same whatever becomes of their names. It
-// is safe for concurrent use.
+// Set holds directories open, so that they stay the same when their names change. It is safe
+// for concurrent use.
 type Set struct {
 	all     []engine.Mount
 	allowed []root
@@ -50,8 +50,8 @@ type root struct {
 	dir  *os.Root
 }
 
-// DeniedError means that a directory was asked for that was not allowed. Its text is for the
-// client.
+// DeniedError means that a client asked for a directory that is not allowed. Its text is for
+// the client.
 type DeniedError struct{ text string }
 
 func (e *DeniedError) Error() string { return e.text }
@@ -121,11 +121,11 @@ func (r *root) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// All returns those that every sandbox has. Their files stay the set's.
+// All returns the mounts that every sandbox has. Their files still belong to the set.
 func (s *Set) All() []engine.Mount { return s.all }
 
-// Find opens a directory that a client asked for. The caller closes its file. What is not
-// allowed is a [*DeniedError].
+// Find opens a directory that a client asked for. The caller closes its file. If the directory
+// is not allowed, the error is a [*DeniedError].
 func (s *Set) Find(m Mount) (engine.Mount, error) {
 	name := clip.Text(m.Dir, maxMessage)
 	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
@@ -150,10 +150,10 @@ func (s *Set) Find(m Mount) (engine.Mount, error) {
 	return engine.Mount{}, denied
 }
 
-// maxMessage bounds what a message repeats of what was asked for.
+// maxMessage bounds the part of a request that a message repeats.
 const maxMessage = 120
 
-// below returns the path of a directory from the root on.
+// below returns the path of a directory relative to the root.
 func (r *root) below(dir string) (string, bool) {
 	for _, top := range []string{r.Dir, r.real} {
 		if dir == top {

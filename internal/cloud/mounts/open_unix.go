@@ -4,6 +4,6 @@ package mounts
 
 import "syscall"
 
-// directory has the system refuse what is none, instead of waiting for whoever writes to a
+// directory makes the system refuse other files, instead of waiting for a writer of a
 // pipe.
 const directory = syscall.O_DIRECTORY

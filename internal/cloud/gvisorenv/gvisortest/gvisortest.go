@@ -1,4 +1,4 @@
-// Package gvisortest has gVisor for tests.
+// Package gvisortest provides gVisor to tests.
 package gvisortest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need returns the runsc that `make deps-engines` has built. Where there is none the test is
+// Need returns the runsc that `make deps-engines` built. If there is none, the test is
 // skipped as [pinned.Skip] does.
 func Need(t testing.TB) gvisorenv.Program {
 	t.Helper()

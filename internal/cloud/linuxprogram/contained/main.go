@@ -1,6 +1,6 @@
-// Command contained is the first process of containers where they cannot run the program of the
-// server: if it is for macOS or Windows, or for another processor than the daemon's. It is
-// compiled for Linux and does nothing else.
+// Command contained is the first process of containers that cannot run the program of the
+// server, because that is for macOS or Windows, or for another processor than the daemon's. It
+// is compiled for Linux and does nothing else.
 package main
 
 import (
