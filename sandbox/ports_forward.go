@@ -79,8 +79,11 @@ func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *For
 		return nil, fmt.Errorf("sandbox: %s of %s: %w", what, sb.ID(), err)
 	}
 	f := &Forwarding{sb: sb, port: port, listener: listener, life: life, end: cancel, slots: make(chan struct{}, limit)}
-	context.AfterFunc(life, func() { _ = listener.Close() }) // accept returns
 	f.running.Go(f.accept)
+	f.running.Go(func() {
+		<-life.Done()
+		_ = listener.Close() // accept returns
+	})
 	go func() {
 		defer done()
 		f.running.Wait()
@@ -101,7 +104,6 @@ func (f *Forwarding) Close() error {
 
 // accept takes connections until the forwarding ends.
 func (f *Forwarding) accept() {
-	defer func() { _ = f.listener.Close() }() // the other one, which wakes Accept, is not waited for
 	for {
 		select {
 		case f.slots <- struct{}{}:

@@ -66,6 +66,12 @@ var surveys struct {
 	latest map[string]*survey.Snapshot
 }
 
+// surveyed lists the trees to survey. The first ones, system in number, belong to the system.
+type surveyed struct {
+	paths  []string
+	system int
+}
+
 // findPrivate begins to search for files that are closed to others, in mounts of the trees like
 // those shown to sandboxes. An error means that this machine refuses such mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
@@ -73,7 +79,8 @@ func (r *Room) findPrivate(ctx context.Context) error {
 	if err := holder.TryOpenat2(); err != nil {
 		return err
 	}
-	roots, err := cloneTrees(r.trees)
+	trees := surveyed{r.trees, r.system} // the trial of a sandbox may leave out some meanwhile
+	roots, err := cloneTrees(trees.paths)
 	if err != nil {
 		return err
 	}
@@ -81,12 +88,12 @@ func (r *Room) findPrivate(ctx context.Context) error {
 	found := make(chan struct{})
 	r.private.found, r.private.changed = found, make(chan struct{}, 1)
 	r.private.work.Go(func() {
-		first := r.surveyTrees(ctx, roots, r.latestSurvey)
+		first := r.surveyTrees(ctx, trees, roots, r.latestSurvey)
 		wire.CloseAll(roots)
 		r.private.result.Store(first)
 		close(found)
 		if first.err == nil {
-			r.renewPrivate(ctx)
+			r.renewPrivate(ctx, trees)
 		}
 	})
 	return nil
@@ -106,7 +113,7 @@ func cloneTrees(paths []string) ([]*os.File, error) {
 }
 
 // renewPrivate makes a full survey whenever the last one is due, until ctx ends.
-func (r *Room) renewPrivate(ctx context.Context) {
+func (r *Room) renewPrivate(ctx context.Context, trees surveyed) {
 	for pause, due := surveyPause, surveyRenewed; ; pause, due = surveyCheck, surveyDue {
 		select {
 		case <-time.After(pause):
@@ -114,21 +121,21 @@ func (r *Room) renewPrivate(ctx context.Context) {
 			return
 		}
 		if r.private.result.Load().age() > due {
-			r.findAgain(ctx)
+			r.findAgain(ctx, trees)
 		}
 	}
 }
 
 // findAgain makes a full survey, and applies the result to sandboxes that start from now on. If
 // that fails, the last result serves until it expires.
-func (r *Room) findAgain(ctx context.Context) {
+func (r *Room) findAgain(ctx context.Context, trees surveyed) {
 	before := r.private.result.Load()
 	now := &unshown{}
-	roots, err := cloneTrees(r.trees)
+	roots, err := cloneTrees(trees.paths)
 	if err != nil {
 		now.err = fmt.Errorf("look for what is closed to others: %w", err)
 	} else {
-		now = r.surveyTrees(ctx, roots, func(string) *survey.Snapshot { return nil })
+		now = r.surveyTrees(ctx, trees, roots, func(string) *survey.Snapshot { return nil })
 		wire.CloseAll(roots)
 	}
 	switch {
@@ -148,10 +155,10 @@ func (r *Room) findAgain(ctx context.Context) {
 }
 
 // surveyTrees surveys the trees, starting each from its last survey.
-func (r *Room) surveyTrees(ctx context.Context, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
+func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
 	var hidden []string
 	result := &unshown{made: time.Now()}
-	for i, path := range r.trees {
+	for i, path := range trees.paths {
 		s, err := r.surveyTree(ctx, roots[i], path, last(path))
 		if err != nil {
 			return &unshown{err: fmt.Errorf("look for what is closed to others in %s: %w", path, err)}
@@ -159,7 +166,7 @@ func (r *Room) surveyTrees(ctx context.Context, roots []*os.File, last func(path
 		if s.Made.Before(result.made) {
 			result.made = s.Made
 		}
-		if s.Closed() && i >= r.system {
+		if s.Closed() && i >= trees.system {
 			continue
 		}
 		for _, name := range s.Private() {

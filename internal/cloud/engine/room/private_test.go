@@ -239,7 +239,7 @@ func TestPrivateRenewedShown(t *testing.T) {
 	if after, err := os.Stat(filepath.Join(tree, "deep/er")); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Fatalf("the directory has changed: %v", err)
 	}
-	r.findAgain(t.Context())
+	r.findAgain(t.Context(), surveyed{r.trees, r.system})
 	for range 3 {
 		s := newSandbox(t, r, engine.SandboxOptions{Limits: limits})
 		if got := sh(t, s, "ls "+tree+"/deep/er"); got.Output != "" || got.Status != 0 {
