@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept are what package managers need; they apply only inside the
-// sandbox's user namespace.
+// kept are the capabilities that package managers need; they apply only inside the sandbox's user
+// namespace.
 const kept uint64 = 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER | 1<<unix.CAP_FSETID |
 	1<<unix.CAP_KILL | 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_SYS_CHROOT
 
@@ -24,7 +24,7 @@ func Kept(ranged bool) uint64 {
 	return 0
 }
 
-// Names returns the names of those of the capabilities in set that envd may keep.
+// Names returns the names of the capabilities in set that envd may keep.
 func Names(set uint64) []string {
 	names := []string{}
 	for c, name := range keptNames {
@@ -42,7 +42,7 @@ var keptNames = map[int]string{
 	unix.CAP_NET_BIND_SERVICE: "CAP_NET_BIND_SERVICE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
 }
 
-// Effective returns the capabilities that this process uses.
+// Effective returns the effective capabilities of this process.
 func Effective() (uint64, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -52,8 +52,7 @@ func Effective() (uint64, error) {
 	return uint64(data[0].Effective) | uint64(data[1].Effective)<<32, nil
 }
 
-// Drop gives up all capabilities of this thread but those in keep, for itself and
-// for what it executes.
+// Drop gives up all capabilities except keep, for this thread and the programs that it executes.
 func Drop(keep uint64) error {
 	for c := range 64 {
 		if keep&(1<<c) != 0 {

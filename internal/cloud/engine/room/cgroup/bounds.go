@@ -12,9 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Bounds returns the lowest limits on memory and processor time of all groups that this
-// process is in, such as those of a container. Nothing of it needs a group that this
-// process may change.
+// Bounds returns the lowest limits on memory and processor time of all groups that this process is
+// in, such as those of a container. It works without a group that this process may change.
 func Bounds() (engine.Bounds, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -37,8 +36,8 @@ func boundsIn(mounts []mount) (b engine.Bounds) {
 	return b
 }
 
-// memoryLimit returns the limit of a group on memory. Its file says "max" if there is none in
-// version 2, and names more than any machine has in version 1.
+// memoryLimit returns the memory limit of a group. The file of a group without a limit says "max"
+// in version 2, and has a number beyond any machine in version 1.
 func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	name := "memory.max"
 	if version == 1 {
@@ -48,11 +47,11 @@ func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	return bytes, err == nil && bytes < unlimited
 }
 
-// unlimited is less than the limit of memory of a group of version 1 without a limit, which
-// the kernel rounds down to whole pages.
+// unlimited is less than the memory limit of a version 1 group without a limit, which the kernel
+// rounds down to whole pages.
 const unlimited = 1 << 62
 
-// quota returns the processors whose whole time a group may use.
+// quota returns the processor time that a group may use, as a number of processors.
 func quota(dir string, version int) (cpus float64, limited bool) {
 	if version == 1 {
 		time, err := ReadNumber(filepath.Join(dir, "cpu.cfs_quota_us"))
@@ -75,8 +74,8 @@ func quota(dir string, version int) (cpus float64, limited bool) {
 	return time / period, err == nil && period > 0
 }
 
-// memoryGroup returns the group whose limit of memory this process is under; its Dir is "" if
-// none counts the processes that were killed for lack of memory.
+// memoryGroup returns the group whose memory limit applies to this process. Its Dir is "" if no
+// group counts the processes killed for lack of memory.
 func memoryGroup(mounts []mount) Hierarchy {
 	for _, m := range mounts {
 		h := Hierarchy{Dir: m.own, Version: m.version}
@@ -89,8 +88,7 @@ func memoryGroup(mounts []mount) Hierarchy {
 	return Hierarchy{}
 }
 
-// killsFile is the name of the file that counts the processes of a group that were killed for
-// lack of memory.
+// killsFile returns the name of the file that counts a group's processes killed for lack of memory.
 func (h Hierarchy) killsFile() string {
 	if h.Version == 1 {
 		return "memory.oom_control"

@@ -14,13 +14,12 @@ import (
 	"strings"
 )
 
-// Groups is the instance's place in the control group hierarchies: one directory in
-// each hierarchy with a controller that is wanted, and below it one directory for
-// each sandbox.
+// Groups are the instance's directories in the control group hierarchies: one in each hierarchy
+// with a wanted controller, and below it one for each sandbox.
 type Groups struct {
 	byController map[string]Hierarchy // "memory", "cpu", "pids"
 	Why          map[string]string    // why a controller is not in byController
-	Unbounded    error                // why all processes together are not limited
+	Unbounded    error                // reason why all processes together are not limited
 	freezer      freezers
 	above        Hierarchy // the server's own group of memory; its Dir is "" if none counts kills
 }
@@ -31,12 +30,11 @@ type Hierarchy struct {
 	Version int    // 1 or 2
 }
 
-// takesThreads reports whether a single thread can join, without delay. To move a
-// whole process the kernel first stops all forks on the machine, which takes it 20
-// ms, and nothing can join any group meanwhile.
+// takesThreads reports whether a single thread can join, without delay. To move a whole process the
+// kernel first stops all forks on the machine for 20 ms, and nothing can join any group meanwhile.
 func (h Hierarchy) takesThreads() bool { return h.Version == 1 }
 
-// How returns what enforces a limit, for the report.
+// How names the mechanism that enforces a limit, for the report.
 func (g *Groups) How(controller string) string {
 	if h, ok := g.byController[controller]; ok {
 		return fmt.Sprintf("control group v%d", h.Version)
@@ -58,11 +56,11 @@ func (g *Groups) Directories() []string {
 	return dirs
 }
 
-// Create makes the instance's groups wherever this process may. It is not an
-// error if the machine does not allow it: Why then has the machine's answer.
+// Create makes the instance's groups wherever this process may. A refusal by the machine is not an
+// error: it is recorded in Why.
 //
-// processes is how many there may be in all groups together; the limit is 1/part of
-// what this process's own groups allow, if that is less.
+// processes is the limit on processes in all groups together; if 1/part of the limit of this
+// process's own groups is less, that applies.
 func Create(name string, processes, part int64) *Groups {
 	mounts, err := mounts()
 	g := createIn(mounts, err, name, []string{"memory", "cpu", "pids"})
@@ -87,7 +85,7 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	if err == nil {
 		err = errors.New("no control group controller")
 	}
-	var unified []string // controllers that are in no hierarchy of version 1
+	var unified []string // controllers that no version 1 hierarchy has
 	for _, controller := range controllers {
 		g.Why[controller] = err.Error()
 		i := slices.IndexFunc(mounts, func(m mount) bool { return m.version == 1 && slices.Contains(m.controllers, controller) })
@@ -111,8 +109,8 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	return g
 }
 
-// delegation is what gives an ordinary user a group of version 2 above that of the process,
-// which is the one that can be divided: in a scope of the user's own systemd it is the slice.
+// delegation tells an ordinary user how to get a version 2 group above the process's own, which can
+// be divided: in a scope of the user's own systemd it is the slice.
 const delegation = "a group that is delegated to this user mends that: systemd-run --user --scope -p Delegate=yes COMMAND, or a unit with Delegate=yes and DelegateSubgroup=server"
 
 // made records a group that was made for a controller, or the reason why it was
@@ -126,10 +124,9 @@ func (g *Groups) made(controller string, h Hierarchy, err error) {
 	g.byController[controller] = h
 }
 
-// createUnified makes one group for all the controllers, because a process can be
-// in only one. A group that contains processes, as ours does, cannot hand
-// controllers down to its children. Of the groups above it, it uses the nearest one
-// that can hand down the most controllers.
+// createUnified makes one group for all the controllers, because a process can be in only one. A
+// group that contains processes, as ours does, cannot hand controllers down to its children. Of the
+// groups above it, createUnified uses the nearest one that can hand down the most controllers.
 func (g *Groups) createUnified(m mount, name string, controllers []string) {
 	var best string
 	handed := 0
@@ -203,10 +200,9 @@ func delegate(dir, controller, name string) error {
 	return nil
 }
 
-// OpenHome opens the home of every placement: the server's own groups, where the
-// room's other threads are. In the instance's groups these threads would count
-// towards the limit of all sandboxes together, and the room must not end when that
-// limit is reached.
+// OpenHome opens the home of every placement: the server's own groups, where the room's other
+// threads are. In the instance's groups these threads would count towards the limit of all
+// sandboxes together, and the room must not end when that limit is reached.
 func (g *Groups) OpenHome() ([]*os.File, error) {
 	home := takingThreads(slices.Collect(maps.Values(g.byController)))
 	for i, h := range home {

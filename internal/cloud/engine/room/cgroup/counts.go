@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// Memory is what the memory of a group is used for, in bytes.
+// Memory is the memory use of a group, in bytes.
 type Memory struct {
-	Anonymous uint64 // of programs
+	Anonymous uint64 // memory of programs
 	Kept      uint64 // files that are only in memory
-	Cache     uint64 // copies of what is on disks, which can be reclaimed
+	Cache     uint64 // page cache, which can be reclaimed
 }
 
 // Used returns the memory that cannot be reclaimed.
 func (m Memory) Used() uint64 { return m.Anonymous + m.Kept }
 
-// ReadMemory reads from an open file of either version.
+// ReadMemory reads an open memory.stat of either version.
 func ReadMemory(f *os.File) (m Memory, known bool) {
 	text := make([]byte, 16<<10) // about fifty short lines
 	n, err := f.ReadAt(text, 0)
@@ -47,7 +47,7 @@ func ReadMemory(f *os.File) (m Memory, known bool) {
 	return Memory{}, false
 }
 
-// CountOOMKills reads the current number from an open file.
+// CountOOMKills reads the current count from an open file.
 func CountOOMKills(f *os.File) int {
 	text := make([]byte, 512) // a few short lines
 	n, err := f.ReadAt(text, 0)
@@ -63,8 +63,7 @@ func CountOOMKills(f *os.File) int {
 	return 0
 }
 
-// ProcessorTime returns the processor time that the group has used, and false if no group
-// counts it.
+// ProcessorTime returns the group's processor time so far, and false if no group counts it.
 func (s *Group) ProcessorTime() (time.Duration, bool) {
 	if s == nil {
 		return 0, false
@@ -91,7 +90,7 @@ func (s *Group) ProcessorTime() (time.Duration, bool) {
 	return 0, false
 }
 
-// ReadNumber reads a file of the kernel that contains one number.
+// ReadNumber reads a kernel file that contains one number.
 func ReadNumber(path string) (int64, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FreezesWith returns what freezes the processes of a group, for the report; "" if
-// nothing here does, and why.
+// FreezesWith names the mechanism that freezes the processes of a group, for the report. It returns
+// "" and the reason if there is none.
 func (g *Groups) FreezesWith() (how string, why error) {
 	if g.freezer.dir == "" {
 		return "", g.freezer.why
@@ -25,19 +25,18 @@ func (g *Groups) FreezesWith() (how string, why error) {
 	return "control group v2", nil
 }
 
-// freezers is where the groups with which sandboxes are frozen are made. Only version
-// 2 can do it: what the freezer of version 1 has frozen cannot be killed, and would
-// outlive a server that was killed.
+// freezers is the place for the groups that freeze sandboxes. They are of version 2: processes
+// frozen by the freezer of version 1 cannot be killed, and would outlive a killed server.
 type freezers struct {
 	dir  string // "" if this process may not
 	why  error
 	home string // where this process is, and every process before it is moved; "" if sandboxes begin in their groups
 }
 
-// addFreezer finds or makes the place of the groups that freeze. Where all controllers
-// are in version 1 this is one more group, in a hierarchy that needs no controller to
-// freeze. Sandboxes are moved there when they are first frozen and not when they start:
-// to move a process the kernel stops all forks on the machine for some milliseconds.
+// addFreezer finds or makes the place for the groups that freeze. Where all controllers are in
+// version 1 this is one more group, in a hierarchy that needs no controller to freeze. Sandboxes
+// are moved there when they are first frozen and not when they start: to move a process the kernel
+// stops all forks on the machine for some milliseconds.
 func (g *Groups) addFreezer(mounts []mount, name string) {
 	for _, h := range g.byController {
 		if h.Version == 2 {
@@ -60,8 +59,8 @@ func (g *Groups) addFreezer(mounts []mount, name string) {
 	}
 }
 
-// tryFreezer makes the group name in own, if processes of own may be moved to groups
-// below it and frozen there.
+// tryFreezer makes the group name in own, if processes of own may be moved to groups below it and
+// frozen there.
 func tryFreezer(own, name string) error {
 	if err := openable(filepath.Join(own, "cgroup.procs")); err != nil {
 		return err
@@ -113,8 +112,8 @@ func (g *Groups) newFreezer(s *Group, name string) *Freezer {
 	return f
 }
 
-// Processes lists the processes of the group, as this process numbers them. known is
-// false if there is no group.
+// Processes lists the processes of the group, in this process's numbering. known is false if there
+// is no group.
 func (s *Group) Processes() (pids []int, known bool, err error) {
 	if s == nil || len(s.Dirs) == 0 {
 		return nil, false, nil
@@ -123,7 +122,7 @@ func (s *Group) Processes() (pids []int, known bool, err error) {
 	return pids, true, err
 }
 
-// Freezer returns what freezes the processes of the group; nil if nothing does.
+// Freezer returns the freezer of the group's processes; nil if there is none.
 func (s *Group) Freezer() *Freezer {
 	if s == nil {
 		return nil
@@ -158,7 +157,7 @@ func (f *Freezer) Freeze(ctx context.Context) error {
 func (f *Freezer) Thaw() error {
 	err := f.set("0")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-		return nil // the group is gone, and so is all that was in it
+		return nil // the group and all its processes are gone
 	}
 	return err
 }
@@ -173,13 +172,13 @@ func (f *Freezer) set(value string) error {
 	return err
 }
 
-// quickPasses is how often the processes are listed and moved before the sandbox is
-// slowed down. After one pass, only those are missing that were started meanwhile, by
-// processes that were not frozen yet.
+// quickPasses is how often the processes are listed and moved before the sandbox is slowed down.
+// After one pass only new processes are missing, started meanwhile by processes that were not yet
+// frozen.
 const quickPasses = 3
 
-// gather moves all processes into the group, where each freezes as it arrives, and
-// what they start later is born.
+// gather moves all processes into the group. Each freezes as it arrives, and its later children are
+// born there.
 func (f *Freezer) gather(ctx context.Context) error {
 	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -212,8 +211,8 @@ func (f *Freezer) gather(ctx context.Context) error {
 	}
 }
 
-// missing lists threads that are not in the group yet. Processes cannot be compared:
-// one whose first thread has ended is listed in only one of the versions.
+// missing lists threads that are not in the group yet. It compares threads, not processes: a
+// process whose first thread has ended is listed in only one of the versions.
 func (f *Freezer) missing() ([]int, error) {
 	here, all, err := f.threads()
 	return without(all, here), err
@@ -227,8 +226,8 @@ func (f *Freezer) threads() (here, all []int, err error) {
 	return here, all, err
 }
 
-// release moves processes back that are not the sandbox's: the number of one that had
-// ended may have been given to another one before it was moved.
+// release moves back processes that are not the sandbox's: before a move, the number of an ended
+// process may have been given to another one.
 func (f *Freezer) release() error {
 	here, all, err := f.threads()
 	if err != nil {
@@ -243,8 +242,8 @@ func (f *Freezer) release() error {
 	return nil
 }
 
-// slowDown leaves the sandbox a thousandth of a processor until restore is called.
-// Processes that start others as fast as they can be listed start nearly none then.
+// slowDown leaves the sandbox a thousandth of a processor until restore is called. Processes that
+// start others as fast as they can be listed then start nearly none.
 func (f *Freezer) slowDown() (restore func(), err error) {
 	if f.cpu == "" {
 		return func() {}, nil
@@ -271,10 +270,10 @@ func (f *Freezer) slowDown() (restore func(), err error) {
 	return restore, err
 }
 
-// await waits until no process of the group runs. One that waits for a disk is not
-// frozen before it has what it waits for.
+// await waits until no process of the group runs. A process that waits for a disk freezes only when
+// that wait is over.
 func (f *Freezer) await(ctx context.Context) error {
-	const step = 20 // milliseconds until the end of ctx is noticed
+	const step = 20 // milliseconds until it notices the end of ctx
 	events, err := os.Open(filepath.Join(f.dir, "cgroup.events"))
 	if err != nil {
 		return err
@@ -298,8 +297,7 @@ func (f *Freezer) await(ctx context.Context) error {
 	}
 }
 
-// numbersIn reads a list of processes or threads, each of which may be there more than
-// once.
+// numbersIn reads a list of processes or threads, which may contain duplicates.
 func numbersIn(file string) ([]int, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -307,14 +305,14 @@ func numbersIn(file string) ([]int, error) {
 	}
 	var pids []int
 	for _, field := range strings.Fields(string(text)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0 is one that this process cannot see
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0 stands for one that this process cannot see
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
-// without returns those of all that are not in some.
+// without returns the elements of all that are not in some.
 func without(all, some []int) (rest []int) {
 	in := make(map[int]bool, len(some))
 	for _, pid := range some {

@@ -21,7 +21,7 @@ type Group struct {
 
 	kills   Hierarchy // the group whose kills for lack of memory are counted; likewise
 	before  int       // its kills before there was this group
-	freezer *Freezer  // nil if nothing freezes it
+	freezer *Freezer  // nil if there is none
 }
 
 // Create makes the groups of a sandbox with its limits.
@@ -50,7 +50,7 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 		}
 	}
 	s.freezer = g.newFreezer(s, name)
-	// A sandbox without a group of memory dies when the memory of all together has run out.
+	// A sandbox without a memory group dies when the memory of all together has run out.
 	if s.kills = s.Memory; s.kills.Dir == "" {
 		s.kills = g.above
 	}
@@ -58,8 +58,8 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 	return s, nil
 }
 
-// setting is what is written to a file of a group. An optional setting exists only
-// on kernels with a certain feature, and only these need it.
+// setting is a value for a file of a group. An optional setting exists only on kernels with a
+// certain feature, and only these need it.
 type setting struct {
 	file, value string
 	optional    bool
@@ -86,8 +86,7 @@ func settings(controller string, version int, l engine.Limits) []setting {
 	return nil
 }
 
-// Add moves a process, with all its threads, into those groups that it was not
-// started in.
+// Add moves a process, with all its threads, into the groups that it was not started in.
 func (s *Group) Add(pid int) error {
 	for _, h := range s.Dirs {
 		if h.takesThreads() {
@@ -100,8 +99,8 @@ func (s *Group) Add(pid int) error {
 	return nil
 }
 
-// Yield leaves the group little time on a processor that other groups of the
-// instance want; yield(false) leaves it as much as each of them again.
+// Yield leaves the group little time on a processor that other groups of the instance want;
+// Yield(false) restores its equal share.
 func (s *Group) Yield(yes bool) error {
 	name, little, usual := "cpu.weight", "6", "100"
 	if s.CPU.Version == 1 {
@@ -117,8 +116,8 @@ func (s *Group) Yield(yes bool) error {
 	return os.WriteFile(filepath.Join(s.CPU.Dir, name), []byte(value), 0)
 }
 
-// Open returns the files to which a process with one thread writes "0" in order to
-// join the group. The privilege needed is that of the process that opened them.
+// Open returns the files of the groups. A process with one thread joins by writing "0" to each. The
+// kernel checks the privilege of the process that opened the files.
 func (s *Group) Open() ([]*os.File, error) { return openGroups(s.Dirs) }
 
 func openGroups(dirs []Hierarchy) (files []*os.File, err error) {
@@ -139,7 +138,7 @@ func openGroups(dirs []Hierarchy) (files []*os.File, err error) {
 	return files, nil
 }
 
-// OpenPlacement opens the groups of a birthplace.
+// OpenPlacement opens the groups for a spawn.Placement.
 func (s *Group) OpenPlacement() ([]*os.File, error) { return openGroups(takingThreads(s.Dirs)) }
 
 func takingThreads(dirs []Hierarchy) []Hierarchy {
@@ -157,8 +156,8 @@ func (s *Group) OOMKills() int {
 	return CountOOMKills(f) - s.before
 }
 
-// OpenOOMKills opens the file that counts them; nil if there is none. A process that reads it
-// sees nothing else of the host.
+// OpenOOMKills opens the file with that count; nil if there is none. A process that reads it sees
+// nothing else of the host.
 func (s *Group) OpenOOMKills() (*os.File, error) {
 	if s == nil || s.kills.Dir == "" {
 		return nil, nil
@@ -166,8 +165,8 @@ func (s *Group) OpenOOMKills() (*os.File, error) {
 	return os.Open(filepath.Join(s.kills.Dir, s.kills.killsFile()))
 }
 
-// OpenMemoryUse opens the file that says what memory is used for; nil if there is
-// none. The same is true of it.
+// OpenMemoryUse opens the group's memory.stat; nil if there is none. A process that reads it sees
+// nothing else of the host.
 func (s *Group) OpenMemoryUse() (*os.File, error) {
 	if s == nil || s.Memory.Dir == "" {
 		return nil, nil

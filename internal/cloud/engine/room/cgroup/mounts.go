@@ -11,14 +11,13 @@ import (
 )
 
 type mount struct {
-	point       string // where it is mounted
-	own         string // this process's group, as a path
+	point       string // mount point
+	own         string // path of this process's group
 	version     int
 	controllers []string // v1
 }
 
-// mounts reads where the hierarchies are mounted and where in them this
-// process is.
+// mounts reads the mount points of the hierarchies and this process's groups in them.
 func mounts() ([]mount, error) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -16,9 +16,8 @@ type ProcessLimit struct {
 	Used int64 // by all processes of the group and of the groups below it
 }
 
-// ProcessLimits returns the limits of all groups that this process is in, from its own
-// group up to the highest one that is mounted. Nothing of it needs a group that this
-// process may change.
+// ProcessLimits returns the limits of all groups that this process is in, from its own group up to
+// the highest one that is mounted. It works without a group that this process may change.
 func ProcessLimits() ([]ProcessLimit, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -33,8 +32,8 @@ func ProcessLimits() ([]ProcessLimit, error) {
 	return limits, nil
 }
 
-// processLimits returns the limits of a group and of those above it. A group without a
-// limit may be below one that has one.
+// processLimits returns the limits of a group and of all groups above it. A group without a limit
+// may be below one that has one.
 func processLimits(dir string) (limits []ProcessLimit) {
 	for dir := range upwards(dir) {
 		most, err := ReadNumber(filepath.Join(dir, "pids.max"))
@@ -46,7 +45,7 @@ func processLimits(dir string) (limits []ProcessLimit) {
 	return limits
 }
 
-// upwards yields a group and those above it, as far as they are mounted.
+// upwards yields a group and the groups above it, as far as they are mounted.
 func upwards(dir string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for isGroup(dir) && yield(dir) {
@@ -55,7 +54,7 @@ func upwards(dir string) iter.Seq[string] {
 	}
 }
 
-// isGroup reports whether a directory is a control group: the one above a mount is not.
+// isGroup reports whether a directory is a control group: the parent of a mount is not.
 func isGroup(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
 	return err == nil

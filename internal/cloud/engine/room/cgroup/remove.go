@@ -36,11 +36,10 @@ func (s *Group) StopForks() {
 	}
 }
 
-// StopForks ends the processes in a group and below, or keeps them from starting
-// others, as far as its controllers and the kernel support that. Processes that
-// keep starting others cannot be killed one by one. The freezer of version 1 would
-// work too, but frozen processes cannot be killed, and would stay if this process
-// ended.
+// stopForks ends the processes in a group and below, or keeps them from starting others, as far as
+// its controllers and the kernel support that. Processes that keep starting others cannot be killed
+// one by one. The freezer of version 1 would work too, but frozen processes cannot be killed, and
+// would stay if this process ended.
 func stopForks(dir string) {
 	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
 		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
@@ -67,8 +66,8 @@ func Remove(ctx context.Context, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// removeOne removes a group and those below it. It kills the processes in it and
-// waits for them: a group with a process that is still ending is busy.
+// removeOne removes a group and the groups below it. It kills the processes in it and waits for
+// them: a group with a process that is still ending is busy.
 func removeOne(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package chaintest has processes that are hard to end, for tests that end them.
+// Package chaintest provides processes that are hard to end, for tests that end them.
 package chaintest
 
 import (
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Script is a script of a few chains of processes, in which each process starts the
-// next one and ends. All of them hold the lock on a file in the home. Chains that
-// nothing ends stop after half a minute, and write that to the file.
+// Script starts a few chains of processes, in which each process starts the next one and ends. All
+// of them hold the lock on a file in the home. Chains that nothing ends stop after half a minute,
+// and write that to the file.
 const Script = `
 import fcntl, os, time
 lock = open("lock", "w")

@@ -14,14 +14,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// A sandbox gets 1/SandboxPart of what this user may have, and all sandboxes
-// together get 1/CloudPart, so that the server keeps the rest.
+// A sandbox gets 1/SandboxPart of this user's limits, and all sandboxes together get 1/CloudPart,
+// so that the server keeps the rest.
 const (
 	SandboxPart = 8
 	CloudPart   = 2
 )
 
-// Maxima are maxima of a user namespace, by their names below /proc/sys/user.
+// Maxima are maxima of a user namespace, by their file names in /proc/sys/user.
 type Maxima map[string]int64
 
 // Directory contains the maxima of the user namespace that its /proc belongs to.
@@ -43,9 +43,8 @@ func Read() (Maxima, error) {
 		if err != nil {
 			return nil, err
 		}
-		// In a user namespace the number above is what that namespace allows, not
-		// what the namespaces around it allow. For inotify every process may read
-		// the host's own number.
+		// In a user namespace this file has the namespace's own maximum, not the maxima of the
+		// namespaces around it. For inotify every process may read the host's own number.
 		if name, found := strings.CutPrefix(e.Name(), "max_inotify_"); found {
 			if host, err := cgroup.ReadNumber("/proc/sys/fs/inotify/max_user_" + name); err == nil {
 				value = min(value, host)
@@ -68,9 +67,9 @@ func (c Maxima) Part(n int64) Maxima {
 	return share
 }
 
-// InSandbox returns the counters of a sandbox's own namespace. Nothing in it makes
-// namespaces, so none may be made, even if a filter has a hole. The exception is
-// the control group namespace, which the first stage makes again.
+// InSandbox returns the counters of a sandbox's own namespace. Nothing in it makes namespaces, so
+// none may be made, even if a filter has a hole. The exception is the control group namespace,
+// which the first stage makes again.
 func (c Maxima) InSandbox() Maxima {
 	share := c.Part(SandboxPart)
 	for name := range c {

@@ -1,11 +1,10 @@
-// Package counter divides among sandboxes what the kernel counts by user and not by
+// Package counter divides among sandboxes the resources that the kernel counts by user and not by
 // process.
 //
-// These are inotify instances, queued signals and timers, POSIX message queues and
-// processes. A user namespace does not start a new count: what is used inside is
-// also counted, in the namespace above, for the user that made the inner namespace,
-// and so on up to the host's. Each level has its own maximum, so the share of one
-// sandbox has to be set on a level where only that sandbox is counted:
+// These are inotify instances, queued signals and timers, POSIX message queues and processes. A
+// user namespace does not start a new count: a use inside is also counted in the namespace above,
+// for the user that made the inner namespace, and so on up to the host's. Each level has its own
+// maximum, so the share of one sandbox has to be set on a level where only that sandbox is counted:
 //
 //   - with a range of ids, the namespace of each sandbox is made by a different
 //     user (see spawn.Placement). The maximum of the room's namespace then applies

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package escapetest lists what code in a sandbox must not be able to do, so that
-// tests can try it from everything that runs there.
+// Package escapetest lists the escapes that a sandbox must prevent, so that tests can try them from
+// every program that runs there.
 package escapetest
 
 import (
@@ -17,8 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Escape is something that code in a sandbox must not be able to do. It prints
-// ESCAPED if it succeeds.
+// Escape is an act that a sandbox must prevent. It prints ESCAPED if it succeeds.
 type Escape struct {
 	Name, Command string
 	// FullOnly marks escapes that isolation without namespaces does not promise to
@@ -27,13 +26,13 @@ type Escape struct {
 	FullOnly bool
 }
 
-// host is what the escapes look for outside their sandbox.
+// host describes the targets of the escapes outside their sandbox.
 type host struct {
 	secret  string // a file that contains ESCAPED
 	port    int    // of a listener on the loopback
-	process int    // as the host numbers it
+	process int    // in the host's numbering
 	segment int    // of System V memory
-	socket  string // that accepts datagrams
+	socket  string // accepts datagrams
 	tty     string // a terminal
 }
 
@@ -104,9 +103,9 @@ func inPython(script string) string {
 	return "python3 -c '" + strings.ReplaceAll(script, "'", `"`) + "' 2>/dev/null && echo ESCAPED"
 }
 
-// List returns the escapes, written for /bin/sh, so that anything that runs in a
-// sandbox can try them. process is a process of the host that they look for;
-// everything else that they look for is made here, and removed when the test ends.
+// List returns the escapes, written for /bin/sh, so that every program in a sandbox can try them.
+// process is a process of the host that they target; List makes all other targets, and removes them
+// when the test ends.
 func List(t testing.TB, process int) []Escape {
 	t.Helper()
 	h := newHost(t, process)
@@ -172,8 +171,8 @@ func List(t testing.TB, process int) []Escape {
 	}
 }
 
-// OfHost returns those of the escapes that lead to what the host has. No engine may let
-// them succeed; the others look for what a sandbox of the room must not have itself.
+// OfHost returns the escapes that target the host. No engine may let them succeed; the others
+// target rights that a sandbox of the room must not have itself.
 func OfHost(escapes []Escape) []Escape {
 	return slices.DeleteFunc(slices.Clone(escapes), func(e Escape) bool { return !slices.Contains(ofHost, e.Name) })
 }

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// InPlace returns what code must not be able to do besides where its sandbox has no
-// namespaces, and its files are the machine's. With namespaces no other account reaches
-// the files, and the sandbox reaches none of the machine's.
+// InPlace returns further escapes that a sandbox without namespaces must prevent, because its files
+// are the machine's. With namespaces no other account reaches the files, and the sandbox reaches
+// none of the machine's.
 func InPlace(t testing.TB) []Escape {
 	t.Helper()
 	victim := newVictim(t)
@@ -50,8 +50,8 @@ func newVictim(t testing.TB) (path string) {
 	return path
 }
 
-// setIDCalls are the calls that give a file a mode: f is a file and its descriptor, made is
-// not there yet, and m is the mode. The numbers are those of amd64 and arm64.
+// setIDCalls are the calls that set the mode of a file: f is a file and its descriptor, made does
+// not exist yet, and m is the mode. The numbers are those of amd64 and arm64.
 var setIDCalls = []struct{ name, call string }{
 	{"chmod", `call(90, -1, b"f", m)`},
 	{"fchmod", `call(91, 52, f, m)`},
@@ -85,9 +85,10 @@ for m in (0o4755, 0o2755, 0o6711):
 assert set`, call))
 }
 
-// changes are calls that change a file of the machine, or watch it. In them, path is its
-// path, link leads to it, below is the path from the root, slash is a descriptor of that and
-// held one of the file. module is open for reading, and may belong to this user: own is its mode, and same are its times.
+// changes are calls that change a file of the machine, or watch it. In them, path is its path, link
+// leads to it, below is the path from the root, slash is a descriptor of that and held one of the
+// file. module is open for reading, and may belong to this user: own is its mode, and same are its
+// times.
 var changes = []struct{ name, calls string }{
 	{"chmod", `call(90, -1, path, mode), call(90, -1, link, mode), call(90, -1, up, mode), call(90, -1, b"/proc/self/fd/%d" % held, mode), call(90, -1, b"/proc/self/cwd/link", mode)`},
 	{"fchmod", `call(91, 52, held, mode), call(91, 52, module, own), call(268, 53, -100, b"/proc/self/fd/%d" % module, own), call(452, 452, module, b"", own, 0x1000)`},
@@ -113,7 +114,7 @@ var changes = []struct{ name, calls string }{
 	{"a directory that changes", `race(lambda: (os.symlink(os.path.dirname(path), b"other"), os.rename(b"other", b"turns"), os.unlink(b"turns"), os.mkdir(b"turns"), open(b"turns/victim", "w").close(), os.unlink(b"turns/victim"), os.rmdir(b"turns")), lambda: call(268, 53, -100, b"turns/victim", mode))`},
 }
 
-// changesHost returns a command that escapes if one of the calls succeeds, or the file was
+// changesHost returns a command that escapes if one of the calls succeeds, or if the file has
 // changed in any way afterwards.
 func changesHost(victim, calls string) string {
 	return inCalls(fmt.Sprintf(`import sys, threading, time
@@ -150,9 +151,9 @@ after = os.stat(path)
 assert any(n >= 0 for n in got) or before != after or before.st_ctime_ns != after.st_ctime_ns`, victim, calls))
 }
 
-// inCalls returns a command that escapes unless a script in Python, which can make any call
-// by its number, ends with an assertion that does not hold. A script that does not get as
-// far proves nothing.
+// inCalls returns a command that runs a Python script, which can make any call by its number. It
+// escapes unless the script ends with an assertion that fails. A script that does not get as far
+// proves nothing.
 func inCalls(script string) string {
 	return inPython(`import ctypes, os
 def call(amd64, arm64, *arguments):

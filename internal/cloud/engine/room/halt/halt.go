@@ -15,13 +15,13 @@ import (
 
 // Members are the processes to stop. They may start others and end at any time.
 type Members interface {
-	// List lists them, as this process numbers them.
+	// List lists them, in this process's numbering.
 	List() ([]int, error)
 	// Has reports whether a process is one of them.
 	Has(pid int) bool
 }
 
-// Halted are processes that were stopped.
+// Halted are stopped processes.
 type Halted struct {
 	members Members
 	last    int
@@ -30,7 +30,7 @@ type Halted struct {
 	waited  time.Duration
 }
 
-// process is a member, which is not mistaken for a later one with the same number.
+// process is a member, and not a later process with the same number.
 type process struct {
 	pid     int
 	started uint64
@@ -38,18 +38,18 @@ type process struct {
 	awaited bool // its stop was waited for
 }
 
-// Stop stops all members and returns when none of them runs, and so none can start
-// another. If it fails, or ctx ends, nothing stays stopped that ran.
+// Stop stops all members and returns when none of them runs, and so none can start another. If it
+// fails, or ctx ends, every member that ran runs on.
 //
-// Parents are stopped before their children, so that none of them is told that a child
-// has stopped. Only last, the parent of orphans, is stopped when no other runs, because
-// orphans that end have to be waited for: otherwise those that start others as fast as
-// they can would fill the machine. A process that waits for a disk, or for a child that
-// it started with vfork, stops before it runs another instruction, and is not waited for.
+// Parents are stopped before their children, so that none of them is told that a child has stopped.
+// The process last, the parent of orphans, is stopped when no other runs, because it must wait for
+// orphans that end: otherwise members that start others as fast as they can would fill the machine.
+// A process that waits for a disk, or for a child that it started with vfork, stops before it runs
+// another instruction, and is not waited for.
 func Stop(ctx context.Context, members Members, last int) (*Halted, error) {
 	h := &Halted{members: members, last: last, known: make(map[int]*process)}
-	// One quiet pass is not enough: a process that it found stopped may have been told to
-	// continue by one that stopped before it was looked at.
+	// One quiet pass is not enough: a process that was stopped when the pass looked at it may have
+	// been continued by one that the pass had not looked at yet.
 	const enough = 2
 	for quiet, with := 0, false; ; {
 		settled, err := h.pass(with)
@@ -73,8 +73,8 @@ func Stop(ctx context.Context, members Members, last int) (*Halted, error) {
 	}
 }
 
-// Continue lets run what Stop stopped: children before their parents, so that none of
-// these sees a child that is stopped.
+// Continue lets the processes run that Stop stopped: children before their parents, so that no
+// parent sees a stopped child.
 func (h *Halted) Continue() error {
 	var errs []error
 	for _, p := range slices.Backward(h.order) {
@@ -86,8 +86,8 @@ func (h *Halted) Continue() error {
 	return errors.Join(errs...)
 }
 
-// pass stops the members that it finds running, and reports whether there were none.
-// The last is only among them if with is set.
+// pass stops the members that it finds running, and reports whether there were none. It includes
+// the last member only if with is set.
 func (h *Halted) pass(with bool) (settled bool, err error) {
 	pids, err := h.members.List()
 	if err != nil {
@@ -120,8 +120,8 @@ func (h *Halted) pass(with bool) (settled bool, err error) {
 	return settled && held, err
 }
 
-// lineage returns the status of the process and of those of its ancestors that are
-// listed, the oldest first; none if it is not listed, or has ended.
+// lineage returns the status of the process and of its listed ancestors, the oldest first; none if
+// the process is not listed, or has ended.
 func lineage(pid int, listed map[int]bool) (line []status) {
 	for listed[pid] && len(line) < len(listed) {
 		now, err := look(pid)
@@ -135,13 +135,13 @@ func lineage(pid int, listed map[int]bool) (line []status) {
 	return line
 }
 
-// hold stops a process, and reports whether it was found stopped.
+// hold stops a process, and reports whether it was already stopped.
 func (h *Halted) hold(now status) (held bool, err error) {
 	p := h.known[now.pid]
 	seen := p != nil && p.started == now.started
 	if !seen {
 		if !h.members.Has(now.pid) {
-			return false, nil // its number was used again, or it has just ended
+			return false, nil // its number was reused, or it has just ended
 		}
 		p = &process{pid: now.pid, started: now.started}
 		h.known[now.pid] = p
@@ -168,8 +168,8 @@ func (h *Halted) hold(now status) (held bool, err error) {
 	return held, p.signal(unix.SIGSTOP)
 }
 
-// patience bounds the wait for parents, in all. Each stops as soon as it runs, so only on
-// a busy machine does this take long, and then it is more urgent to stop what is busy.
+// patience bounds the wait for all parents together. Each stops as soon as it runs, so this takes
+// long only on a busy machine, and then stopping the busy processes is more urgent.
 const patience = 50 * time.Millisecond
 
 // await waits until a process that has been sent the signal has stopped, or patience is
@@ -192,7 +192,7 @@ func (h *Halted) await(p *process) error {
 	return nil
 }
 
-// signal sends a signal to this process and to no other that got its number.
+// signal sends a signal to this process, and never to a later one with its number.
 func (p *process) signal(signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {

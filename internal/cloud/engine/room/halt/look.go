@@ -13,20 +13,20 @@ import (
 
 // States of a thread in /proc.
 const (
-	waiting = 'D' // in the kernel, for something that signals do not interrupt
+	waiting = 'D' // in the kernel, uninterruptible
 	stopped = 'T'
 	traced  = 't'
 	zombie  = 'Z'
 	dead    = 'X'
 )
 
-// status is what a process is doing.
+// status is the state of a process.
 type status struct {
 	pid     int
 	state   byte // of its first thread
 	parent  int
 	threads int
-	started uint64 // since the start of the machine; tells processes with one number apart
+	started uint64 // since the start of the machine; distinguishes processes with one number
 }
 
 // look reads the status of a process.
@@ -54,8 +54,8 @@ func Parent(pid int) (int, error) {
 	return s.parent, err
 }
 
-// ended reports whether nothing of the process can run again. A process whose first
-// thread has ended may have others.
+// ended reports whether no thread of the process can run again. A process whose first thread has
+// ended may have others.
 func (s status) ended() bool { return (s.state == zombie || s.state == dead) && s.threads <= 1 }
 
 // held reports whether all threads of the process are stopped.

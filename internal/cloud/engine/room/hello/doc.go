@@ -1,5 +1,4 @@
-// Package hello finds out whether this process was re-executed by the local cloud,
-// and if so says hello to the server. It imports next to nothing, so it is initialised
-// before nearly all of the program is: while the rest is, the server can already
-// answer.
+// Package hello finds out whether this process was re-executed by the local cloud, and if so says
+// hello to the server. It imports next to nothing, so it is initialised before nearly all of the
+// program: the server can already answer while the rest is initialised.
 package hello

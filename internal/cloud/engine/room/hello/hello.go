@@ -23,12 +23,11 @@ const (
 	BinaryFD  = 4
 )
 
-// Version is the version of the protocol between the server and re-executed
-// processes. Both ends are the same binary unless Options.Binary names another one, so
-// the versions must be equal.
+// Version is the version of the protocol between the server and re-executed processes. It must be
+// equal at both ends, which are the same binary unless Options.Binary names another one.
 const Version = 10
 
-// Stage says what this process is.
+// Stage is the stage of this process.
 type Stage int
 
 // The stages. Without any, this process was not re-executed.
@@ -45,7 +44,7 @@ var (
 	sent  error
 )
 
-// Said returns the stage of this process, and why it could not say hello.
+// Said returns the stage of this process, and the error of saying hello.
 func Said() (Stage, error) { return stage, sent }
 
 func init() {

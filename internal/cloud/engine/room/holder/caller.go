@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// caller is the thread that made a call. What its arguments lead to is opened before the
-// thread is known to be waiting still, and looked at afterwards.
+// caller is the thread that made a call. The holder opens the files of its arguments first, then
+// checks that the thread still waits, and only then looks at the files.
 type caller struct {
 	*holder
 	thread    int
@@ -22,10 +22,10 @@ type caller struct {
 
 	open []int // descriptors to close
 
-	// The file is what path leads to from base, or without a path what base is open on.
+	// The file is the target of path from base, or without a path the file of base.
 	base   int
 	path   string
-	follow bool // a link at its end
+	follow bool // follow a link at the end of path
 	do     change
 }
 
@@ -35,13 +35,13 @@ func (c *caller) close() {
 	}
 }
 
-// fd returns an argument that is a descriptor.
+// fd returns a descriptor argument.
 func (c *caller) fd(argument int) int32 { return int32(c.arguments[argument]) }
 
 func (c *caller) flags(argument int) uint32 { return uint32(c.arguments[argument]) }
 
-// at has a file changed that the call names by a path, which an argument points to, from
-// where dir is open.
+// at prepares a change of a file that the call names by a path. The argument numbered path points
+// to the path, which starts from the directory of dir.
 func (c *caller) at(dir int32, path int, flags uint32, do change) error {
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return unix.EINVAL
@@ -70,8 +70,9 @@ func (c *caller) at(dir int32, path int, flags uint32, do change) error {
 	return err
 }
 
-// descriptorIn returns the descriptor that a path names as programs do where they have no
-// call for descriptors. Followed here, the path would lead to a descriptor of the holder.
+// descriptorIn returns the descriptor that a path such as /proc/self/fd/3 names: programs use such
+// paths where there is no call for descriptors. Followed here, the path would lead to a descriptor
+// of the holder.
 func descriptorIn(path string) (fd int32, is bool) {
 	for _, dir := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
 		if name, found := strings.CutPrefix(path, dir); found {
@@ -82,7 +83,7 @@ func descriptorIn(path string) (fd int32, is bool) {
 	return 0, false
 }
 
-// descriptor has the file changed that a descriptor is open on, which is an argument.
+// descriptor prepares a change of the file of a descriptor argument.
 func (c *caller) descriptor(argument int, do change) error { return c.descriptorOf(c.fd(argument), do) }
 
 func (c *caller) descriptorOf(fd int32, do change) (err error) {
@@ -97,7 +98,7 @@ func (c *caller) descriptorOf(fd int32, do change) (err error) {
 	return err
 }
 
-// add has a descriptor closed at the end.
+// add records a descriptor to close at the end.
 func (c *caller) add(fd int, err error) (int, error) {
 	if err == nil {
 		c.open = append(c.open, fd)
@@ -123,7 +124,7 @@ func (c *caller) take(number int32) (int, error) {
 	return c.add(c.getfd(process, number))
 }
 
-// processOf returns the number of the process that a thread is of.
+// processOf returns the process id of a thread.
 func processOf(thread int) (int, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
 	if err != nil {
@@ -148,8 +149,8 @@ func (c *caller) read(address uint64, to []byte) error {
 	return err
 }
 
-// text copies a text of the caller that ends in a zero byte. What is read does not reach
-// into a page behind the end, which may not be there.
+// text copies a string of the caller that ends in a zero byte. It does not read into a page behind
+// the end, which may not exist.
 func (c *caller) text(address uint64) (string, error) {
 	const page, most = 4096, unix.PathMax
 	var text []byte

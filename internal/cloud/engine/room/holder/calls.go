@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change is what a call does to a file, which fd is open on, perhaps only as a path.
+// change makes the change of a call to the file of fd, which may be opened with O_PATH.
 type change func(h *holder, fd int) (value int, err error)
 
-// calls are those that the filter asks about, each with what reads its arguments.
+// calls are the calls that the filter asks about, each with the function that reads its arguments.
 var calls = map[string]func(c *caller) error{
 	"chmod":     func(c *caller) error { return c.at(unix.AT_FDCWD, 0, 0, mode(c.arguments[1])) },
 	"fchmod":    func(c *caller) error { return c.descriptor(0, mode(c.arguments[1])) },
@@ -59,8 +59,8 @@ func owner(ids []uint64) change {
 	return func(h *holder, fd int) (int, error) { return 0, h.chown(fd, uint32(ids[0]), uint32(ids[1])) }
 }
 
-// timesAt reads a call that changes times, which are an argument that points to them, or to
-// nothing for the current time.
+// timesAt reads a call that changes times. The argument points to the times; a null pointer means
+// the current time.
 func (c *caller) timesAt(dir int32, path int, flags uint32, argument int, convert func([4]int64) []unix.Timespec, size int) error {
 	var times []unix.Timespec
 	if address := c.arguments[argument]; address != 0 {
@@ -100,8 +100,8 @@ func nanoseconds(n [4]int64) []unix.Timespec {
 	return []unix.Timespec{{Sec: n[0], Nsec: n[1]}, {Sec: n[2], Nsec: n[3]}}
 }
 
-// watch reads inotify_add_watch. The watch is added to the instance of the process, which
-// the holder has open for as long as that takes.
+// watch reads inotify_add_watch. The holder adds the watch to the instance of the process, and
+// keeps it open meanwhile.
 func (c *caller) watch() error {
 	instance, err := c.take(c.fd(0))
 	if err != nil {

@@ -32,9 +32,9 @@ func (c *caller) change() (int, error) {
 	return c.do(c.holder, fd)
 }
 
-// find returns a descriptor of the same file as fd's, found from the sandbox's own
-// directory downwards. A file that has no name is the sandbox's own if it is open for
-// writing: Landlock lets it open no other so.
+// find returns a descriptor of the same file as fd's, found from the sandbox's own directory
+// downwards. A file without a name is the sandbox's own if it is open for writing: Landlock lets it
+// open no other one for writing.
 func (c *caller) find(fd int) (int, error) {
 	const tries = 8 // each one lost to a process that renames the file
 	for range tries {
@@ -83,5 +83,5 @@ func isUnnamed(fd int) bool {
 	return err == nil && flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
 }
 
-// itself is a path of the file that a descriptor of this process is open on.
+// itself returns a path of the file of a descriptor of this process.
 func itself(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

@@ -22,9 +22,8 @@ type holder struct {
 	key      seccomp.Key
 }
 
-// Start applies the filter to all of this process, which becomes the holder of everything
-// that it starts. Files in the directory own may be changed. The holder ends with the
-// process.
+// Start applies the filter to all of this process, which becomes the holder for all its
+// descendants. Files in the directory own may be changed. The holder ends with the process.
 func Start(own string) error {
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -61,8 +60,8 @@ type response struct {
 	Flags uint32 // never SECCOMP_USER_NOTIF_FLAG_CONTINUE
 }
 
-// serve answers one call after the other. The kernel keeps those that wait, of which each
-// thread of the sandbox has one.
+// serve answers one call after the other. The kernel queues the others, at most one for each thread
+// of the sandbox.
 func (h *holder) serve() {
 	for {
 		var n notification
@@ -80,7 +79,7 @@ func (h *holder) serve() {
 	}
 }
 
-// decide makes the change that a call asks for, and returns what the call returns.
+// decide makes the change of a call, and returns the result of the call.
 func (h *holder) decide(n *notification) (value int, errno unix.Errno) {
 	read, known := calls[seccomp.Name(n.Number)]
 	if !known {
@@ -89,8 +88,8 @@ func (h *holder) decide(n *notification) (value int, errno unix.Errno) {
 	c := &caller{holder: h, thread: int(n.PID), arguments: n.Arguments}
 	defer c.close()
 	err := read(c)
-	// Whatever was read and opened belongs to the process that made the call only if that is
-	// still waiting: otherwise its number may be another's by now.
+	// The data read and the files opened belong to the calling process only if it still waits:
+	// otherwise its number may be another's by now.
 	if e := h.ioctl(unix.SECCOMP_IOCTL_NOTIF_ID_VALID, unsafe.Pointer(&n.ID)); e != 0 {
 		return 0, unix.EPERM
 	}

@@ -14,7 +14,7 @@ import (
 // atCWD is AT_FDCWD as an argument.
 const atCWD = ^uintptr(-unix.AT_FDCWD - 1)
 
-// empty is the path of a call that is about a descriptor.
+// empty is the path of a call on a descriptor.
 var empty = [1]byte{}
 
 func (h *holder) ioctl(command uintptr, argument unsafe.Pointer) unix.Errno {
@@ -53,7 +53,7 @@ func (h *holder) chown(fd int, uid, gid uint32) error {
 	return err
 }
 
-// utimes changes the times of a file, to the current time if there are none.
+// utimes changes the times of a file, to the current time if times is nil.
 func (h *holder) utimes(fd int, times []unix.Timespec) error {
 	_, err := answer(unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), uintptr(unsafe.Pointer(&empty[0])),
 		uintptr(unsafe.Pointer(unsafe.SliceData(times))), unix.AT_EMPTY_PATH, 0, uintptr(h.key)))
@@ -69,7 +69,7 @@ func (h *holder) watch(instance, fd int, mask uint32) (int, error) {
 	return answer(unix.Syscall6(unix.SYS_INOTIFY_ADD_WATCH, uintptr(instance), uintptr(unsafe.Pointer(path)), uintptr(mask), 0, 0, uintptr(h.key)))
 }
 
-// answer returns what came of a call.
+// answer returns the result of a call.
 func answer(value, _ uintptr, errno unix.Errno) (int, error) {
 	if errno != 0 {
 		return -1, errno

@@ -26,8 +26,8 @@ func Try() error {
 	return unix.Close(duplicate)
 }
 
-// TryOpenat2 opens the root directory as files below a directory are opened. Profiles of
-// seccomp refuse it with the error of a directory that is closed to this process.
+// TryOpenat2 opens the root directory in the same way as files below a directory. Seccomp profiles
+// refuse that with the error of a directory that is closed to this process.
 func TryOpenat2() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err != nil {

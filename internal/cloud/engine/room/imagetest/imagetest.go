@@ -24,12 +24,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Layer makes a layer for an engine whose sandboxes have so many ids: fill makes its files
-// in root. whole: there is no layer below it.
+// Layer makes a layer for an engine whose sandboxes have the given number of ids: fill makes its
+// files in root. whole means that there is no layer below it.
 func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	t.Cleanup(func() { // what is in it may lock out its owner
+	t.Cleanup(func() { // its files may lock out their owner
 		if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "chmod", "-R", "u+rwx", dir).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
@@ -52,7 +52,7 @@ func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (
 	return dir
 }
 
-// busybox returns the path of a static one.
+// busybox returns the path of a static busybox.
 func busybox(t testing.TB) string {
 	t.Helper()
 	path := pinned.Program(t, "busybox", "busybox-static")
@@ -67,8 +67,8 @@ func busybox(t testing.TB) string {
 	return path
 }
 
-// Busybox makes the files of an image that has nothing but busybox in /bin, under these of
-// its names, or under all of them.
+// Busybox makes the files of an image with only busybox in /bin, under the given names, or under
+// all its names.
 func Busybox(t testing.TB, root string, names ...string) error {
 	t.Helper()
 	program := busybox(t)
@@ -88,7 +88,7 @@ func Busybox(t testing.TB, root string, names ...string) error {
 	return err
 }
 
-// library matches the path of a library in what ldd says.
+// library matches the path of a library in the output of ldd.
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
 // Programs adds programs of this machine with the libraries that they are linked to, all

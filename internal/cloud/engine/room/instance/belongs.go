@@ -18,11 +18,11 @@ import (
 // so that a lock file cannot name the groups of others.
 func Group(dir string) string { return name("groups", dir) }
 
-// SandboxesIn returns the directory of sandboxes that is in the directory of their instance.
+// SandboxesIn returns the directory of sandboxes inside the directory of their instance.
 func SandboxesIn(dir string) string { return filepath.Join(dir, "sandboxes") }
 
-// SandboxesBeside returns the directory of sandboxes that is in temp, where others can make
-// directories too. Unlike the groups' names, this one is never shown to them before it is taken.
+// SandboxesBeside returns the directory of sandboxes in temp, where others can make directories
+// too. Unlike the groups' names, its name is not visible to them before it is taken.
 func SandboxesBeside(dir, temp string) string { return filepath.Join(temp, name("sandboxes", dir)) }
 
 func name(of, dir string) string {
@@ -30,7 +30,7 @@ func name(of, dir string) string {
 	return "e2bctl-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
 }
 
-// check returns an error if the spec names what is not the instance's.
+// check returns an error if the spec names anything that is not the instance's.
 func (s Spec) check() error {
 	if s.Roots != "" && s.Roots != SandboxesIn(s.Dir) {
 		if err := checkName(s.Roots, name("sandboxes", s.Dir)); err != nil {
@@ -48,8 +48,7 @@ func (s Spec) check() error {
 	return nil
 }
 
-// checkName returns an error unless path is a directory of this user with that name, or not
-// there.
+// checkName returns an error unless path is missing, or a directory of this user with that name.
 func checkName(path, name string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || filepath.Base(path) != name {
 		return fmt.Errorf("%q is not named %s, as what the instance made is", path, name)
@@ -67,7 +66,7 @@ func checkName(path, name string) error {
 	return nil
 }
 
-// checkGroup returns an error if path is there and not a control group.
+// checkGroup returns an error if path exists and is not a control group.
 func checkGroup(path string) error {
 	var stat unix.Statfs_t
 	err := unix.Statfs(path, &stat)

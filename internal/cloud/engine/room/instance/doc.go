@@ -1,3 +1,3 @@
-// Package instance locks the directory of an instance, and removes what is left of an
-// instance whose server has ended.
+// Package instance locks the directory of an instance, and removes the remains of an instance whose
+// server has ended.
 package instance

@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 )
 
-// Spec says what the keeper removes when the server has ended. It is also
-// written to the lock file, in case the keeper is killed too.
+// Spec lists the things that the keeper removes when the server has ended. It is also written to
+// the lock file, in case the keeper is killed too.
 type Spec struct {
 	Dir    string   `json:"dir"`
 	Roots  string   `json:"places"` // contains the directories of sandboxes without namespaces; it need not exist
@@ -34,7 +34,7 @@ const maxSpec = 64 << 10
 // keeper hold together. A directory whose lock is released is not in use.
 const lockName = "lock"
 
-// Clean ends what is left of the instance and removes what it made.
+// Clean ends the instance's remaining processes and removes its directories.
 func (s Spec) Clean(ctx context.Context) error {
 	errs := []error{cgroup.Remove(ctx, s.Groups), place.Remove(s.Roots)}
 	// The lock is removed last: a directory without one is not recognised as stale.

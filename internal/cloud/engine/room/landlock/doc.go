@@ -1,3 +1,2 @@
-// Package landlock restricts which files a process reaches, where no mount
-// namespace does.
+// Package landlock restricts the files that a process can reach, where no mount namespace does.
 package landlock

@@ -26,7 +26,7 @@ const (
 		unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// version returns the version that the running kernel has.
+// version returns the Landlock version of the running kernel.
 func version() (int, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -56,8 +56,8 @@ func KeepsSignals() error {
 	return err
 }
 
-// LeavesOpen returns what an old version leaves open to processes that have
-// the id of others.
+// LeavesOpen returns notes about acts that an old version does not prevent between processes of the
+// same id.
 func LeavesOpen() (notes []string) {
 	version, err := version()
 	if err != nil {
@@ -72,8 +72,7 @@ func LeavesOpen() (notes []string) {
 	return notes
 }
 
-// Access is what a process may reach. Paths that the host does not have are left
-// out.
+// Access lists the files that a process may reach. Paths that the host lacks are skipped.
 type Access struct {
 	Program int      // descriptor of a program that it may execute
 	Own     string   // the only directory that it may write to
@@ -82,9 +81,9 @@ type Access struct {
 	Devices []string
 }
 
-// Apply restricts this thread and what it executes to access. TCP is
-// refused, and from version 6 on also signals and abstract sockets to the outside.
-// Every error is fatal, except for a path that the host does not have.
+// Apply restricts this thread, and programs that it executes, to access. It refuses TCP, and from
+// version 6 on also signals and abstract sockets to the outside. Every error is fatal, except for a
+// path that the host lacks.
 func Apply(access Access) error {
 	version, err := version()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes with the first prefix are an overlay's own notes, apart from those with the
-// second one.
+// Attributes with the first prefix are an overlay's own. The second one is the prefix of escaped
+// attributes.
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
@@ -37,8 +37,8 @@ func OpenDir(dir *os.File, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// CopyAttributes copies the owner, the mode, the times and the extended attributes of a
-// directory, without what an overlay noted about it.
+// CopyAttributes copies the owner, the mode, the times and the extended attributes of a directory,
+// without an overlay's own.
 func CopyAttributes(from, to *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(from.Fd()), &stat); err != nil {
@@ -70,10 +70,10 @@ func CopyAttributes(from, to *os.File) error {
 	return nil
 }
 
-// maxValue is the kernel's own bound of what an attribute, and a list of them, may be.
+// maxValue is the kernel's own bound of the size of an attribute, and of a list of them.
 const maxValue = 64 << 10
 
-// attributes lists those that belong to a file wherever it is.
+// attributes lists the attributes that belong to a file wherever it is.
 func attributes(f *os.File) (names []string, err error) {
 	list := make([]byte, maxValue)
 	n, err := unix.Flistxattr(int(f.Fd()), list)
@@ -100,7 +100,7 @@ func copyAttribute(from, to *os.File, name string) error {
 	return unix.Fsetxattr(int(to.Fd()), name, value[:n], 0)
 }
 
-// isOpaque reports whether nothing is shown of what is below a directory.
+// isOpaque reports whether a directory hides the directories below it.
 func isOpaque(dir *os.File) (bool, error) {
 	var value [2]byte
 	n, err := unix.Fgetxattr(int(dir.Fd()), opaqueAttr, value[:])
@@ -117,8 +117,8 @@ func setOpaque(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), opaqueAttr, []byte("y"), 0))
 }
 
-// setWhiteouts notes that some of what is in a directory are whiteouts. Otherwise an
-// overlay lists them if there is nothing below the directory.
+// setWhiteouts marks a directory as containing whiteouts. Otherwise an overlay lists them if there
+// is nothing below the directory.
 func setWhiteouts(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), originAttr, nil, 0))
 }

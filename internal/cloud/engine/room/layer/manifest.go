@@ -14,32 +14,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Names of what is in the directory of a layer.
+// Names in the directory of a layer.
 const (
 	manifestName = "layer.json"
 	Trees        = "trees"
 )
 
-// ErrDamaged is for a directory that is not what was written.
+// ErrDamaged is for a directory that has changed since it was written.
 var ErrDamaged = errors.New("the layer is damaged")
 
 const version = 1
 
-// Manifest says what is in a layer.
+// Manifest describes the content of a layer.
 type Manifest struct {
 	Version int    `json:"version"`
 	Layout  string `json:"layout"` // of the sandboxes that can use it
-	// Whole: there is no other layer below it.
+	// Whole means that there is no other layer below it.
 	Whole bool `json:"whole,omitempty"`
-	// Trees are the paths of what is in the directories of trees, in order. The first one
-	// is "", the root.
+	// Trees are the paths of the trees in the numbered directories, in order. The first one is "",
+	// the root.
 	Trees []string `json:"trees"`
 }
 
 // Name returns the path of the manifest of the layer in dir.
 func Name(dir string) string { return filepath.Join(dir, manifestName) }
 
-// Read reads what is in the layer in dir.
+// Read reads the manifest of the layer in dir.
 func Read(dir string) (m Manifest, err error) {
 	name := Name(dir)
 	data, err := os.ReadFile(name)
@@ -70,8 +70,8 @@ func Read(dir string) (m Manifest, err error) {
 	return m, nil
 }
 
-// Write completes the layer in dir. Afterwards all of the layer outlasts a loss of power, and
-// without a manifest it is none.
+// Write completes the layer in dir. Afterwards all of the layer survives a loss of power; a
+// directory without a manifest is no layer.
 func (m Manifest) Write(dir string) error {
 	m.Version = version
 	data, err := json.Marshal(m)

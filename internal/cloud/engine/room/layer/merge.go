@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Merge makes in to, an empty directory, what an overlay shows of the directories from,
-// highest first. Files are not copied: they get one more name each, which requires that
-// all are on one mount. below says that there is something else below all of them, which
-// what is removed or replaced in them is about.
+// Merge makes in to, an empty directory, the files that an overlay of the directories from, highest
+// first, shows. Files are not copied: they get one more name each, which requires that all are on
+// one mount. below reports whether other layers lie underneath, so that whiteouts and opaque
+// directories must be kept.
 func Merge(to *os.File, from []*os.File, below bool) error {
 	return mergeDirectory(to, from, below, "/", 0)
 }
 
-// maxDepth bounds how deep directories are, which costs descriptors in every layer.
+// maxDepth bounds the depth of directories, which costs descriptors in every layer.
 const maxDepth = 4000
 
 // mergeDirectory fills to, and sets the attributes of the highest directory on it.
@@ -63,8 +63,8 @@ func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth i
 	return nil
 }
 
-// mergeEntry makes what is called name in the first of the directories from, together with
-// what is below it, and reports whether it made a whiteout.
+// mergeEntry makes the entry name of the first of the directories from, with everything below it,
+// and reports whether it made a whiteout.
 func mergeEntry(to *os.File, name string, from []*os.File, below bool, in string, depth int) (whiteout bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(from[0].Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -74,7 +74,7 @@ func mergeEntry(to *os.File, name string, from []*os.File, below bool, in string
 		return false, mergeSubdirectory(to, name, from, below, in, depth)
 	}
 	if whiteout = isWhiteout(&stat); whiteout && !below {
-		return false, nil // there is nothing that it hides
+		return false, nil // there is nothing to hide
 	}
 	if err := unix.Linkat(int(from[0].Fd()), name, int(to.Fd()), name, 0); err != nil {
 		return false, fmt.Errorf("%.1000q: link: %w", in, err)
@@ -113,8 +113,8 @@ func makeIn(dir *os.File, name string, opaque bool) (sub *os.File, err error) {
 	return sub, nil
 }
 
-// together opens the directories called name that are shown as one, and reports whether
-// they hide what is below them.
+// together opens the directories called name that an overlay merges, and reports whether they hide
+// the layers below.
 func together(name string, from []*os.File) (dirs []*os.File, hides bool, err error) {
 	for _, dir := range from {
 		var stat unix.Stat_t

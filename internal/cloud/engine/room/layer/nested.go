@@ -17,22 +17,22 @@ import (
 // maxLinks bounds the symbolic links on the way to one name, as the kernel does.
 const maxLinks = 40
 
-// nested is an open directory of the layer that is made.
+// nested is an open directory of the layer being made.
 type nested struct {
 	dir       *os.File
 	name      string
-	path      string          // from the root, without a slash before it
-	times     []unix.Timespec // when it is left: what is made in it changes them
-	alone     bool            // nothing is shown of what is below it
-	whiteouts bool            // some were made in it
-	below     []int           // those of Below that it shows, highest first, when looked
+	path      string          // from the root, without a leading slash
+	times     []unix.Timespec // set when it is left: making files in it changes them
+	alone     bool            // it hides the directories below it
+	whiteouts bool            // it contains new whiteouts
+	below     []int           // indices in Below of the layers that it shows, highest first, when looked
 	looked    bool
 }
 
 func (u *untar) current() *nested { return u.path[len(u.path)-1] }
 func (u *untar) fd() int          { return int(u.current().dir.Fd()) }
 
-// openRoot begins with the root of the layer, as it is in those below.
+// openRoot begins with the root of the layer, as in the layers below.
 func (u *untar) openRoot() error {
 	dir, err := OpenDir(u.o.To, ".")
 	if err != nil {
@@ -50,7 +50,7 @@ func (u *untar) openRoot() error {
 	return u.copyBelow(root, 0)
 }
 
-// copyBelow gives a directory the attributes that it has in one of the layers below.
+// copyBelow gives a directory its attributes in one of the layers below.
 func (u *untar) copyBelow(d *nested, i int) error {
 	from, err := OpenDir(u.o.Below[i], cmp.Or(d.path, "."))
 	if err != nil {
@@ -63,7 +63,7 @@ func (u *untar) copyBelow(d *nested, i int) error {
 	return d.noteTimes()
 }
 
-// noteTimes makes a directory keep the times that it has now.
+// noteTimes records the present times of a directory, to be kept.
 func (d *nested) noteTimes() error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(d.dir.Fd()), &stat); err != nil {
@@ -101,9 +101,8 @@ func (u *untar) close() {
 	u.path = nil
 }
 
-// enter makes a directory the current one. Those on the way that the layer does not have
-// yet are made as they are below it, and symbolic links lead where they would inside the
-// image.
+// enter makes a directory the current one. It makes missing directories on the way as they are in
+// the layers below, and follows symbolic links as they lead inside the image.
 func (u *untar) enter(names []string) error {
 	common := 0
 	for common < min(len(names), len(u.path)-1) && u.path[common+1].name == names[common] {
@@ -116,7 +115,7 @@ func (u *untar) enter(names []string) error {
 	for len(rest) > 0 {
 		name := rest[0]
 		rest = rest[1:]
-		if name == ".." { // of a link; that of the root is the root
+		if name == ".." { // from a link; the parent of the root is the root
 			if err := u.leave(max(1, len(u.path)-1)); err != nil {
 				return err
 			}
@@ -143,7 +142,7 @@ func (u *untar) enter(names []string) error {
 	return nil
 }
 
-// step enters one directory of the current one, or returns where a symbolic link leads.
+// step enters one directory of the current one, or returns the target of a symbolic link.
 func (u *untar) step(name string) (target string, err error) {
 	var stat unix.Stat_t
 	err = unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -165,7 +164,7 @@ func (u *untar) step(name string) (target string, err error) {
 	return "", u.push(name)
 }
 
-// stepBelow is step for what the layer itself does not have.
+// stepBelow is step for a name that the layer itself does not have.
 func (u *untar) stepBelow(name string) (target string, err error) {
 	found, err := u.lookBelow(len(u.path)-1, name)
 	if err != nil {
@@ -198,8 +197,8 @@ func readLink(dir int, name string) (target string, err error) {
 	return string(text[:max(n, 0)]), err
 }
 
-// add makes a directory that nothing is known of, and enters it. instead says that it
-// replaces something, so that nothing is shown of what is below.
+// add makes a directory with unknown attributes, and enters it. instead means that it replaces a
+// file, and so hides the layers below.
 func (u *untar) add(name string, instead bool) error {
 	if err := unix.Mkdirat(u.fd(), name, 0o755); err != nil {
 		return err
@@ -214,7 +213,7 @@ func (u *untar) add(name string, instead bool) error {
 	return nil
 }
 
-// hideBelow shows nothing of what is below the current directory.
+// hideBelow makes the current directory hide the layers below.
 func (u *untar) hideBelow() error {
 	d := u.current()
 	d.alone, d.below, d.looked = true, nil, true
@@ -243,8 +242,8 @@ func (u *untar) push(name string) error {
 	return d.noteTimes()
 }
 
-// found is what the layers below show under a name; dirs are all of them that do, if it is a
-// directory.
+// found is the result of looking up a name in the layers below. If it is a directory, dirs are all
+// layers that it merges.
 type found struct {
 	stat *unix.Stat_t // nil: nothing
 	in   int          // of Below
@@ -258,7 +257,7 @@ func (f found) kind() uint32 {
 	return f.stat.Mode & unix.S_IFMT
 }
 
-// lookBelow returns what the layers below show in the open directory number n.
+// lookBelow looks up a name of the open directory number n in the layers below.
 func (u *untar) lookBelow(n int, name string) (f found, err error) {
 	shown, err := u.shownBelow(n)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a layer of a container image. What the archive says is foreign: entries that
-// take nothing in it, and sizes of sparse files that it need not contain.
+// Bounds of a layer of a container image. They stop an untrusted archive with many empty entries,
+// or with sparse files of huge sizes.
 const (
 	maxEntries = 2 << 20
 	maxFiles   = 64 << 30 // bytes in all files of one layer, holes included
@@ -25,8 +25,8 @@ const (
 	maxNested  = 256      // directories
 )
 
-// Names of container images for what is removed: a file with this name and the prefix before
-// it, and all that is below a directory.
+// Names of whiteouts in container images: a prefix before the name of a removed file, and a name
+// that removes the lower content of a directory.
 const (
 	whiteoutPrefix = ".wh."
 	metaPrefix     = whiteoutPrefix + whiteoutPrefix
@@ -36,28 +36,27 @@ const (
 // ErrImage is for a layer of a container image that cannot be unpacked.
 var ErrImage = errors.New("the layer of the image cannot be used")
 
-// TarOptions say how a layer of a container image is unpacked.
+// TarOptions configure the unpacking of a layer of a container image.
 type TarOptions struct {
-	// Below are the directories of the layers below, highest first. Files can get one more
-	// name in To, so they are on the same mount.
+	// Below are the directories of the layers below, highest first. They are on the same mount as
+	// To, because their files can get further names there.
 	Below []*os.File
 	// To is an empty directory.
 	To *os.File
-	// IDs is how many ids there are, from 0 on. With one of them all files are this
-	// process's. Otherwise what belongs to none of them becomes nobody's, as the kernel
-	// shows it, and loses the bits that would give others its rights.
+	// IDs is the number of ids, which start at 0. If it is 1 all files belong to this process's
+	// user. Otherwise files of other ids become nobody's, as the kernel shows them, and lose their
+	// set-user-ID and set-group-ID bits.
 	IDs int
 }
 
-// Untar makes in o.To what a layer of a container image contains, an uncompressed tar, in
-// the form of a layer's directory. It reads the archive to the end. If it fails, a part may
-// have been made.
+// Untar unpacks a layer of a container image, an uncompressed tar, into o.To in the form of a
+// layer's directory. It reads the archive to the end. If it fails, part of the files may have been
+// made.
 //
-// The archive means what it would above the layers below: a directory that it does not name
-// itself has the attributes that it has there, a name below a symbolic link is one where
-// that link leads in the image, and hard links can be to files of those layers. Devices are
-// left out. Of extended attributes only those of users and the capabilities of programs
-// are taken.
+// The archive is applied above the layers below: a directory that it does not list keeps its
+// attributes, a name below a symbolic link is resolved inside the image, and hard links can be to
+// files of those layers. Devices are left out. Of extended attributes only those of users and the
+// capabilities of programs are kept.
 func Untar(r io.Reader, o TarOptions) error {
 	u := &untar{o: o, buffer: make([]byte, 1<<20), left: maxFiles}
 	defer u.close()
@@ -77,7 +76,7 @@ func Untar(r io.Reader, o TarOptions) error {
 type untar struct {
 	o      TarOptions
 	path   []*nested // from the root to the current directory, all open
-	left   int64     // bytes that files may still have
+	left   int64     // bytes that files may still take
 	buffer []byte
 }
 
@@ -99,7 +98,7 @@ func (u *untar) entries(r *tar.Reader) error {
 	}
 }
 
-// entry makes what one entry says.
+// entry handles one entry of the archive.
 func (u *untar) entry(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
@@ -126,7 +125,7 @@ func (u *untar) entry(h *tar.Header, r io.Reader) error {
 		return u.opaque(parents)
 	case strings.HasPrefix(name, metaPrefix):
 		return nil
-	case strings.HasPrefix(name, whiteoutPrefix): // whatever else it is
+	case strings.HasPrefix(name, whiteoutPrefix): // whatever its type is
 		return u.remove(parents, strings.TrimPrefix(name, whiteoutPrefix))
 	case h.Typeflag == tar.TypeLink:
 		return u.link(parents, name, h.Linkname)
@@ -148,7 +147,7 @@ func (u *untar) make(name string, h *tar.Header, r io.Reader) error {
 		return u.special(name, h, func() error { return unix.Symlinkat(h.Linkname, u.fd(), name) })
 	case tar.TypeFifo:
 		return u.special(name, h, func() error { return unix.Mknodat(u.fd(), name, unix.S_IFIFO|0o600, 0) })
-	case tar.TypeChar, tar.TypeBlock: // every sandbox has devices of its own
+	case tar.TypeChar, tar.TypeBlock: // every sandbox has its own devices
 		if _, err := u.clear(name); err != nil {
 			return err
 		}
@@ -157,8 +156,8 @@ func (u *untar) make(name string, h *tar.Header, r io.Reader) error {
 	return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
 }
 
-// splitName returns the parts of a name in the image, which begins at the root with or
-// without a slash.
+// splitName returns the parts of a name in the image, which starts at the root with or without a
+// slash.
 func splitName(name string) (parts []string, err error) {
 	if len(name) > maxPath {
 		return nil, unix.ENAMETOOLONG

@@ -18,14 +18,13 @@ import (
 )
 
 const (
-	nobody         = 65534 // whose the kernel shows files that are of no known id
+	nobody         = 65534 // the kernel shows it as owner of files of unknown ids
 	capabilityAttr = "security.capability"
 	tarAttr        = "SCHILY.xattr." // before the name of an attribute in an archive
 	unknownMode    = -1
 )
 
-// clear removes what the layer has under a name in the current directory, and reports
-// whether it had something.
+// clear removes a name of the layer from the current directory, and reports whether it existed.
 func (u *untar) clear(name string) (had bool, err error) {
 	err = removeAll(u.current().dir, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -34,8 +33,8 @@ func (u *untar) clear(name string) (had bool, err error) {
 	return err == nil, err
 }
 
-// anew calls create, which makes name in the current directory, again without what is there
-// if there is something.
+// anew calls create, which makes name in the current directory. If name exists it removes that and
+// calls create again.
 func (u *untar) anew(name string, create func() error) (instead bool, err error) {
 	if err := create(); !errors.Is(err, unix.EEXIST) {
 		return false, err
@@ -72,7 +71,7 @@ func removeAll(dir *os.File, name string) error {
 	}
 }
 
-// opaque hides what is below a directory.
+// opaque makes a directory hide the layers below.
 func (u *untar) opaque(names []string) error {
 	if err := u.enter(names); err != nil {
 		return err
@@ -80,7 +79,7 @@ func (u *untar) opaque(names []string) error {
 	if len(u.path) > 1 {
 		return u.hideBelow()
 	}
-	for _, dir := range u.o.Below { // an overlay does not ask whether its root is opaque
+	for _, dir := range u.o.Below { // an overlay ignores the mark on its root
 		if err := u.removeEach(dir); err != nil {
 			return err
 		}
@@ -88,7 +87,7 @@ func (u *untar) opaque(names []string) error {
 	return u.leave(1)
 }
 
-// removeEach hides what is below under the names that are in the root of a layer.
+// removeEach hides all names in the root of a layer below.
 func (u *untar) removeEach(root *os.File) error {
 	dir, err := OpenDir(root, ".")
 	if err != nil {
@@ -104,7 +103,7 @@ func (u *untar) removeEach(root *os.File) error {
 	return err
 }
 
-// remove hides what is below under a name. What the layer itself has there stays.
+// remove hides a name of the layers below. The layer's own file of that name stays.
 func (u *untar) remove(parents []string, name string) error {
 	if name == "" || name == "." || name == ".." {
 		return errors.New("it removes nothing that has a name")
@@ -126,7 +125,7 @@ func (u *untar) remove(parents []string, name string) error {
 	return u.hideBelow()
 }
 
-// whiteout hides what is below under a name that the layer does not have, if something is.
+// whiteout hides a name of the layers below, if one of them has it and the layer itself does not.
 func (u *untar) whiteout(name string) error {
 	f, err := u.lookBelow(len(u.path)-1, name)
 	if err != nil || f.stat == nil {
@@ -136,7 +135,7 @@ func (u *untar) whiteout(name string) error {
 	return unix.Mknodat(u.fd(), name, unix.S_IFCHR|0o600, 0)
 }
 
-// directory enters a directory with the attributes that an entry says.
+// directory enters a directory and gives it the attributes of an entry.
 func (u *untar) directory(name string, h *tar.Header) error {
 	var stat unix.Stat_t
 	err := unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -157,14 +156,14 @@ func (u *untar) directory(name string, h *tar.Header) error {
 	return u.describe(h)
 }
 
-// describe gives the current directory the attributes that an entry says.
+// describe gives the current directory the attributes of an entry.
 func (u *untar) describe(h *tar.Header) error {
 	d := u.current()
 	names, err := attributes(d.dir)
 	if err != nil {
 		return err
 	}
-	for _, name := range names { // from below, or from an earlier entry
+	for _, name := range names { // from a layer below, or from an earlier entry
 		if strings.HasPrefix(name, overlayAttr) {
 			continue
 		}
@@ -203,7 +202,7 @@ func (u *untar) regular(name string, h *tar.Header, r io.Reader) error {
 
 var zeros [64 << 10]byte
 
-// fill writes a file. What are zeros becomes a hole.
+// fill writes a file. Zeros become a hole.
 func (u *untar) fill(fd int, size int64, r io.Reader) error {
 	hole := false
 	for at := int64(0); at < size; {
@@ -253,7 +252,7 @@ func (u *untar) special(name string, h *tar.Header, create func() error) error {
 			return os.NewSyscallError("fchownat", err)
 		}
 	}
-	if h.Typeflag != tar.TypeSymlink { // which has no mode
+	if h.Typeflag != tar.TypeSymlink { // a symlink has no mode
 		if err := unix.Fchmodat(u.fd(), name, mode, 0); err != nil {
 			return os.NewSyscallError("fchmodat", err)
 		}
@@ -261,7 +260,7 @@ func (u *untar) special(name string, h *tar.Header, create func() error) error {
 	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(u.fd(), name, tarTimes(h), unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// link makes one more name of a file, which this layer or one below has.
+// link makes one more name of a file of this layer or of one below.
 func (u *untar) link(parents []string, name, target string) error {
 	names, err := splitName(target)
 	if err != nil {
@@ -335,8 +334,8 @@ func (u *untar) owner(h *tar.Header) (uid, gid int, mode uint32) {
 	return uid, gid, mode
 }
 
-// attributes sets the owner, the extended attributes and the mode of an open file that this
-// process made with a mode. A change of the owner removes some of the others.
+// attributes sets the owner, the extended attributes and the mode of an open file, which this
+// process made with the mode made. A change of the owner removes some of the others.
 func (u *untar) attributes(fd int, h *tar.Header, made int64) error {
 	uid, gid, mode := u.owner(h)
 	if uid != 0 || gid != 0 || h.Typeflag == tar.TypeDir {
@@ -366,8 +365,8 @@ func (u *untar) chown(fd, uid, gid int) error {
 	return os.NewSyscallError("fchown", unix.Fchown(fd, uid, gid))
 }
 
-// wantedAttribute reports whether an attribute of an image is taken. Those of an overlay
-// would be notes to ours.
+// wantedAttribute reports whether an attribute of an image is kept. An overlay's attributes would
+// affect ours.
 func wantedAttribute(name string, dir bool) bool {
 	return name == capabilityAttr && !dir || strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, overlayAttr)
 }

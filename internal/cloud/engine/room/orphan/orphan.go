@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds the time in which orphans are ended. Single orphans are
-// gone within milliseconds; those that keep starting others may take longer.
+// patience bounds the time for ending orphans. Single orphans are gone within milliseconds; those
+// that keep starting others may take longer.
 const patience = 10 * time.Second
 
 // BecomeReaper makes orphans below this process its children.
@@ -27,11 +27,10 @@ func BecomeReaper() error {
 	return nil
 }
 
-// End kills and reaps the processes that list returns, until list returns
-// none. They must be children of this process that nothing else waits for. When a
-// parent is killed, its children are listed next. A process that is killed while it
-// starts another one does not finish starting it, so even a chain of processes,
-// each of which starts the next and ends, is ended once one of them is caught.
+// End kills and reaps the processes that list returns, until list returns none. They must be
+// children of this process that nothing else waits for. When a parent is killed, its children are
+// listed next. A process that is killed while it starts another one does not finish starting it. So
+// killing one process ends even a chain in which each process starts the next and ends.
 func End(list func() ([]int, error)) error {
 	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(time.Millisecond)

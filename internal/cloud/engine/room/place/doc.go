@@ -1,4 +1,3 @@
-// Package place is where a sandbox without namespaces lives: its envd and its
-// processes are among those of the host, restricted or not, in a root directory of
-// their own.
+// Package place describes the place of a sandbox without namespaces: its envd and its processes are
+// among those of the host, restricted or not, in their own root directory.
 package place

@@ -12,25 +12,25 @@ import (
 	"strings"
 )
 
-// magic begins a file; the number is the version of what follows.
+// magic begins a file; the number is the version of the format.
 const magic = "e2bctl files 1\n"
 
-// kind says what a record is about.
+// kind is the kind of a record.
 type kind byte
 
 const (
-	section   kind = 'S' // a directory with all that is in it, up to its leave
-	directory kind = 'D' // likewise, in another one
+	section   kind = 'S' // a directory with all its content, up to its leave
+	directory kind = 'D' // the same, inside another one
 	leave     kind = 'U'
 	regular   kind = 'F' // followed by extents
 	again     kind = 'H' // another name of an earlier file
 	symlink   kind = 'L'
 	fifo      kind = 'P'
-	whiteout  kind = 'W' // a file of the tree below that was removed
+	whiteout  kind = 'W' // a removed file of the tree below
 	end       kind = 'E'
 )
 
-// Bounds of what a record may contain; the kernel's own are not larger.
+// Bounds of a record's values; the kernel's own are not larger.
 const (
 	maxName   = 255
 	maxTarget = 4 << 10
@@ -50,31 +50,31 @@ type record struct {
 	mtime  [2]int64
 	attrs  []attr
 	size   int64  // regular
-	link   uint64 // regular, symlink and fifo: a number for again, if there are more names; else 0
-	names  uint64 // how many there are
+	link   uint64 // regular, symlink and fifo: a number for later again records, or 0 if there is only one name
+	names  uint64 // number of names
 	target string // symlink
 }
 
 type attr struct{ name, value string }
 
-// Attributes with the first prefix are an overlay's own notes. It shows those with the
-// second one to programs as if they had the first, and so do records.
+// Attributes with the first prefix are an overlay's own. An overlay shows attributes with the
+// second prefix to programs as if they had the first, and so do records.
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
-	opaqueAttr  = overlayAttr + "opaque" // nothing is shown of what is below the directory
+	opaqueAttr  = overlayAttr + "opaque" // the directory hides those below it
 	originAttr  = overlayAttr + "origin" // there may be whiteouts in the directory even if nothing is below it
 )
 
-// ErrDamaged is for a file that is not what was written.
+// ErrDamaged is for a file that has changed since it was written.
 var ErrDamaged = errors.New("the saved files are damaged")
 
-// ErrLayout is for files that were saved by a server that keeps them in another way.
+// ErrLayout is for files saved by a server with another layout of files.
 var ErrLayout = errors.New("these files were saved in sandboxes of another kind")
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// encoder writes records. The first error stays.
+// encoder writes records. It keeps the first error.
 type encoder struct {
 	w   *bufio.Writer
 	sum uint32
@@ -146,7 +146,7 @@ func (e *encoder) finish() error {
 	return e.w.Flush()
 }
 
-// decoder reads records. The first error stays.
+// decoder reads records. It keeps the first error.
 type decoder struct {
 	r   *bufio.Reader
 	sum uint32

@@ -16,26 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is where a section is read to.
+// Place is the destination of a section.
 type Place struct {
 	Dir *os.File
-	// Plain: it is not a directory of an overlay, so what an overlay notes is left out.
+	// Plain means that it is not a directory of an overlay: an overlay's marks are left out.
 	Plain bool
 }
 
-// Options say how files are read back.
+// Options configure [Read].
 type Options struct {
 	Layout string
-	// Place opens the directory of a section, which is closed afterwards.
+	// Place opens the directory of a section; Read closes it.
 	Place func(name string) (Place, error)
 	// Links is an empty directory on the same file system, and is empty afterwards.
 	Links *os.File
-	// Owned: files belong to this process's user, whoever they belonged to. A set-user-ID or
-	// set-group-ID bit would give others that user's rights, so these bits are left out.
+	// Owned means that all files belong to this process's user, whatever their owners were.
+	// Set-user-ID and set-group-ID bits would give others that user's rights, so they are left out.
 	Owned bool
 }
 
-// Read reads what [Write] wrote. If it fails, a part may have been read.
+// Read reads the output of [Write]. If it fails, part of the files may have been read.
 func Read(r io.Reader, o Options) error {
 	d := &decoder{r: bufio.NewReaderSize(r, 1<<20)}
 	if layout := d.layout(); d.err == nil && layout != o.Layout {
@@ -83,7 +83,7 @@ type loader struct {
 	d      *decoder
 	o      Options
 	plain  bool
-	links  map[uint64]uint64 // how many names of a file are still to come
+	links  map[uint64]uint64 // number of names of a file still to come
 	buffer []byte
 }
 
@@ -100,7 +100,7 @@ func (l *loader) section(r *record) error {
 	return l.directory(p.Dir, r, path.Join("/", r.name), 0)
 }
 
-// directory reads what is in a directory, and then sets its attributes.
+// directory reads the content of a directory, and then sets its attributes.
 func (l *loader) directory(dir *os.File, of *record, in string, depth int) error {
 	if depth > maxDepth {
 		l.d.damaged("they are more than %d directories deep", maxDepth)
@@ -197,8 +197,8 @@ func (l *loader) entry(dir int, r *record) error {
 	return unix.Linkat(dir, r.name, int(l.o.Links.Fd()), strconv.FormatUint(r.link, 10), 0)
 }
 
-// again makes one more name of a file. It is found in the directory of links, because
-// the path of its first name can be longer than any path may be.
+// again makes one more name of a file. It finds the file in the directory of links, because the
+// path of its first name can be longer than any path may be.
 func (l *loader) again(dir int, r *record) error {
 	left := l.links[r.link]
 	if left == 0 {
@@ -244,8 +244,8 @@ func (l *loader) regular(dir int, r *record) error {
 	return l.finish(fd, r)
 }
 
-// finish sets the attributes of an open file to those of its record. A change of owner
-// removes some of the others, and a mode may lock out the owner.
+// finish sets the attributes of an open file to those of its record. A change of owner removes some
+// of the others, and a mode may lock out the owner.
 func (l *loader) finish(fd int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchown(fd, int(r.uid), int(r.gid)); err != nil {
@@ -272,8 +272,7 @@ func (l *loader) finish(fd int, r *record) error {
 	return nil
 }
 
-// attribute returns how an attribute is called in the place that is read to, and whether it
-// belongs there.
+// attribute returns the name of an attribute at the destination, and whether to keep it.
 func (l *loader) attribute(a attr) (name string, wanted bool) {
 	if !strings.HasPrefix(a.name, overlayAttr) {
 		return a.name, true
@@ -292,7 +291,7 @@ func (l *loader) finishAt(dir int, r *record) error {
 			return os.NewSyscallError("fchownat", err)
 		}
 	}
-	if r.kind != symlink { // which has no mode
+	if r.kind != symlink { // a symlink has no mode
 		if err := unix.Fchmodat(dir, r.name, l.mode(r), 0); err != nil {
 			return os.NewSyscallError("fchmodat", err)
 		}
@@ -303,7 +302,7 @@ func (l *loader) finishAt(dir int, r *record) error {
 	return nil
 }
 
-// mode returns the mode that a file gets.
+// mode returns the mode for a file.
 func (l *loader) mode(r *record) uint32 {
 	if l.o.Owned {
 		return r.mode &^ (unix.S_ISUID | unix.S_ISGID)

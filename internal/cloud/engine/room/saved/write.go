@@ -16,15 +16,15 @@ import (
 
 // Section is a directory to write.
 type Section struct {
-	// Name is what [Read] asks for it by.
+	// Name identifies the section to [Read].
 	Name string
 	Dir  *os.File
 	// Skip are paths in it that are left out.
 	Skip []string
-	// Overlay: it is the upper directory of an overlay, whose own notes are left out,
-	// except those about what was removed.
+	// Overlay means that it is the upper directory of an overlay. The overlay's own attributes are
+	// left out, except its marks of removed files.
 	Overlay bool
-	// FirstID is what the sandbox's root is here.
+	// FirstID is the id of the sandbox's root for this process.
 	FirstID uint32
 }
 
@@ -49,7 +49,7 @@ func Write(w io.Writer, layout string, sections []Section) error {
 type saver struct {
 	e      *encoder
 	of     Section
-	links  map[file]*linked // those of which names are still to come
+	links  map[file]*linked // files with names still to come
 	next   uint64
 	buffer []byte
 }
@@ -66,7 +66,7 @@ func (s *saver) section() error {
 		return os.NewSyscallError("fstat", err)
 	}
 	r := s.describe(section, s.of.Name, &stat)
-	r.atime = r.mtime // which is changed by who opens it
+	r.atime = r.mtime // opening it changes atime
 	if err := s.attributes(r, int(s.of.Dir.Fd())); err != nil {
 		return err
 	}
@@ -78,12 +78,12 @@ func (s *saver) section() error {
 	return s.e.err
 }
 
-// failed says which file an error is about.
+// failed adds the name of the file to an error.
 func (s *saver) failed(name string, err error) error {
 	return fmt.Errorf("%.1000q: %w", path.Join("/", s.of.Name, name), err)
 }
 
-// directory writes what is in a directory.
+// directory writes the content of a directory.
 func (s *saver) directory(dir *os.File, in string, depth int) error {
 	if depth > maxDepth {
 		return s.failed(in, fmt.Errorf("it is more than %d directories deep", maxDepth))
@@ -128,7 +128,7 @@ func (s *saver) entry(dir *os.File, name, path string, depth int) error {
 		var n int
 		if n, err = unix.Readlinkat(int(dir.Fd()), name, target); err == nil && !s.linked(r, &stat) {
 			r.target = string(target[:n])
-			r.atime = r.mtime // which was changed by reading it
+			r.atime = r.mtime // reading it changed atime
 			s.e.record(r)
 		}
 	case unix.S_IFIFO:
@@ -140,8 +140,8 @@ func (s *saver) entry(dir *os.File, name, path string, depth int) error {
 			s.e.record(s.describe(whiteout, name, &stat))
 		}
 	}
-	// Whoever listened on a socket is gone when the files are read. Other devices
-	// cannot be made in a sandbox.
+	// The listener of a socket is gone when the files are read. Other devices cannot be made in a
+	// sandbox.
 	if err != nil {
 		return s.failed(path, err)
 	}
@@ -154,11 +154,11 @@ func (s *saver) subdirectory(dir *os.File, name, path string, stat *unix.Stat_t,
 		return s.failed(path, err)
 	}
 	defer sub.Close()
-	if errors.Is(unix.Faccessat(int(sub.Fd()), ".", unix.X_OK, 0), unix.EACCES) { // its mode locks its owner out
+	if errors.Is(unix.Faccessat(int(sub.Fd()), ".", unix.X_OK, 0), unix.EACCES) { // its mode locks out its owner
 		if err := sub.Chmod(0o700); err != nil {
 			return s.failed(path, err)
 		}
-		defer func() { _ = unix.Fchmod(int(sub.Fd()), stat.Mode&0o7777) }() // as the change before
+		defer func() { _ = unix.Fchmod(int(sub.Fd()), stat.Mode&0o7777) }() // it succeeds, as the change before did
 	}
 	r := s.describe(directory, name, stat)
 	if err := s.attributes(r, int(sub.Fd())); err != nil {
@@ -172,7 +172,7 @@ func (s *saver) subdirectory(dir *os.File, name, path string, stat *unix.Stat_t,
 	return nil
 }
 
-// describe returns a record with what stat says.
+// describe returns a record with the values of stat.
 func (s *saver) describe(k kind, name string, stat *unix.Stat_t) *record {
 	return &record{
 		kind: k, name: name, mode: stat.Mode & 0o7777, uid: stat.Uid - s.of.FirstID, gid: stat.Gid - s.of.FirstID,
@@ -180,8 +180,8 @@ func (s *saver) describe(k kind, name string, stat *unix.Stat_t) *record {
 	}
 }
 
-// linked notes that a file has several names. If it has been written under another one
-// it writes this one, and returns true.
+// linked handles a file with several names. If the file was already written under another name it
+// writes this name, and returns true.
 func (s *saver) linked(r *record, stat *unix.Stat_t) bool {
 	if stat.Nlink < 2 {
 		return false
@@ -279,15 +279,15 @@ func (s *saver) attributes(r *record, fd int) error {
 	return nil
 }
 
-// keeps reports whether an attribute belongs to the file, wherever it is, and how it is
-// called in a record.
+// keeps returns the name of an attribute in a record, and whether it belongs to the file wherever
+// that is.
 func (s *saver) keeps(name string) (to string, kept bool) {
 	switch rest, overlay := strings.CutPrefix(name, overlayAttr); {
 	case overlay && !s.of.Overlay:
 		to = escapedAttr + rest
 		return to, len(to) <= maxName
 	case overlay:
-		// What else an overlay notes is about the tree below it, as it was then.
+		// An overlay's other attributes describe the tree below, as it was then.
 		return name, name == opaqueAttr || strings.HasPrefix(name, escapedAttr)
 	case strings.HasPrefix(name, "user."), strings.HasPrefix(name, "system.posix_acl_"):
 		return name, true
@@ -295,7 +295,7 @@ func (s *saver) keeps(name string) (to string, kept bool) {
 	return name, name == "security.capability"
 }
 
-// open opens a file that stat is about. Its owner may open it whatever its mode is.
+// open opens the file that stat describes. Its owner may open it whatever its mode is.
 func open(dir *os.File, name string, stat *unix.Stat_t, flags int) (*os.File, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOATIME, 0)
@@ -319,8 +319,7 @@ func open(dir *os.File, name string, stat *unix.Stat_t, flags int) (*os.File, er
 	return f, nil
 }
 
-// openClosed opens a file whose mode locks its owner out. The mode is another one for a
-// moment.
+// openClosed opens a file whose mode locks out its owner, by changing the mode for a moment.
 func openClosed(dir *os.File, name string, stat *unix.Stat_t, flags int) (int, error) {
 	path, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -5,16 +5,16 @@ package seccomp
 // none is the number of a call that an architecture lacks.
 const none = -1
 
-// call is a system call: its name, its number on each architecture, and the rule
-// that decides about it.
+// call is a system call: its name, its number on each architecture, and the rule that decides about
+// it.
 type call struct {
 	name         string
 	amd64, arm64 int
 	rule         rule
 }
 
-// calls are all that there are, with the rules for a sandbox that has namespaces of
-// its own. Why a call is refused is said at the rule.
+// calls are all system calls, with the rules for a sandbox that has namespaces of its own. Each
+// rule gives the reason for a refusal.
 var calls = []call{
 	{"_sysctl", 156, none, outdated},
 	{"accept", 43, 202, allow},

@@ -1,8 +1,7 @@
-// Package seccomp is the filter of system calls that every process of a sandbox
-// runs under: an allow-list.
+// Package seccomp contains the filter of system calls for every process of a sandbox: an
+// allow-list.
 //
-// The filter is computed from an architecture and a table of calls (calls.go), each
-// with a rule (rules.go). What it answers to every call, and why where that differs
-// from Docker's default list, is to be read in testdata/calls.txt; the tests run the
-// filter and hold it to that.
+// The filter is computed from an architecture and a table of calls (calls.go), each with a rule
+// (rules.go). The file testdata/calls.txt lists its answer to every call, with the reason where
+// that differs from Docker's default list; the tests run the filter and compare.
 package seccomp

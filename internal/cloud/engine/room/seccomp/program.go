@@ -8,30 +8,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data. Arguments have 64 bits, of which the low half
-// comes first on both architectures.
+// Offsets in struct seccomp_data. Arguments have 64 bits, with the low half first on both
+// architectures.
 const (
 	offsetNumber = 0
 	offsetArch   = 4
 	offsetArgs   = 16
 )
 
-// architecture is what differs between processors.
+// architecture describes a processor architecture.
 type architecture struct {
-	audit  uint32         // as the kernel calls it
+	audit  uint32         // the kernel's AUDIT_ARCH number
 	number func(call) int // of a call
 }
 
-// architectures are those that there is a list of calls for, by their GOARCH.
+// architectures are the supported architectures, by GOARCH.
 var architectures = map[string]architecture{
 	"amd64": {unix.AUDIT_ARCH_X86_64, func(c call) int { return c.amd64 }},
 	"arm64": {unix.AUDIT_ARCH_AARCH64, func(c call) int { return c.arm64 }},
 }
 
-// program returns the filter that decides about calls of an architecture by their
-// rules. Calls that the table does not have, because they are newer or another
-// architecture's, fail with ENOSYS, so that programs fall back to what they did
-// before the call existed.
+// program returns the filter that decides about calls of an architecture by their rules. Calls that
+// the table lacks, because they are newer or another architecture's, fail with ENOSYS. Programs
+// then use an older call.
 func program(arch architecture, calls []call) filter {
 	var f filter
 	f.load(offsetArch)
@@ -41,8 +40,8 @@ func program(arch architecture, calls []call) filter {
 	return slices.Concat(f, search(decisions(arch, calls)))
 }
 
-// decision is the code that decides about a number and all numbers after it, up to
-// the next decision's.
+// decision is the code that decides about a number and all numbers after it, up to the next
+// decision's.
 type decision struct {
 	first uint32
 	code  filter
@@ -74,9 +73,9 @@ func decisions(arch architecture, calls []call) []decision {
 	return found
 }
 
-// search returns the code that makes the decision about the loaded number. It
-// halves the decisions, so that no call waits for many comparisons. (The kernel
-// remembers which calls are always allowed, and does not ask again.)
+// search returns the code that makes the decision about the loaded number. It halves the decisions,
+// so that no call waits for many comparisons. (The kernel remembers calls that are always allowed,
+// and does not run the filter for them.)
 func search(decisions []decision) filter {
 	if len(decisions) == 1 {
 		return decisions[0].code
@@ -107,8 +106,8 @@ func half(decisions []decision) int {
 	return middle
 }
 
-// weight is larger where fewer comparisons are to lead to a decision: a call that is refused
-// may wait, and one whose arguments are looked at takes instructions of its own.
+// weight is larger for a decision that should take fewer comparisons: a refused call may wait, and
+// a call whose arguments are checked takes further instructions.
 func (d decision) weight() int {
 	switch {
 	case d.often:

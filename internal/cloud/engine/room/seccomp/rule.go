@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule decides about a call: it is allowed if all conditions of one of the
-// alternatives hold. Otherwise the holder is asked if all conditions of one of asked
-// hold, and else the call is refused with an error.
+// rule decides about a call. The call is allowed if all conditions of one of the alternatives hold.
+// Otherwise the filter asks the holder if all conditions of one of asked hold, and else refuses the
+// call with an error.
 type rule struct {
 	allowed, asked []all
 	refusal        unix.Errno
-	often          bool // programs make the call all the time, so its decision is found soon
+	often          bool // programs make the call all the time, so its decision comes early
 }
 
 // all are conditions that must hold together.
 type all []condition
 
-// condition is about one half of an argument. For an int the kernel uses only the
-// low half, so the other one does not matter.
+// condition tests one half of an argument. For an int the kernel uses only the low half, so the
+// other one does not matter.
 type condition struct {
 	half  uint32 // its offset
 	mask  uint32 // the bits that matter; 0 means all of them
@@ -51,17 +51,16 @@ func masked(argument, mask, value uint32) condition {
 	return condition{half: offsetArgs + 8*argument, mask: mask, value: value}
 }
 
-// isNull is about a pointer, of which both halves count.
+// isNull tests a pointer, both of whose halves count.
 func isNull(argument uint32) all {
 	return all{is(argument, 0), {half: offsetArgs + 8*argument + 4}}
 }
 
-// has holds for a call that the holder makes: its last argument, which the kernel does not
-// look at, is the key.
+// has holds for the holder's own calls: their last argument, which the kernel ignores, is the key.
 func has(key Key) all { return all{{half: offsetArgs + 8*5, key: &key}} }
 
-// asking returns the rule by which the holder is asked about what r allows to everybody,
-// unless it makes the call itself.
+// asking returns the rule that asks the holder about the calls that r allows, unless the holder
+// itself makes the call.
 func (r rule) asking(key Key) rule {
 	asking := rule{asked: r.allowed, refusal: r.refusal}
 	for _, alternative := range r.allowed {
@@ -94,8 +93,8 @@ func (r rule) compile() filter {
 	return f
 }
 
-// compile returns instructions that give the answer if all conditions hold, and
-// otherwise continue behind them.
+// compile returns instructions that give the answer if all conditions hold, and otherwise continue
+// behind them.
 func (a all) compile(answer uint32) filter {
 	var f filter
 	if len(a) == 0 {
@@ -123,10 +122,10 @@ func (a all) compile(answer uint32) filter {
 	return slices.Concat(f, rest)
 }
 
-// difference loads a value that is 0 only if both halves of an argument are the key. Both
-// are always looked at: a filter that ended after a wrong first half would take another
-// time than after a right one, and whoever measured that would find one half after the
-// other, in 2 × 2³² calls instead of 2⁶⁴.
+// difference loads a value that is 0 only if both halves of an argument equal the key. It always
+// looks at both: a filter that ended after a wrong first half would take another time than after a
+// right one. An attacker who measured that would find the halves one by one, in 2 × 2³² calls
+// instead of 2⁶⁴.
 func (f *filter) difference(half uint32, key Key) {
 	f.load(half + 4)
 	f.step(unix.BPF_ALU|unix.BPF_XOR|unix.BPF_K, uint32(key>>32))

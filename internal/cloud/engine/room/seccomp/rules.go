@@ -9,22 +9,21 @@ import "golang.org/x/sys/unix"
 
 // Rules of calls that are refused.
 var (
-	// Namespaces and mounts are the sandbox's walls: these make, enter, change or
-	// list them.
+	// Namespaces and mounts are the sandbox's walls: these calls make, enter, change or list them.
 	nesting = refuse(unix.EPERM)
-	// These are new or seldom used parts of kernels, and through many of them kernels
-	// have been attacked. Few programs need them.
+	// These are new or seldom used parts of kernels, and many of them have been used for attacks on
+	// kernels. Few programs need them.
 	attacked = refuse(unix.EPERM)
 	// Only the machine's administrator makes these, or asks about the machine with them.
 	administration = refuse(unix.EPERM)
 	// Handles bypass paths, and descriptors of other processes bypass everything.
 	bypassing = refuse(unix.EPERM)
-	// These choose the nodes of the machine's memory. A process could fill one that
-	// others need, and kernels have been attacked through them. A kernel without nodes
-	// answers so; after EPERM libnuma goes on, and prints an error for each call.
+	// These choose the nodes of the machine's memory. A process could fill a node that others need,
+	// and kernels have been attacked through them. A kernel without nodes returns ENOSYS; after
+	// EPERM libnuma goes on, and prints an error for each call.
 	placement = refuse(unix.ENOSYS)
-	// These the kernel makes itself, where a probe of the machine's administrator is,
-	// and then it asks no filter.
+	// The kernel itself makes these, at a probe of the machine's administrator, and then it asks no
+	// filter.
 	ofTheKernel = refuse(unix.EPERM)
 	// Kernels have these no longer, or never had them.
 	outdated = refuse(unix.EPERM)
@@ -34,7 +33,7 @@ var (
 	inMemory = refuse(unix.ENOSYS)
 	// One process could use up all asynchronous requests of the machine.
 	noQueue = refuse(unix.ENOSYS)
-	// These need what only the refused io_setup makes.
+	// These need a context, which only the refused io_setup makes.
 	afterSetup = refuse(unix.EPERM)
 )
 
@@ -44,8 +43,8 @@ const cloneNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEW
 // From linux/personality.h.
 const (
 	perLinux         = 0
-	perLinux32       = 8          // uname names a 32-bit machine
-	uname26          = 0x20000    // uname has a version 2.6
+	perLinux32       = 8          // uname reports a 32-bit machine
+	uname26          = 0x20000    // uname reports version 2.6
 	addrNoRandomize  = 0x40000    // the next program is loaded to the same addresses every time
 	personalityQuery = 0xffffffff // changes nothing
 )
@@ -56,18 +55,16 @@ const (
 var (
 	// clone may make processes and threads, but not namespaces.
 	newProcess = allowIf(unix.EPERM, all{masked(0, cloneNamespaces, 0)})
-	// Allowed are the socket families that are confined to the sandbox's own
-	// network namespace or useless without capabilities; vsock, for one, reaches
-	// the hypervisor and is refused.
+	// These socket families are confined to the sandbox's own network namespace or useless without
+	// capabilities. vsock, for one, reaches the hypervisor and is refused.
 	ordinarySocket = allowIf(unix.EAFNOSUPPORT,
 		all{is(0, unix.AF_UNIX)}, all{is(0, unix.AF_INET)}, all{is(0, unix.AF_INET6)},
 		all{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)})
-	// The kernel asks the family before it reports that this family makes no pairs.
+	// The kernel checks the family before it reports that this family makes no pairs.
 	ordinaryPair = allowIf(unix.EAFNOSUPPORT, all{is(0, unix.AF_UNIX)})
-	// Other personalities are those of other systems, which hardly anybody tests.
-	// Addresses that are not randomised harm only the process itself. gdb asks for
-	// them, and programs with a thread or memory sanitizer end if they need them and
-	// do not get them.
+	// Other personalities are those of other systems, which hardly anybody tests. Addresses that
+	// are not randomised harm only the process itself. gdb asks for them, and programs with a
+	// thread or memory sanitizer end if they need them and do not get them.
 	ordinaryPersonality = allowIf(unix.EPERM,
 		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
 		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
@@ -75,9 +72,9 @@ var (
 	// unless its holder gives way: with one on a file of a mount, a sandbox would hold up the
 	// host's programs.
 	noHolding = allowIf(unix.EPERM, all{isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG)})
-	// A character device with the number 0 hides a name from whoever puts layers of files on
-	// each other, which the host may do with the directory of a mount. No privilege is
-	// needed to make one, or to leave one behind in place of a file that is renamed.
+	// A character device with the number 0 is a whiteout: it hides a name in layers of files, which
+	// the host may make of the directory of a mount. No privilege is needed to make one, or to
+	// leave one behind in place of a renamed file.
 	noWhiteoutAt1    = withoutWhiteout(1)
 	noWhiteoutAt2    = withoutWhiteout(2)
 	noWhiteoutBehind = allowIf(unix.EPERM, all{masked(4, unix.RENAME_WHITEOUT, 0)})
@@ -91,14 +88,14 @@ const ioprioProcess = 1
 // socketType masks the type of a socket in an argument that also contains flags.
 const socketType = 0xf
 
-// setIDs are the bits of a mode that give whoever runs the file its owner's rights.
+// setIDs are the bits of a mode that run the file with its owner's or group's rights.
 const setIDs = unix.S_ISUID | unix.S_ISGID
 
-// makesFile are the flags with which open makes a file and uses its mode. O_TMPFILE also
-// contains O_DIRECTORY, which says nothing about that.
+// makesFile are the flags with which open makes a file and uses its mode. O_TMPFILE also contains
+// O_DIRECTORY, which does not matter here.
 const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// withoutSetID allows a call if one of the conditions says that it sets no such bit.
+// withoutSetID allows a call if one of the conditions shows that it sets no such bit.
 func withoutSetID(any ...condition) rule {
 	r := rule{refusal: unix.EPERM}
 	for _, c := range any {
@@ -107,8 +104,8 @@ func withoutSetID(any ...condition) rule {
 	return r
 }
 
-// withoutWhiteout allows a call that makes a node, whose number follows its mode in the
-// arguments, unless it makes a whiteout.
+// withoutWhiteout allows a call that makes a node, unless it makes a whiteout. In the arguments the
+// node's number follows the mode.
 func withoutWhiteout(mode uint32) rule {
 	return allowIf(unix.EPERM,
 		all{{half: offsetArgs + 8*mode, mask: unix.S_IFMT, value: unix.S_IFCHR, not: true}}, all{isNot(mode+1, 0)})
@@ -117,13 +114,12 @@ func withoutWhiteout(mode uint32) rule {
 // getFlags is FS_IOC_GETFLAGS, which package unix does not have for every architecture.
 const getFlags = 0x80086601
 
-// Rules of calls that a sandbox without namespaces of its own, and often without an
-// id of its own, makes in place.
+// Rules of calls in place: the sandbox has no namespaces, and often no id of its own.
 var (
-	// Before it changes limits and priorities of another process, or attributes of a
-	// file, the kernel checks nothing but the id. So a process may change only its
-	// own, and only under the number 0: other numbers of processes and threads are
-	// refused, because a filter cannot tell whose they are.
+	// Before it changes limits and priorities of another process, or attributes of a file, the
+	// kernel checks nothing but the id. So a process may change only its own, and only under the
+	// number 0: other numbers of processes and threads are refused, because a filter cannot tell
+	// which are the sandbox's.
 	ofItself     = allowIf(unix.EPERM, all{is(0, 0)})
 	ownLimits    = allowIf(unix.EPERM, all{is(0, 0)}, isNull(2))
 	ownPriority  = allowIf(unix.EPERM, all{is(0, unix.PRIO_PROCESS), is(1, 0)})
@@ -135,37 +131,34 @@ var (
 	connectedPair = allowIf(unix.ESOCKTNOSUPPORT,
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM)},
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_SEQPACKET)})
-	// A program with a set-user-ID or set-group-ID bit gives whoever runs it this user's
-	// or group's rights, and other accounts of the machine could run it outside of every
-	// sandbox. So no call may set these bits, on whatever file. Those that open a file set
-	// a mode only if they make the file.
+	// A program with a set-user-ID or set-group-ID bit runs with this user's or group's rights, and
+	// other accounts of the machine could run it outside of every sandbox. So no call may set these
+	// bits, on any file. Calls that open a file set a mode only if they make the file.
 	modeAt1      = withoutSetID(masked(1, setIDs, 0))
 	modeAt2      = withoutSetID(masked(2, setIDs, 0))
 	modeOfOpen   = withoutSetID(masked(1, makesFile, 0), masked(2, setIDs, 0))
 	modeOfOpenAt = withoutSetID(masked(2, makesFile, 0), masked(3, setIDs, 0))
-	// A file descriptor is all that is needed for these, whatever it was opened for: they
-	// watch what others do with a file or directory, hold them up, or say how a file is
-	// written.
+	// These need only a file descriptor, however it was opened: they watch others' use of a file or
+	// directory, hold others up, or set how a file is written.
 	noWatching = allowIf(unix.EPERM, all{isNot(1, unix.F_NOTIFY), isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG), isNot(1, unix.F_SET_RW_HINT)})
-	// The same holds for attributes of files, and for what some file systems do. Allowed
-	// are those of terminals, pipes and descriptors, which share a type, to copy a file,
-	// and to ask for attributes.
+	// The same holds for attributes of files, and for operations of some file systems. Allowed are
+	// those of terminals, pipes and descriptors, which share a type, copying a file, and reading
+	// attributes.
 	ownIoctl = allowIf(unix.EPERM,
 		all{masked(1, 0xff00, 'T'<<8), isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)},
 		all{is(1, unix.FICLONE)}, all{is(1, getFlags)})
-	// Landlock does not check these calls, with which access control lists of the
-	// server's files could be changed.
+	// Landlock does not check these calls, which could change access control lists of the server's
+	// files.
 	noAttributes = refuse(unix.EOPNOTSUPP)
-	// These make or open objects that an ipc namespace would keep apart.
+	// These make or open objects that an ipc namespace would separate.
 	noObjects = refuse(unix.EPERM)
 )
 
-// inPlace returns the calls that are decided otherwise if a sandbox has no namespaces.
+// inPlace returns the calls with other rules if a sandbox has no namespaces.
 //
-// The kernel checks nothing but the id before it changes mode, owner and times of a file,
-// and asks for no more than the right to read before it watches one. So the holder is
-// asked about these, and makes the changes. It needs a few calls that are refused to all
-// others.
+// The kernel checks nothing but the id before it changes mode, owner and times of a file, and
+// requires only the right to read before it watches one. So the filter asks the holder about these,
+// and the holder makes the changes. It needs a few calls that are refused to all others.
 func inPlace(key Key) map[string]rule {
 	return map[string]rule{
 		"chmod":     modeAt1.asking(key),
@@ -190,7 +183,7 @@ func inPlace(key Key) map[string]rule {
 		"utimensat":         allow.asking(key),
 		"utimes":            allow.asking(key),
 
-		"openat2":     allowIf(unix.ENOSYS, has(key)), // its mode is where a filter cannot see it
+		"openat2":     allowIf(unix.ENOSYS, has(key)), // its mode is in memory, which a filter cannot see
 		"pidfd_getfd": allowIf(unix.EPERM, has(key)),
 		"fcntl":       noWatching,
 		"ioctl":       {allowed: append([]all{has(key)}, ownIoctl.allowed...), refusal: ownIoctl.refusal},
@@ -232,8 +225,8 @@ func inPlace(key Key) map[string]rule {
 	}
 }
 
-// callsInPlace returns the calls with the rules that hold for a sandbox without
-// namespaces, whose holder has the key.
+// callsInPlace returns the calls with the rules for a sandbox without namespaces, whose holder has
+// the key.
 func callsInPlace(key Key) []call {
 	rules := inPlace(key)
 	changed := make([]call, len(calls))

@@ -29,18 +29,18 @@ func Apply() error {
 // random, and known to nobody else.
 type Key uint64
 
-// ApplyInPlace applies the filter of a sandbox without namespaces to all threads of this
-// process, the holder, and returns the descriptor by which the holder is asked. Besides
-// what [Apply] refuses, it refuses calls that reach other processes of the same id, and
-// asks about those that change files: see inPlace. It needs no_new_privs.
+// ApplyInPlace applies the filter of a sandbox without namespaces to all threads of this process,
+// the holder, and returns the descriptor for the filter's questions. Besides the calls that [Apply]
+// refuses, it refuses calls that reach other processes of the same id, and asks about those that
+// change files: see inPlace. It needs no_new_privs.
 func ApplyInPlace(key Key) (listener int, err error) {
 	filter, err := filterFor(runtime.GOARCH, callsInPlace(key))
 	if err != nil {
 		return -1, err
 	}
-	// A signal interrupts a call that waits for the holder, which is made again afterwards.
-	// With the flag that prevents that, a process whose holder is frozen in the middle of a
-	// call could not be frozen itself.
+	// A signal interrupts a call that waits for the holder, and the call is made again afterwards.
+	// With the flag that prevents that, a process whose holder is frozen in the middle of a call
+	// could not be frozen itself.
 	listener, err = filter.apply(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 	if errors.Is(err, unix.EBUSY) {
 		err = fmt.Errorf("%w: a container or another sandbox around this process already asks about its system calls; start the server outside of it", err)
@@ -68,9 +68,9 @@ func (f filter) apply(flags uintptr) (listener int, err error) {
 	return int(fd), nil
 }
 
-// Program returns the filter of a sandbox with namespaces as it is laid out in memory, for
-// a process that applies it to itself. On an architecture without a list of calls it is
-// empty, and is not asked for, because nothing starts.
+// Program returns the filter of a sandbox with namespaces in its memory layout, for a process that
+// applies it to itself. It is empty on an architecture without a list of calls, where nothing
+// starts and nothing asks for it.
 func Program() []byte {
 	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 // that namespace, and the thread's limits bound what is counted in it.
 type Placement struct {
 	Groups    []*os.File // to be joined before the start
-	Home      []*os.File // where the thread goes back to
-	Owner     int        // who makes the user namespace; 0 means this process's user
+	Home      []*os.File // the thread's own groups, to which it returns
+	Owner     int        // maker of the user namespace; 0 means this process's user
 	Processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
 }
 
@@ -40,11 +40,11 @@ func (b Placement) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// ErrAway: this process must exit, because one of its threads is not what it was.
+// ErrAway: this process must exit, because one of its threads could not be restored.
 var ErrAway = errors.New("a thread stays what it became to start a process")
 
-// clone starts the command as the owner and under the limit on processes. The
-// kernel records both when it makes the user namespace.
+// clone starts the command as the owner and under the limit on processes. The kernel records both
+// when it makes the user namespace.
 func (b Placement) clone(cmd *exec.Cmd) error {
 	if b.Processes > 0 {
 		restore, err := lendProcesses(b.Processes)

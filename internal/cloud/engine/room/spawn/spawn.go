@@ -24,7 +24,7 @@ func (p *Process) Kill() {
 	<-p.Done
 }
 
-// Status returns how the process ended, once Done is closed.
+// Status returns the exit status of the process, once Done is closed.
 func (p *Process) Status() syscall.WaitStatus {
 	status, _ := p.Cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return status

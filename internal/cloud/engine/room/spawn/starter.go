@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// starter is a thread that starts children. The parent-death signal follows the thread,
-// not the process, so it lives until all its children have ended. It is the same thread
-// for all children: a process needs no more threads to have more of them.
+// starter is a thread that starts children. The parent-death signal follows the thread, not the
+// process, so the thread lives until all its children have ended. All children share one thread, so
+// that more of them need no more threads.
 type starter struct {
 	work  chan func()
-	users int  // children, and starts that go on; guarded by starting
-	away  bool // the thread stays what it became; guarded by starting
+	users int  // children, and starts in progress; guarded by starting
+	away  bool // the thread could not be restored; guarded by starting
 }
 
 // starting has the starter of the next child, if there is one.
@@ -49,7 +49,7 @@ func (s *starter) run() {
 	}
 }
 
-// release ends the thread when nothing is left that it started.
+// release ends the thread when its last child and start have ended.
 func (s *starter) release() {
 	starting.Lock()
 	defer starting.Unlock()
@@ -72,8 +72,8 @@ func (s *starter) spoil() {
 	}
 }
 
-// awaitEnd waits until a child has ended, without a thread that waits. It returns early
-// where the kernel does not allow that.
+// awaitEnd waits until a child has ended, without occupying a thread. It returns early where the
+// kernel does not allow that.
 func awaitEnd(child *os.Process) {
 	fd, err := unix.PidfdOpen(child.Pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -85,7 +85,7 @@ func awaitEnd(child *os.Process) {
 	if err != nil {
 		return
 	}
-	_ = raw.Read(func(fd uintptr) bool { // the wait that follows says what is wrong
+	_ = raw.Read(func(fd uintptr) bool { // the wait that follows returns the error
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return n > 0 || err != nil && err != unix.EINTR
 	})

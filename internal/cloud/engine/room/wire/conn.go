@@ -118,8 +118,7 @@ func (c *Conn) Receive(files int) (Message, []*os.File, error) {
 	return m, got, nil
 }
 
-// Expect receives until a message of kind want arrives; a failed message becomes
-// its error.
+// Expect receives until a message of kind want arrives; a failed message becomes its error.
 func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
 	m, got, err := c.Receive(files)
 	switch {
@@ -165,16 +164,16 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// End tells the other end that nothing more will be sent. If that fails, it is gone.
+// End tells the other end that nothing more will be sent. It fails only if the other end is gone.
 func (c *Conn) End() { _ = c.conn.CloseWrite() }
 
 // Close closes the connection; nothing can be done about an error.
 func (c *Conn) Close() { _ = c.conn.Close() }
 
-// CloseFD closes a descriptor that nothing was written to.
+// CloseFD closes a descriptor to which nothing was written.
 func CloseFD(fd int) { _ = unix.Close(fd) }
 
-// CloseAll closes files that nothing was written to.
+// CloseAll closes files to which nothing was written.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
-// HandshakeTimeout bounds the wait for the hello of a re-executed binary. A program
-// without package hello never sends it; one that does may be on a busy machine.
+// HandshakeTimeout bounds the wait for the hello of a re-executed binary. A program without package
+// hello never sends it; one with it may be on a busy machine.
 const HandshakeTimeout = 10 * time.Second
 
 // Handshake waits for the hello of the child and assigns it its role.
@@ -75,8 +75,8 @@ func (c *Conn) Deadline(ctx context.Context, d time.Duration) func() {
 	}
 }
 
-// Keep makes fd a descriptor of the socket, too, so that no file is given that number:
-// a file that is never closed closes its number at some later time.
+// Keep makes fd a descriptor of the socket, too, so that no file gets that number: a file that was
+// never closed would close its number at some later time.
 func (c *Conn) Keep(fd int) error { return c.duplicate(fd, unix.O_CLOEXEC) }
 
 // Export makes fd the socket's descriptor for the program that is executed next.

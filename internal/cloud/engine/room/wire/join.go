@@ -27,7 +27,7 @@ const (
 	StatusTooMany   = 2
 )
 
-// DialLoopback connects to what listens on the port in this network namespace.
+// DialLoopback connects to the listener on the port in this network namespace.
 func DialLoopback(ctx context.Context, port uint16) (*net.TCPConn, error) {
 	dialer := net.Dialer{Timeout: DialTimeout}
 	to, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port))
@@ -45,7 +45,7 @@ func StatusOf(err error) byte {
 	return StatusClosed
 }
 
-// StatusError returns the error that an answer of envd to a dial stands for.
+// StatusError returns the error for an answer of envd to a dial.
 func StatusError(status byte) error {
 	switch status {
 	case StatusConnected:
@@ -56,7 +56,7 @@ func StatusError(status byte) error {
 	return engine.ErrPortClosed
 }
 
-// copySize is how much of one direction of a connection is copied at once.
+// copySize is how many bytes of one direction of a connection are copied at once.
 const copySize = 16 << 10
 
 // Join copies in both directions until both have ended, and closes both.
@@ -69,8 +69,8 @@ func Join(a, b net.Conn) {
 	back.Wait()
 }
 
-// pour copies from from to to, and passes the end on if to can be closed in one
-// direction. An error ends both directions: there is nobody to report it to.
+// pour copies from from to to, and passes the end on if to can be closed in one direction. An error
+// ends both directions: there is nobody to report it to.
 func pour(to, from net.Conn) {
 	// Only the methods of Conn: with those of a socket, the copy would go through a pipe and
 	// take two more descriptors in each direction.

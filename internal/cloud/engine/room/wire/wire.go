@@ -7,18 +7,18 @@ import (
 	"errors"
 )
 
-// ErrProtocol: the other end sent something that it never sends.
+// ErrProtocol: the other end sent something that the protocol does not allow.
 var ErrProtocol = errors.New("envd broke the protocol")
 
 // Sizes of one message, and of the descriptors that may come with it.
 const (
 	MaxMessage     = 64 << 10
-	MaxEnvdMessage = 16 << 10 // what the server reads from an envd
+	MaxEnvdMessage = 16 << 10 // largest message that the server reads from an envd
 	MaxFiles       = 128
 	MaxErrorText   = 2 << 10
 )
 
-// Kind says what a message is about, and who sends it to whom.
+// Kind is the subject of a message; it also determines sender and receiver.
 type Kind string
 
 const (
@@ -29,7 +29,7 @@ const (
 	KindGo       Kind = "go"       // server to the first stage: the limits are in force
 	KindSpawn    Kind = "spawn"    // server to room, with envd's socket
 	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
-	KindEnding   Kind = "ending"   // room to server, in place: envd has ended, and what it left is being ended
+	KindEnding   Kind = "ending"   // room to server, in place: envd has ended, and its remaining processes are being ended
 	KindExited   Kind = "exited"   // room to server; with an error if processes are left
 	KindName     Kind = "name"     // server to room: the hostname
 	KindNamed    Kind = "named"    // room to server
@@ -39,15 +39,16 @@ const (
 	KindDial     Kind = "dial"     // server to envd, with the stream
 	KindEgress   Kind = "egress"   // envd to server
 	KindEgressed Kind = "egressed" // server to envd, with the stream
-	KindRefused  Kind = "refused"  // server to envd, instead of what it asked for
+	KindRefused  Kind = "refused"  // server to envd, instead of a result
 	KindTerminal Kind = "terminal" // envd to server; back, with both ends
 	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
 	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
-	// To what runs gVisor, each but the last with an answer of the same kind, and numbered.
+	// Numbered requests to the process that runs gVisor. Each but the last has an answer of the
+	// same kind.
 	KindStop       Kind = "stop"        // processes do not run until go on
 	KindSaveMemory Kind = "save memory" // of stopped processes, with the directory to write to
 	KindGoOn       Kind = "go on"
-	KindGiveUp     Kind = "give up" // nobody waits for what was asked with this number
+	KindGiveUp     Kind = "give up" // nobody waits for the request with this number
 )
 
 // Role is what a re-executed process becomes.
@@ -82,12 +83,12 @@ type Message struct {
 	Denied   bool            `json:"denied,omitempty"`
 	Notes    []string        `json:"notes,omitempty"`
 	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
-	Trees    []string        `json:"trees,omitempty"`  // that saved files or layers have
+	Trees    []string        `json:"trees,omitempty"`  // of saved files or layers
 	Error    string          `json:"error,omitempty"`
 }
 
-// Encode returns one of the specs of this package, or another value of strings and
-// numbers, as JSON.
+// Encode returns the JSON of one of the specs of this package, or of another value of strings and
+// numbers.
 func Encode(v any) json.RawMessage {
 	data, err := json.Marshal(v)
 	if err != nil {
