@@ -82,6 +82,7 @@ func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *For
 	f.running.Go(f.accept)
 	f.running.Go(func() {
 		<-life.Done()
+		stopListening(listener)
 		_ = listener.Close() // accept returns
 	})
 	go func() {
