@@ -12,20 +12,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
-// StrangerID owns on the host what root of a sandbox makes in a directory of the host: an id
-// that no process has, so that nobody gains anything by a program with its rights.
+// StrangerID owns, on the host, the files that root of a sandbox makes in a directory of the
+// host. No process has this id, so nobody gains anything by a program with its rights.
 const StrangerID = spawn.IDBase + spawn.SlotSize - 2
 
-// Owner says who in a sandbox gets which rights over a directory. The ids are the host's.
+// Owner maps the rights over a directory to ids of a sandbox. The ids are the host's.
 type Owner struct {
-	User, Group int // get what the owner and the group of the directory have
-	Root        int // is the root of the sandbox
-	// Powerless: no id of the sandbox has capabilities on the host, so that only what is open
-	// to all can be read even where ids cannot be mapped.
+	User, Group int // have the rights of the directory's owner and group
+	Root        int // the root of the sandbox
+	// Powerless means that no id of the sandbox has capabilities on the host. Then only files
+	// that are open to all can be read, even where ids cannot be mapped.
 	Powerless bool
 }
 
-// OpenDir opens the directory of a mount, or again what was opened.
+// OpenDir opens the directory of a mount, or a second time if the mount has it open.
 func OpenDir(m engine.Mount) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if m.File == nil {
@@ -42,11 +42,11 @@ func OpenDir(m engine.Mount) (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir), nil
 }
 
-// Show makes a mount of the open directory of m, attached nowhere, that keeps what every
-// engine promises. Everybody but o is nobody there, root of the host above all: what a sandbox
-// makes must not be root's. Programs get no rights of their files' owners, device nodes are
-// none, and other file systems below are not in it. binary is any program, which is not run.
-// What cannot be promised is refused with [engine.ErrNoMounts].
+// Show makes a mount of the open directory of m, attached nowhere, that keeps the promises of
+// every engine. Users other than o are nobody there, above all root of the host: files that a
+// sandbox makes must not be root's. Set-user-ID bits and device nodes have no effect, and file
+// systems mounted below are left out. binary may be any program; it is not run. If a promise
+// cannot be kept, the error is [engine.ErrNoMounts].
 func Show(dir *os.File, m engine.Mount, binary *os.File, o Owner) (*os.File, error) {
 	mount, err := show(dir, m.Writable, binary, o)
 	if err != nil {
@@ -73,7 +73,7 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 		return nil, errors.Join(fmt.Errorf("map its owner: %w", err), mount.Close())
 	}
 	defer ids.Close()
-	// A peer of the host's mount would get what is mounted below that later.
+	// A peer of the host's mount would get later mounts below that, too.
 	const apart = unix.MS_PRIVATE
 	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 	if !writable {
@@ -81,7 +81,7 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Propagation: apart, Userns_fd: uint64(ids.Fd())}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
-	if err != nil && !writable && o.Powerless { // then what is open to all can be read
+	if err != nil && !writable && o.Powerless { // without a mapping, files that are open to all can be read
 		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes, Propagation: apart})
 	} else if err != nil {
 		advice := "use a directory on another one, such as ext4, xfs or btrfs"
@@ -96,8 +96,9 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 	return mount, nil
 }
 
-// ownedBy maps an id on the disk to one of a sandbox, and that of a stranger to its root. What
-// a stranger owns, as root of another sandbox made it, has the stranger's id once.
+// ownedBy maps an id on the disk to one of a sandbox, and StrangerID to the sandbox's root. If
+// a stranger owns the directory, because root of another sandbox made it, StrangerID is mapped
+// only once.
 func ownedBy(owner, id, root int) []syscall.SysProcIDMap {
 	owned := []syscall.SysProcIDMap{{ContainerID: owner, HostID: id, Size: 1}}
 	if id == root || owner == StrangerID {

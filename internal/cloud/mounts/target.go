@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// maxTarget bounds the length of a path that something is mounted at.
+// maxTarget bounds the length, in bytes, of the path of a mount.
 const maxTarget = 1024
 
-// ownTrees are the sandbox's own, with all below them: its kernel's files, what the first
-// process makes for itself, and its program in a container.
+// ownTrees are the trees that belong to the sandbox itself: its kernel's files, the files
+// of the first process, and its program in a container.
 var ownTrees = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/.e2bctl"}
 
-// vital are directories and files without which nothing starts, and those that the start
-// writes. What is below a directory may be mounted.
+// vital are the directories and files that a sandbox needs to start, or writes when it
+// starts. Paths below these directories may be mounted.
 var vital = []string{
 	"/", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 	"/usr", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
@@ -24,8 +24,8 @@ var vital = []string{
 	"/etc/sudoers.d", "/etc/apt", "/etc/apt/apt.conf.d",
 }
 
-// CheckTarget returns an error that says why nothing can be mounted at a path of a sandbox,
-// with whichever engine.
+// CheckTarget returns an error if nothing can be mounted at a path of a sandbox, with any
+// engine.
 func CheckTarget(target string) error {
 	switch {
 	case !path.IsAbs(target) || path.Clean(target) != target || strings.ContainsRune(target, 0) || len(target) > maxTarget:

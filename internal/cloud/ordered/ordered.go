@@ -1,5 +1,5 @@
-// Package ordered keeps what lists show in the order in which they show it, so that a page of
-// a list costs no more than a page: newest first, and then by id.
+// Package ordered keeps the values of a list in the order of the list, newest first and then by
+// id, so that a page costs no more than its own length.
 package ordered
 
 import (
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Position is the place of a value in a list.
+// Position is the position of a value in a list.
 type Position struct {
 	At time.Time
 	ID string
@@ -20,11 +20,11 @@ func (p Position) Compare(q Position) int {
 	return cmp.Or(q.At.Compare(p.At), strings.Compare(p.ID, q.ID))
 }
 
-// By says where a value is. Its methods are about slices that have values by their positions,
-// the last one first: what is new is appended.
+// By returns the position of a value. Its methods work on slices in reverse order of position:
+// the first value of the list is last, so that a new value is appended.
 type By[T any] func(v T) Position
 
-// Sort puts values in that order.
+// Sort sorts values into that order.
 func (by By[T]) Sort(all []T) {
 	slices.SortFunc(all, func(a, b T) int { return by(b).Compare(by(a)) })
 }
@@ -33,7 +33,7 @@ func (by By[T]) search(all []T, p Position) (int, bool) {
 	return slices.BinarySearchFunc(all, p, func(v T, p Position) int { return p.Compare(by(v)) })
 }
 
-// Put returns all with a value, in the place of the one that has its position.
+// Put returns all with v in it, which replaces a value of the same position.
 func (by By[T]) Put(all []T, v T) []T {
 	i, found := by.search(all, by(v))
 	if found {
@@ -51,8 +51,8 @@ func (by By[T]) Delete(all []T, p Position) []T {
 	return all
 }
 
-// Next returns the first value behind a position, or of all for nil; ascending is the exact
-// reverse of the order. It reports false if there is none.
+// Next returns the value after a position. A nil position means the beginning of the list. If
+// ascending is set, the list is reversed. Next reports false if there is no such value.
 func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 	i, found := 0, false
 	if after != nil {
@@ -72,9 +72,9 @@ func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 	return all[i], true
 }
 
-// Page returns the values behind a position, or from the first one on for nil, that match, in
-// their order, and at most limit of them. It looks at none behind the last one that it returns.
-// Without match all do.
+// Page returns at most limit matching values after a position, in the order of the list. A nil
+// position means the beginning of the list; a nil match matches all values. Page looks at no
+// value behind the last one that it returns.
 func (by By[T]) Page(all []T, after *Position, limit int, match func(T) bool) []T {
 	end := len(all)
 	if after != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// environment returns what the service adds to the environment of every process of
-// the sandbox that c describes. proxied says whether there is a proxy, temp is the
-// directory for temporary files, and exists reports whether a file exists.
+// environment returns the variables that the service adds to the environment of every
+// process of the sandbox that c describes. proxied says whether there is a proxy, temp is
+// the directory for temporary files, and exists reports whether a file exists.
 func environment(c *guest.Config, proxied bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
@@ -53,16 +53,16 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	return env
 }
 
-// defaults returns the variables that a sandbox was created with, and the language,
-// which they may set to another one.
+// defaults returns the variables that a sandbox was created with, and the language, which
+// they may override.
 func defaults(created map[string]string) map[string]string {
 	env := map[string]string{"LANG": guest.Language}
 	maps.Copy(env, created)
 	return env
 }
 
-// mark writes the files by which programs recognize that they are in a sandbox,
-// and in which one: root is the sandbox's root directory, run envd's own.
+// mark writes the files by which programs recognize a sandbox, and tell which one it is.
+// root is the sandbox's root directory, run envd's own.
 func mark(c *guest.Config, root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
@@ -75,8 +75,8 @@ func mark(c *guest.Config, root, run string) error {
 	)
 }
 
-// unlessClosed is the error of a file that a container's user, or a root directory that is
-// read-only, does not let envd write: there, programs have the other marks.
+// unlessClosed drops the error of a file that envd may not write, because of a container's
+// user or a read-only root directory. Programs there have the other marks.
 func unlessClosed(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return nil
@@ -96,8 +96,8 @@ func markKernel(home, id string) error {
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"
 
-// replace writes a file in place of whatever is there: an image may have anything under a
-// name of ours, and a pipe would never be opened.
+// replace writes a file in place of anything that has its path. An image may have any kind
+// of file there, and opening a pipe would block.
 func replace(path, text string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err

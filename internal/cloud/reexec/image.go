@@ -15,13 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 )
 
-// settle fits envd to the image that is the root of its sandbox: the accounts are the
-// image's, its working directory exists, and login shells have its PATH. None of the
-// sandbox's code has run yet, and whatever links of the image lead to is in the sandbox. An
-// error says what commands will lack.
+// settle fits envd to the image that is the root of its sandbox: it takes the image's
+// accounts, makes its working directory, and gives login shells its PATH. No code of the
+// sandbox has run yet, and links of the image cannot lead out of the sandbox. An error says
+// what commands will lack.
 func settle(config *guest.Config, g *inside.Guest) (err error) {
 	for i := range g.Users {
-		if !config.Contained { // where each is the user of the container
+		if !config.Contained { // in a container, each user is that of the container
 			g.Users[i] = envd.AsInFiles(g.Users[i])
 		}
 	}
@@ -34,8 +34,8 @@ func settle(config *guest.Config, g *inside.Guest) (err error) {
 // maxProfile bounds an image's /etc/profile. Shells read a longer one as it is.
 const maxProfile = 1 << 20
 
-// writeProfile has login shells, which run every command line, keep PATH and read the files
-// of the user's home as the service's do.
+// writeProfile makes login shells, which run every command line, keep PATH and read the
+// files of the user's home, as the service's do.
 func writeProfile(path string) error {
 	const name = "/etc/profile"
 	if err := os.MkdirAll(filepath.Dir(login.PathFile), 0o755); err != nil {
@@ -61,8 +61,8 @@ func writeProfile(path string) error {
 	return nil
 }
 
-// warm returns where kernels are forked from. What the kernels of an image run is in the
-// image.
+// warm returns the process from which kernels are forked, or nil. Kernels of an image run
+// its own Python, which is not warm.
 func warm(config *guest.Config, g *inside.Guest) *kernel.Warm {
 	if config.Image != "" || config.Wasm != nil {
 		return nil

@@ -78,8 +78,8 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 	daemon, err := envd.New(options)
 	if err != nil && config.User != "" && !errors.Is(err, envd.ErrNoID) {
-		// Its account was removed. The sandbox starts all the same: it may have been paused,
-		// and nobody could get at its files otherwise.
+		// The default user's account was removed. The sandbox starts all the same: it may
+		// have been paused, and nobody could get at its files otherwise.
 		logger.WarnContext(ctx, "the default user is gone", "user", config.User, "error", err)
 		options.DefaultUser = defaultUser
 		daemon, err = envd.New(options)
@@ -99,7 +99,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	if err := mark(&config, g.Root, g.Run); err != nil {
 		return fmt.Errorf("reexec: write the files that programs know a sandbox by: %w", err)
 	}
-	if err := markKernel(homes[kernelUser], kernels.DefaultID()); err != nil { // the home may be anything
+	if err := markKernel(homes[kernelUser], kernels.DefaultID()); err != nil { // the home may be any kind of file
 		logger.WarnContext(ctx, "the id of the default kernel could not be written", "error", err)
 	}
 
@@ -144,8 +144,8 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 }
 
-// become makes what was saved of a sandbox, and goes on, the one of a configuration: its
-// processes keep what they know, and what is started from now on is of the new one.
+// become gives a restored sandbox a new configuration. Running processes keep the old one;
+// processes that start later get the new one.
 func become(raw json.RawMessage, g *inside.Guest, daemon *envd.Server) error {
 	var config guest.Config
 	if err := json.Unmarshal(raw, &config); err != nil {
@@ -157,8 +157,8 @@ func become(raw json.RawMessage, g *inside.Guest, daemon *envd.Server) error {
 	return mark(&config, g.Root, g.Run)
 }
 
-// newLogger returns the logger of the daemon. All that it is told goes to the log of the
-// sandbox, and what is worth a warning also to that of the server.
+// newLogger returns the daemon's logger. It logs everything to the log of the sandbox, and
+// warnings and errors also to that of the server.
 func newLogger(sandbox io.Writer) *slog.Logger {
 	const longest = 1 << 10 // the text of one attribute
 	return slog.New(slog.NewMultiHandler(

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// userCredential is the identity that Deno runs with: nobody needs the authority of root.
+// userCredential returns the identity that Deno runs with: kernels do not need root's rights.
 func userCredential(g *inside.Guest) *syscall.Credential {
 	for _, u := range g.Users {
 		if u.Name == defaultUser {
@@ -24,11 +24,11 @@ func userCredential(g *inside.Guest) *syscall.Credential {
 	return nil
 }
 
-// wasm returns how kernels run in WebAssembly, nil where they do not. Python sees the files of
-// the user that it runs as, and nothing of the system.
+// wasm returns the configuration of kernels in WebAssembly, or nil if kernels run otherwise.
+// Python sees the files of its user, and none of the system.
 func wasm(config *guest.Config, g *inside.Guest) (*kernel.Wasm, error) {
 	if config.Wasm == nil {
-		return nil, nil //nolint:nilnil // nil says that they do not
+		return nil, nil //nolint:nilnil // nil: kernels do not run in WebAssembly
 	}
 	i := slices.IndexFunc(g.Users, func(u guest.User) bool { return u.Name == defaultUser })
 	if i < 0 { // its kernels would run as root

@@ -1,6 +1,6 @@
-// Package setupdir keeps what setups prepare on this machine, in one directory for each version
-// of it: the directory is complete or not there, and when nobody has used it for a long time the
-// setup of another version removes it.
+// Package setupdir keeps the results of setups on this machine, in one directory for each
+// version. A directory is either complete or absent. When nobody has used it for a long time,
+// the setup of another version removes it.
 package setupdir
 
 import (
@@ -24,8 +24,8 @@ const (
 	lockName   = "lock"
 )
 
-// Marker is the name of a file that every complete directory has. The time of the file is that
-// of the last use of the directory.
+// Marker is the name of a file in every complete directory. The modification time of the file is
+// the last use of the directory.
 type Marker string
 
 // NoteUse records that dir is used now, to the day. A program that uses it for a long time calls
@@ -37,8 +37,8 @@ func (m Marker) NoteUse(dir string) {
 	}
 }
 
-// Unused reports whether nobody has used the complete directory dir for a long time, and since
-// when.
+// Unused reports whether nobody has used the complete directory dir for a long time, and the
+// time of its last use.
 func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 	info, err := os.Stat(filepath.Join(dir, string(m)))
 	if err != nil {
@@ -47,12 +47,13 @@ func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 	return info.ModTime(), time.Since(info.ModTime()) > keptUnused
 }
 
-// Make makes dir. fill writes what belongs in it to the directory made, and what it needs only
-// until then to the directory scratch. What is there can be read and executed by all users, as
-// whom sandboxes run. works returns why a directory cannot be used: if dir can, because another
-// process was faster, Make leaves it, and otherwise replaces it. Everything else in the parent
-// of dir is taken for another version or an incomplete one, and removed if it is unused. Make
-// writes what it replaces and removes to progress. Any number of processes may call it at once.
+// Make makes dir. fill writes the content of dir to the directory made, and temporary files to
+// the directory scratch. All users can read and execute the content, because sandboxes run as
+// other users. works returns an error if a directory cannot be used. If dir works, because
+// another process was faster, Make leaves it; otherwise Make replaces it. Make takes everything
+// else in the parent of dir for another version or an incomplete one, and removes it if it is
+// unused. It reports to progress what it replaces and removes. Any number of processes may call
+// it at once.
 func (m Marker) Make(dir string, progress io.Writer, works func(dir string) error, fill func(made, scratch string) error) error {
 	m.removeUnused(filepath.Dir(dir), progress)
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), making)
@@ -80,8 +81,8 @@ func (m Marker) Make(dir string, progress io.Writer, works func(dir string) erro
 	return replace(dir, made, filepath.Join(temporary, "damaged"), progress, works)
 }
 
-// replace moves a damaged dir away, and made to its place. Under a lock, so that it is not what
-// another process has just put there that is moved away.
+// replace moves a damaged dir away, and made to its place. It holds a lock, so that it cannot
+// move away a directory that another process has just put there.
 func replace(dir, made, away string, progress io.Writer, works func(dir string) error) error {
 	unlock, err := lockedfile.MutexAt(filepath.Join(filepath.Dir(dir), lockName)).Lock()
 	if err != nil {
@@ -101,7 +102,8 @@ func replace(dir, made, away string, progress io.Writer, works func(dir string) 
 	return nil
 }
 
-// openToAll undoes for all files below dir what the umask of this process has left out.
+// openToAll makes all files below dir readable and executable by everybody, regardless of the
+// umask.
 func openToAll(dir string) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Chmod(path, 0o755))
@@ -109,7 +111,8 @@ func openToAll(dir string) error {
 }
 
 // removeUnused removes from cache the versions that nobody has used for a long time, and the
-// incomplete directories of setups that were killed. What cannot be removed only takes up space.
+// incomplete directories of setups that were killed. It ignores errors: a directory that stays
+// only takes up space.
 func (m Marker) removeUnused(cache string, progress io.Writer) {
 	entries, _ := os.ReadDir(cache) // if it cannot be read, nothing in it is removed
 	for _, entry := range entries {

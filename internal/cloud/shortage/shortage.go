@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Error says what there is too little of, and what to do.
+// Error names a resource that has run out, and a remedy.
 type Error struct {
 	what string
 	err  error
@@ -18,10 +18,10 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.what, e.err) }
 
-// Unwrap returns the error that showed it.
+// Unwrap returns the error that showed the shortage.
 func (e *Error) Unwrap() error { return e.err }
 
-// New returns an [*Error] that says what to do about err.
+// New returns an [*Error] with a remedy for err.
 func New(remedy string, err error) error { return &Error{remedy, err} }
 
 // SandboxDisk stands in errors about the disk of one sandbox, which has a limit of its own.
@@ -53,7 +53,7 @@ var signs = []struct {
 	{"no more files can be opened; raise ulimit -n", []string{"too many open files", "too many references"}, nil},
 	{"there is not enough memory; end other programs, or raise ulimit -v, ulimit -d or the memory of the container", []string{"cannot allocate memory"}, nil},
 	{"a file may not become as large as it has to be; raise ulimit -f", []string{"file too large", "file size limit exceeded"}, nil},
-	// Of namespaces and mounts there may be no more than the machine allows, which refuses them.
+	// For namespaces and mounts the same words mean a limit of the machine, not a full disk.
 	{
 		"a disk is full; free some of it, or have TMPDIR, XDG_RUNTIME_DIR and XDG_CACHE_HOME name directories elsewhere",
 		diskWords,
@@ -69,8 +69,8 @@ func Of(err error) error {
 	return Because(err, err.Error())
 }
 
-// Because is Of for an error whose cause can be in evidence: what the process that
-// failed wrote.
+// Because is Of for an error whose cause may be in evidence, the output of the process that
+// failed.
 func Because(err error, evidence string) error {
 	evidence = strings.ToLower(evidence)
 	for _, sign := range signs {

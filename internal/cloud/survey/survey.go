@@ -1,10 +1,10 @@
 //go:build linux
 
-// Package survey finds what in a directory tree is closed to others: files that not
-// every user of the machine may read or execute, and directories that not every user
-// may enter. Reading through a tree of hundreds of thousands of files takes seconds
-// when nothing of it is cached in memory, so a [Snapshot] of an earlier survey saves
-// reading directories again that have not changed since.
+// Package survey finds the files in a directory tree that are closed to others: files
+// that not every user of the machine may read or execute, and directories that not
+// every user may enter. Reading a tree of hundreds of thousands of files takes seconds
+// when none of it is cached in memory. A [Snapshot] of an earlier survey saves reading
+// unchanged directories again.
 package survey
 
 import (
@@ -52,11 +52,11 @@ type directory struct {
 	inode   uint64
 	changed int64 // the time of its last change in nanoseconds; 0: not known
 	private bool
-	files   []string // names of the private ones
+	files   []string // names of the private files
 }
 
 // Private returns the paths, relative to the root, that are closed to others, in
-// order. What is below such a directory is not included.
+// order. Paths below a closed directory are not included.
 func (s *Snapshot) Private() []string {
 	var paths []string
 	for _, d := range s.directories {
@@ -110,7 +110,7 @@ func Find(ctx context.Context, root *os.File, before *Snapshot) (*Snapshot, erro
 	return &Snapshot{Made: before.Made, directories: w.found}, nil
 }
 
-// state is what has happened to a directory since an earlier survey.
+// state is the change of a directory since an earlier survey.
 type state byte
 
 const (
@@ -136,13 +136,13 @@ type walk struct {
 
 var workers = min(runtime.NumCPU(), 8)
 
-// check returns what has happened to each directory.
+// check returns the state of each directory.
 func (w *walk) check(ctx context.Context, before []directory) []state {
 	states := make([]state, len(before))
 	const batch = 256
 	var next atomic.Int64
 	var work sync.WaitGroup
-	for range max(1, workers/2) { // leave the other processors to whatever else is running
+	for range max(1, workers/2) { // leave the other processors to other programs
 		work.Go(func() {
 			for ctx.Err() == nil {
 				from := int(next.Add(batch)) - batch
@@ -242,7 +242,7 @@ func (w *walk) add(d directory) {
 // changed too.
 var errGone = errors.New("no directory")
 
-// look reads a directory. below holds those directories in it that are not yet known.
+// look reads a directory. below holds its subdirectories that are not yet known.
 func (w *walk) look(path string, buffer []byte) (d directory, below []string, err error) {
 	fd, err := unix.Openat2(w.root, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,

@@ -1,5 +1,5 @@
 // Package treecopy copies files into and out of a sandbox, for builds of templates. It runs
-// inside of the sandbox, whose programs it does not need: there may be none. Paths are those
-// of the sandbox, and what is in archives is foreign, which changes nothing outside of the
-// directory that it is copied to.
+// inside the sandbox and needs none of its programs, which may be missing. Paths are those
+// of the sandbox. Archives are not trusted: their files change nothing outside the target
+// directory.
 package treecopy

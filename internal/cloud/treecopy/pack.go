@@ -19,7 +19,7 @@ import (
 )
 
 // Find returns the files that an absolute path or pattern names. As in Docker, a pattern may
-// have no match, and symlinks among them are what they lead to.
+// match nothing, and symlinks that it names are followed.
 func Find(source string) ([]string, error) {
 	clean := path.Clean("/" + source)
 	found := []string{clean}
@@ -37,8 +37,9 @@ func Find(source string) ([]string, error) {
 	return found, nil
 }
 
-// Pack writes an archive with files that [Find] has found, each at its top by its last name,
-// with all that is in directories, except for sockets, pipes and devices.
+// Pack writes an archive of the files that [Find] found, each at the top under its last
+// name. Directories are packed with all their content, except for sockets, pipes and
+// devices.
 func Pack(w io.Writer, found []string) error {
 	p := packing{to: tar.NewWriter(w), links: map[inode]string{}}
 	for _, name := range found {
@@ -49,18 +50,18 @@ func Pack(w io.Writer, found []string) error {
 	return p.to.Close()
 }
 
-// packing is a call of Pack.
+// packing is the state of a call of Pack.
 type packing struct {
 	to    *tar.Writer
-	links map[inode]string // names in the archive of files that have several
+	links map[inode]string // archive names of files that have several links
 }
 
-// machine are the directories of the root whose files are no files.
+// machine are the directories of the root whose content belongs to the machine.
 var machine = []string{"/dev", "/proc", "/run", "/sys"}
 
 type inode struct{ dev, ino uint64 }
 
-// root packs what a name leads to.
+// root packs the file that a path leads to.
 func (p *packing) root(name string) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {

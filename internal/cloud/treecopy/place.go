@@ -20,27 +20,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Owner is whom a file belongs to.
+// Owner is the user and group of a file.
 type Owner struct{ UID, GID uint32 }
 
-// Placement says what to do with the files of an archive.
+// Placement describes the placement of an archive's files.
 type Placement struct {
-	// Source is the path in the archive to copy, or a pattern, of which all that is in the
-	// directory above it is copied. "": what is at the top of the archive, each by itself, and
-	// the archive may have nothing in it.
+	// Source is the path in the archive to copy, or a pattern. For a pattern, the whole
+	// directory above it is copied. "" copies every file at the top of the archive, which may
+	// be empty.
 	Source string
-	// Target is the absolute path that a file gets; one that ends in "/", or is a directory,
-	// is where it goes into. What is in a directory goes into Target.
+	// Target is the absolute path of a copied file. If it ends in "/" or is a directory, the
+	// file is copied into it. The content of a copied directory goes into Target.
 	Target string
-	// Owner is whom copies belong to; nil: the ids of the archive.
+	// Owner is the owner of the copies. Nil means the ids of the archive.
 	Owner *Owner
-	// Mode is that of copied files and directories; nil: those of the archive.
+	// Mode is the mode of copied files and directories. Nil means those of the archive.
 	Mode *uint32
-	// Parents is whom missing directories above belong to.
+	// Parents is the owner of missing parent directories.
 	Parents Owner
 }
 
-// ArchiveError means that an archive, or what is in it, cannot be copied.
+// ArchiveError means that an archive, or a file in it, cannot be copied.
 type ArchiveError struct{ Reason string }
 
 func (e *ArchiveError) Error() string { return e.Reason }
@@ -49,7 +49,7 @@ func refuse(format string, args ...any) error {
 	return &ArchiveError{fmt.Sprintf(format, args...)}
 }
 
-// Place copies the files of an archive of tar, gzip or not. After an error some may have
+// Place copies the files of a tar archive, gzip or not. After an error some files may have
 // been copied.
 func Place(archive io.Reader, p Placement) error {
 	source, err := begin(p.Source)
@@ -75,7 +75,7 @@ func Place(archive io.Reader, p Placement) error {
 		w.any = true
 	}
 	switch {
-	case p.Source == "": // all that there is was copied
+	case p.Source == "": // an empty archive is no error
 	case !w.any:
 		return unpackable(errors.New("there is nothing in it"))
 	case !w.found:
@@ -90,14 +90,14 @@ func unpackable(err error) error {
 
 func unzipped(archive io.Reader) (io.Reader, error) {
 	buffered := bufio.NewReaderSize(archive, 64<<10)
-	head, _ := buffered.Peek(2) // whatever is wrong, tar says it
+	head, _ := buffered.Peek(2) // tar reports any error
 	if !bytes.Equal(head, []byte{0x1f, 0x8b}) {
 		return buffered, nil
 	}
 	return gzip.NewReader(buffered)
 }
 
-// begin returns the path in the archive that a source or pattern begins with.
+// begin returns the path in the archive that a source begins with, without the pattern.
 func begin(source string) (string, error) {
 	for strings.ContainsAny(source, "*?[") {
 		source = path.Dir(source)
@@ -109,14 +109,14 @@ func begin(source string) (string, error) {
 	return clean, nil
 }
 
-// placing is a call of Place.
+// placing is the state of a call of Place.
 type placing struct {
 	Placement
 
 	source     string
 	any, found bool
-	first      string            // that is copied by itself
-	made       map[string]string // where files of the archive are, for hard links
+	first      string            // the single file that is copied to Target itself
+	made       map[string]string // paths of copied files by archive name, for hard links
 	links      map[string]bool   // names in the archive that are symlinks
 	dirs       []placedDir
 }
@@ -129,7 +129,7 @@ type placedDir struct {
 	at   time.Time
 }
 
-// one copies one file of the archive, if it is of the source.
+// one copies one file of the archive, if it belongs to the source.
 func (w *placing) one(h *tar.Header, content io.Reader) error {
 	name := path.Clean(strings.TrimLeft(h.Name, "/"))
 	if name == ".." || strings.HasPrefix(name, "../") {
@@ -160,8 +160,8 @@ func (w *placing) one(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// split returns the name of what is copied that a file of the archive is, or is in, and
-// where in that it is, "" for itself.
+// split returns the copied root that contains a file of the archive, and the path inside that
+// root; "" means the root itself.
 func (w *placing) split(name string) (root, inside string, ok bool) {
 	switch {
 	case w.Source == "": // each by itself
@@ -176,7 +176,7 @@ func (w *placing) split(name string) (root, inside string, ok bool) {
 	return path.Base(w.source), inside, ok
 }
 
-// destination returns where a file goes.
+// destination returns the path that a file is copied to.
 func (w *placing) destination(root, inside string, isDir bool) (string, error) {
 	target := path.Clean(w.Target)
 	if inside != "" || isDir {
@@ -229,7 +229,7 @@ func (w *placing) write(to string, h *tar.Header, content io.Reader) error {
 	return refuse("the archive cannot be unpacked: %.200q is neither a file nor a directory nor a link", h.Name)
 }
 
-// within makes directories that the archive does not have, though it has what is in them.
+// within makes parent directories that the archive itself lacks.
 func (w *placing) within(dir string) error {
 	owner := w.Parents
 	if w.Owner != nil {
@@ -239,7 +239,7 @@ func (w *placing) within(dir string) error {
 	return err
 }
 
-// makeWay removes what is in the place of a file that is not a directory.
+// makeWay removes a file at the path of a new one; a directory there is an error.
 func makeWay(to string) error {
 	info, err := os.Lstat(to)
 	switch {
@@ -283,14 +283,14 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 	return os.Chtimes(to, time.Time{}, h.ModTime)
 }
 
-// What a file that gets capabilities when it is executed has.
+// Names of the attribute that holds a file's capabilities.
 const (
 	capabilityName   = "security.capability"
 	capabilityRecord = "SCHILY.xattr." + capabilityName
 )
 
 // dir makes a directory. An existing one gets the owner and the mode of the archive, as in
-// Docker. The target itself, and a directory behind a link, stay as they are.
+// Docker. The target itself, and a directory behind a link, stay unchanged.
 func (w *placing) dir(to string, h *tar.Header) error {
 	info, err := os.Stat(to)
 	switch {
@@ -310,7 +310,7 @@ func (w *placing) dir(to string, h *tar.Header) error {
 	return nil
 }
 
-// mode returns the mode that a copy gets.
+// mode returns the mode of a copy.
 func (w *placing) mode(h *tar.Header) uint32 {
 	mode := uint32(h.Mode)
 	if w.Mode != nil {
@@ -332,8 +332,8 @@ func (w *placing) own(to string, h *tar.Header) error {
 	return chown(to, owner)
 }
 
-// chown changes the owner of a file, unless it has it already: where there is only one id
-// nothing can be changed, and nothing has to.
+// chown changes the owner of a file, unless it is right already: where there is only one id,
+// owners cannot be changed, and need not be.
 func chown(to string, owner Owner) error {
 	var now unix.Stat_t
 	if err := unix.Lstat(to, &now); err == nil && now.Uid == owner.UID && now.Gid == owner.GID {
@@ -355,8 +355,8 @@ func (w *placing) finish() error {
 	return nil
 }
 
-// MakeDirs makes the missing directories of a path for an owner, and reports whether there
-// were any.
+// MakeDirs makes the missing directories of a path for an owner, and reports whether it made
+// any.
 func MakeDirs(dir string, owner Owner) (made bool, err error) {
 	info, err := os.Stat(dir)
 	switch {

@@ -8,19 +8,19 @@ import (
 	"os"
 )
 
-// sparse writes a file, of which what are zeros becomes a hole: archives have zeros for the
-// holes of a file.
+// sparse writes a file with holes in place of blocks of zeros, as archives store holes as
+// zeros.
 type sparse struct {
 	to  *os.File
 	at  int64
-	err error // that of writing, as opposed to reading
+	err error // of writing, as opposed to reading
 }
 
 var zeros [64 << 10]byte
 
-// fill writes all of the file.
+// fill writes the whole content of the file.
 func (s *sparse) fill(content io.Reader) error {
-	buffer := make([]byte, len(zeros)) // so no Write is of more
+	buffer := make([]byte, len(zeros)) // no Write is longer
 	if _, err := io.CopyBuffer(s, content, buffer); err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// distInfo is what the lock file of a Pyodide distribution says of all its packages.
+// distInfo is the part of a Pyodide distribution's lock file that is about all packages.
 type distInfo struct {
 	ABI    string `json:"abi_version"`
 	Arch   string `json:"arch"`
@@ -20,8 +20,8 @@ func (i distInfo) String() string {
 	return fmt.Sprintf("Python %s, ABI %s, %s", i.Python, i.ABI, i.Arch)
 }
 
-// CheckDist checks that a directory has a Pyodide distribution that sandboxes can read, which
-// run as other users.
+// CheckDist checks that a directory has a Pyodide distribution that other users can read, as
+// sandboxes run as other users.
 func CheckDist(dir string) error {
 	_, err := readDist(dir)
 	return err

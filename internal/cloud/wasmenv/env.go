@@ -24,10 +24,10 @@ var programs embed.FS
 const (
 	denoName     = "deno"
 	pyodideName  = "pyodide"  // a directory
-	mainName     = "main.mjs" // what a kernel runs
+	mainName     = "main.mjs" // the program of a kernel
 	makerName    = "snapshot.mjs"
 	snapshotName = "snapshot"
-	sizesName    = "sizes.json" // of all the others
+	sizesName    = "sizes.json" // sizes of all the other files
 )
 
 var (
@@ -40,9 +40,9 @@ var (
 // Env is a prepared directory.
 type Env struct{ Dir string }
 
-// Find returns what [Setup] prepared for this version of the program. If there is nothing
-// the error matches [ErrNotSetUp], and if not all of it is there, [ErrDamaged]. Any other
-// error says that this system can have none.
+// Find returns the Env that [Setup] prepared for this version of the program. The error matches
+// [ErrNotSetUp] if there is none, and [ErrDamaged] if files of it are missing. Any other error
+// says that this system cannot have one.
 func Find() (*Env, error) {
 	if _, err := packages(system()); err != nil { // setup would not help
 		return nil, err
@@ -60,8 +60,8 @@ func Find() (*Env, error) {
 	return &Env{dir}, nil
 }
 
-// Check checks that a directory has what [Setup] put there: that its files are there, and of
-// the same sizes. If not the error matches [ErrDamaged].
+// Check checks that the files that [Setup] put in a directory are there and have the same sizes.
+// If not, the error matches [ErrDamaged].
 func Check(dir string) error {
 	sizes := map[string]int64{}
 	content, err := os.ReadFile(filepath.Join(dir, sizesName))
@@ -83,7 +83,7 @@ func Check(dir string) error {
 	return nil
 }
 
-// writeSizes records what [Check] compares.
+// writeSizes records the sizes that [Check] compares.
 func writeSizes(dir string) error {
 	sizes := map[string]int64{}
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -103,15 +103,15 @@ func writeSizes(dir string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, sizesName), content, 0o644))
 }
 
-// used notes the use of an [Env].
+// used marks the last use of an [Env].
 const used = setupdir.Marker(snapshotName)
 
-// NoteUse records that the Env is in use, as [setupdir.Marker.NoteUse] does: later versions of
-// this program remove it when it is not.
+// NoteUse records that the Env is in use, as [setupdir.Marker.NoteUse] does. Later versions of
+// this program remove an unused one.
 func (e *Env) NoteUse() { used.NoteUse(e.Dir) }
 
-// home returns the directory of this version. It is private to this user: what is in it runs
-// as this user, too.
+// home returns the directory of this version. It is private to this user, because its programs
+// run as this user.
 func home() (string, error) {
 	cache, err := privatedir.Make("wasm", privatedir.Cache)
 	if err != nil {
@@ -124,7 +124,7 @@ func home() (string, error) {
 	return filepath.Join(cache, digest), nil
 }
 
-// digest names everything that a directory is made from.
+// digest identifies everything that a directory is made from.
 func digest() (string, error) {
 	hash := sha256.New()
 	hash.Write(lockFile)
@@ -147,18 +147,18 @@ func digest() (string, error) {
 // Pages of WebAssembly's memory, of 64 KiB.
 const (
 	pageSize = 64 << 10
-	minPages = 64 << 20 / pageSize // what Python itself needs, and a little more
-	maxPages = 4 << 30 / pageSize  // of WebAssembly
-	overhead = 256 << 20           // what Deno takes beside the memory of Python: 180 MiB, and the code that it compiles
+	minPages = 64 << 20 / pageSize // Python's own need, and a little more
+	maxPages = 4 << 30 / pageSize  // WebAssembly's maximum
+	overhead = 256 << 20           // Deno's need beside the memory of Python: 180 MiB, and the code that it compiles
 )
 
 // ReservedBytes is the memory that Deno maps for compiled code and hardly fills: V8 maps 512 MiB
-// for each of the two threads that run JavaScript. A limit that counts what is mapped must allow
-// for it beside the memory that the process may use.
+// for each of the two threads that run JavaScript. A limit on mapped memory must allow for it
+// beside the memory that the process may use.
 const ReservedBytes = 2 * 512 << 20
 
-// Command returns the command of a kernel whose process may use memory bytes, 0 for no bound,
-// and read and write the files below places and no others. An error says which of the places
+// Command returns the command of a kernel. Its process may use memory bytes, and may read and
+// write only the files below places. A zero memory means no limit. The error names a place that
 // cannot be named to Deno.
 func Command(dir string, places []string, memory uint64) ([]string, error) {
 	for _, place := range append([]string{dir}, places...) {
@@ -172,7 +172,7 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 		pages = max(pages, minPages)
 	}
 	write := []string{}
-	if len(places) > 0 { // without a value it would allow everything
+	if len(places) > 0 { // an empty list would allow everything
 		write = append(write, "--allow-write="+strings.Join(places, ","))
 	}
 	command := append([]string{filepath.Join(dir, denoName), "run"}, sealed...)
@@ -181,15 +181,15 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 	return append(command, filepath.Join(dir, mainName)), nil
 }
 
-// sealed are the flags by which Deno fetches, asks and finds nothing.
+// sealed are the flags that keep Deno from fetching, asking and searching.
 var sealed = []string{"--quiet", "--no-config", "--no-remote", "--no-npm", "--no-prompt", "--no-lock", "--cached-only"}
 
-// cacheDir is where Deno keeps what it has compiled. It makes that directory if it can, which
-// root can anywhere but below a file; without one it keeps nothing.
+// cacheDir is Deno's directory for compiled code. Deno makes that directory if it can, and root
+// can make any but one below a file. Without the directory, Deno keeps nothing.
 const cacheDir = "/dev/null/deno"
 
-// Environ returns the environment of the command. What code sees as its environment is told
-// to the program: Deno would obey some of it.
+// Environ returns the environment of the command. The environment that code sees is passed to
+// the program separately, because Deno would obey some of its variables.
 func Environ() []string {
 	return []string{"DENO_DIR=" + cacheDir, "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
 }

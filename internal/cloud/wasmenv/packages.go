@@ -30,18 +30,18 @@ var lockFile []byte
 type npmPackage struct {
 	Name      string `json:"name"`
 	Version   string `json:"version"`
-	System    string `json:"system"` // that it is for; "": all
+	System    string `json:"system"` // the system that it is for; "": all
 	Integrity string `json:"integrity"`
 }
 
-// archive is the name that `npm pack` gives the package's file.
+// archive returns the name that `npm pack` gives the package's file.
 func (p npmPackage) archive() string {
 	return strings.ReplaceAll(strings.TrimPrefix(p.Name, "@"), "/", "-") + "-" + p.Version + ".tgz"
 }
 
 func (p npmPackage) String() string { return p.Name + "@" + p.Version }
 
-// wanted has the files that are unpacked: by name in a package, where they go.
+// wanted maps the files of a package that are unpacked to their destinations.
 func wanted(p npmPackage) map[string]string {
 	if p.System != "" {
 		return map[string]string{"package/deno": denoName}
@@ -53,7 +53,7 @@ func wanted(p npmPackage) map[string]string {
 	return files
 }
 
-// packages returns those of a system.
+// packages returns the packages of a system.
 func packages(system string) ([]npmPackage, error) {
 	var all []npmPackage
 	if err := json.Unmarshal(lockFile, &all); err != nil {
@@ -71,13 +71,13 @@ func packages(system string) ([]npmPackage, error) {
 	return slices.DeleteFunc(all, func(p npmPackage) bool { return p.System != "" && p.System != system }), nil
 }
 
-// system is that of this program.
+// system returns the system of this program.
 func system() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
-// waitDelay is how long what a program started may hold its output after its end.
+// waitDelay is how long a program's descendants may hold its output after its end.
 const waitDelay = 10 * time.Second
 
-// fetch has npm put the packages' files into dir.
+// fetch makes npm put the packages' files into dir.
 func fetch(ctx context.Context, all []npmPackage, dir string) error {
 	arguments := []string{"pack", "--ignore-scripts", "--silent", "--pack-destination", dir}
 	for _, p := range all {
@@ -88,7 +88,7 @@ func fetch(ctx context.Context, all []npmPackage, dir string) error {
 		return fmt.Errorf("there is no npm, from which Deno and Pyodide come: install Node.js, or take %s from a machine that has it, where `npm pack %s` makes them, and name their directory with --from: %w",
 			names(all), strings.Join(arguments[len(arguments)-len(all):], " "), err)
 	}
-	cmd := hostprogram.Command(ctx, dir, npm, arguments...) // no project's configuration holds there
+	cmd := hostprogram.Command(ctx, dir, npm, arguments...) // no project's configuration applies there
 	cmd.WaitDelay = waitDelay
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
@@ -162,7 +162,7 @@ func unpackOne(p npmPackage, from, dir string) error {
 	return nil
 }
 
-// write makes a file that everybody may execute: a sandbox's ids are others than this one's.
+// write makes a file that everybody may execute, as sandboxes have other ids than this user.
 func write(name string, from io.Reader) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
-// Setup prepares this machine, unless that has been done, and writes what it does to
+// Setup prepares this machine, unless that has been done, and reports its progress to
 // progress. from is a directory with the files of the packages, as `npm pack` names them;
-// "" fetches them. Any number of processes may do so at once.
+// "" fetches them. Any number of processes may call it at once.
 func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -43,7 +43,7 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	return Find()
 }
 
-// prepare puts into dir all that an [Env] has.
+// prepare puts all files of an [Env] into dir.
 func prepare(ctx context.Context, progress io.Writer, all []npmPackage, from, dir, scratch string) error {
 	if from == "" {
 		fmt.Fprintf(progress, "fetching %v through npm\n", all)
@@ -65,8 +65,8 @@ func prepare(ctx context.Context, progress io.Writer, all []npmPackage, from, di
 	return writeSizes(dir)
 }
 
-// makeSnapshot adds to a directory the programs and the snapshot. driver is a directory for
-// the driver's files, which are needed only now.
+// makeSnapshot adds the programs and the snapshot to dir. driver is a directory for the
+// driver's files, which are needed only now.
 func makeSnapshot(ctx context.Context, dir, driver string) error {
 	deno, err := fs.Sub(programs, "deno")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package wasmtest has Deno and Pyodide for tests.
+// Package wasmtest provides Deno and Pyodide to tests.
 package wasmtest
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need returns what `make deps-engines` has prepared. Where that is not there the test is
+// Need returns the Env that `make deps-engines` prepared. If there is none, the test is
 // skipped as [pinned.Skip] does.
 func Need(t testing.TB) *wasmenv.Env {
 	t.Helper()
