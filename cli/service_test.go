@@ -20,6 +20,8 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
@@ -29,6 +31,7 @@ import (
 // The templates named below make it fail in the ways that scripts need.
 type service struct {
 	processconnect.UnimplementedProcessHandler
+	filesystemconnect.UnimplementedFilesystemHandler
 	*httptest.Server
 	t    testing.TB
 	home string
@@ -101,6 +104,7 @@ func newService(t testing.TB) *service {
 
 	daemon := http.NewServeMux()
 	daemon.Handle(processconnect.NewProcessHandler(s))
+	daemon.Handle(filesystemconnect.NewFilesystemHandler(s))
 	daemon.HandleFunc("GET /files", s.readFile)
 	daemon.HandleFunc("POST /files", s.writeFile)
 	interpreter := http.NewServeMux()
@@ -457,6 +461,21 @@ func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendS
 // path keeps the paths that a script asks for inside the sandbox's directory.
 func (s *service) path(r *http.Request) string {
 	return filepath.Join(s.home, r.URL.Query().Get("path"))
+}
+
+// Stat describes a file of the sandbox's directory.
+func (s *service) Stat(_ context.Context, r *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+	name := filepath.Join(s.home, r.Msg.GetPath())
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("path does not exist"))
+	}
+	kind := filesystem.FileType_FILE_TYPE_FILE
+	if info.IsDir() {
+		kind = filesystem.FileType_FILE_TYPE_DIRECTORY
+	}
+	entry := &filesystem.EntryInfo{Name: info.Name(), Path: name, Type: kind, Size: info.Size(), Mode: uint32(info.Mode().Perm())}
+	return connect.NewResponse(&filesystem.StatResponse{Entry: entry}), nil
 }
 
 func (s *service) readFile(w http.ResponseWriter, r *http.Request) {

@@ -50,7 +50,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
-	"cli/internal/cmd/volume":   "api cli/internal/cmdutil sandbox",
+	"cli/internal/cmd/volume":   "api cli/internal/cmdutil cli/internal/transfer sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/tracing":      "sandbox sandbox/otel",

@@ -5,159 +5,231 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/internal/shell"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Copier makes the transfers of one command: a file through the file API, a
-// directory as a tar stream.
-type Copier struct {
-	flags   *Flags
-	sandbox *sandbox.Sandbox
-	user    string
-	warn    io.Writer
+// stream is stdin or stdout in place of a path of this machine.
+const stream = "-"
+
+// End is one end of a copy.
+type End struct {
+	// Store is where Path is; nil means this machine, where the path - is stdin or stdout.
+	Store Store
+	Path  string
 }
 
-// Check fails when something to upload does not exist. It is for before a sandbox
-// is created.
-func (f *Flags) Check() error {
-	for _, p := range f.uploads {
-		if _, err := os.Stat(p.source); err != nil {
-			return fmt.Errorf("uploading %s: %w", p.source, err)
-		}
-	}
-	return nil
+// Copy is how one file, or one directory with all that is in it, is copied.
+//
+// One rule says where a copy goes: a destination that ends in a slash, or that is a
+// directory, gets the source into it, under the name of the source. Any other
+// destination gets the source as itself. A source that ends in /. is the content of a
+// directory, which has no name.
+type Copy struct {
+	// IO has the streams that - stands for, and Err, where what was left out is said.
+	IO *cmdutil.IOStreams
+	// Command is the command whose arguments are refused where they make no sense.
+	Command *cobra.Command
+	// Recursive copies directories, too.
+	Recursive bool
+	// OnlyContent copies the content of a directory, as if every source ended in /.
+	OnlyContent bool
+	// MaxBytes and MaxFiles bound a directory that is copied out of a store.
+	MaxBytes cmdutil.Size
+	MaxFiles cmdutil.Count
+	// BoundFiles makes MaxBytes bound a file that comes alone, too.
+	BoundFiles bool
+	// Progress is called with the number of bytes moved so far, of one transfer. May be nil.
+	Progress func(bytes int64)
 }
 
-// In returns what makes the transfers with sb, as user, and writes to warn what it
-// leaves out.
-func (f *Flags) In(sb *sandbox.Sandbox, user string, warn io.Writer) *Copier {
-	return &Copier{flags: f, sandbox: sb, user: user, warn: warn}
-}
-
-// Upload makes the uploads, up to the first that fails.
-func (c *Copier) Upload(ctx context.Context) error {
-	for _, p := range c.flags.uploads {
-		if err := c.upload(ctx, p); err != nil {
-			return fmt.Errorf("uploading %s: %w", p.source, err)
-		}
-	}
-	return nil
-}
-
-// DownloadAfter makes all downloads, for the e2bctl command called name. Err is what
-// came before: a status that is not 0 is kept, and what fails now is then written
-// to warn.
-func (c *Copier) DownloadAfter(ctx context.Context, name string, err error) error {
-	_, keep := errors.AsType[cmdutil.RemoteStatus](err)
-	for _, p := range c.flags.downloads {
-		failure := c.download(ctx, p)
-		if failure == nil {
-			continue
-		}
-		failure = fmt.Errorf("downloading %s: %w", p.source, failure)
-		err = cmdutil.KeepStatus(err, failure)
-		if keep {
-			fmt.Fprintf(c.warn, "e2bctl: %s: %s\n", name, cmdutil.Message(failure))
-		}
-	}
-	return err
-}
-
-// upload copies a local file or the content of a local directory into the
-// sandbox.
-func (c *Copier) upload(ctx context.Context, p pair) error {
-	info, err := os.Stat(p.source)
+// Run copies from one end to the other.
+func (c *Copy) Run(ctx context.Context, from, to End) error {
+	mode, err := from.mode(ctx)
 	if err != nil {
 		return err
 	}
-	target := remotePath(p.target)
+	if mode.IsDir() && !c.Recursive {
+		return cmdutil.Usagef(c.Command, "%s is a directory: copy it with -r", from.Path)
+	}
+	if mode.IsDir() && to.isStream() {
+		return cmdutil.Usagef(c.Command, "%s is a directory: name one to copy it to", from.Path)
+	}
+	if to.Path, err = c.destination(ctx, from, mode.IsDir(), to); err != nil {
+		return err
+	}
+	if mode.IsDir() {
+		return c.bounded(c.directory(ctx, from.Path, from.Store, to.Path, to.Store))
+	}
+	return c.bounded(c.file(ctx, from, to, mode))
+}
+
+// destination returns the path that the source gets.
+func (c *Copy) destination(ctx context.Context, from End, isDir bool, to End) (string, error) {
+	name := from.name()
 	switch {
-	case info.IsDir():
-		return c.sandbox.Files.UploadDir(ctx, p.source, target, &sandbox.UploadDirParams{User: c.user, Skipped: c.skipped})
-	case strings.HasSuffix(p.target, "/"):
-		target = path.Join(target, filepath.Base(p.source))
+	case to.isStream(), name == "" && !from.isStream(), isDir && c.OnlyContent:
+		return to.Path, nil
+	case !to.endsInSlash() && !to.isDir(ctx):
+		return to.Path, nil
+	case from.isStream():
+		return "", cmdutil.Usagef(c.Command, "stdin has no name: name the file to copy it to")
+	case to.Store == nil:
+		return filepath.Join(to.Path, name), nil
 	}
-	file, err := os.Open(p.source)
+	return path.Join(to.Path, name), nil
+}
+
+// directory copies the content of a directory into another one. From one store to another
+// it takes the way over a directory of this machine, where links that lead out are left out.
+func (c *Copy) directory(ctx context.Context, source string, from Store, target string, to Store) (err error) {
+	switch {
+	case from == nil:
+		return to.UploadDir(ctx, source, target, c)
+	case to == nil:
+		return from.DownloadDir(ctx, source, target, c)
+	}
+	between, err := os.MkdirTemp("", "e2bctl-copy-")
 	if err != nil {
 		return err
 	}
-	defer file.Close()
-	if err := c.sandbox.Files.WriteFrom(ctx, target, file, &sandbox.FileParams{User: c.user}); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(between)) }()
+	if err := from.DownloadDir(ctx, source, between, c); err != nil {
 		return err
 	}
-	if info.Mode().Perm()&0o111 == 0 {
-		return nil
-	}
-	_, err = c.sandbox.Commands.Run(ctx, "chmod +x -- "+shell.Quote(target), &sandbox.CommandParams{User: c.user})
-	return err
+	return to.UploadDir(ctx, between, target, c)
 }
 
-// download copies a file, or the content of a directory, out of the sandbox.
-func (c *Copier) download(ctx context.Context, p pair) error {
-	source := remotePath(p.source)
-	err := c.sandbox.Files.DownloadDir(ctx, source, p.target, &sandbox.DownloadDirParams{
-		User: c.user, MaxBytes: int64(c.flags.maxBytes), MaxFiles: int64(c.flags.maxFiles), Skipped: c.skipped,
-	})
-	if errors.Is(err, syscall.ENOTDIR) {
-		err = c.downloadFile(ctx, source, p.target)
+// file copies one file.
+func (c *Copy) file(ctx context.Context, from, to End, mode fs.FileMode) error {
+	r, end, err := c.open(ctx, from)
+	if err != nil {
+		return err
 	}
+	defer end()
+	if c.Progress != nil {
+		r = &counting{r: r, tell: c.Progress}
+	}
+	if c.BoundFiles && from.Store != nil {
+		r = &bounded{r: r, left: int64(c.MaxBytes), limit: c.MaxBytes}
+	}
+	switch {
+	case to.isStream():
+		_, err = io.Copy(c.IO.Out, r)
+		return err
+	case to.Store == nil:
+		return writeLocal(to.Path, r, mode)
+	}
+	return to.Store.Write(ctx, to.Path, r, mode)
+}
+
+// open opens a file, and returns what closes it. A file is handed on as it is, because what
+// sends it asks it for its length.
+func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err error) {
+	if from.isStream() {
+		return c.IO.In, func() {}, nil
+	}
+	var file io.ReadCloser
+	if from.Store == nil {
+		file, err = os.Open(from.Path)
+	} else {
+		file, err = from.Store.Open(ctx, from.Path)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return file, func() { _ = file.Close() }, nil // it was read only
+}
+
+// bounded names the flags that ask for more, where there is more than they allow.
+func (c *Copy) bounded(err error) error {
 	if errors.Is(err, sandbox.ErrTooLarge) {
-		return fmt.Errorf("%w (--max-download %v, --max-files %v)", err, &c.flags.maxBytes, &c.flags.maxFiles)
+		return fmt.Errorf("%w (--max-download %v, --max-files %v)", err, &c.MaxBytes, &c.MaxFiles)
 	}
 	return err
 }
 
-func (c *Copier) downloadFile(ctx context.Context, source, target string) error {
-	content, err := c.sandbox.Files.Open(ctx, source, &sandbox.FileParams{User: c.user})
-	if err != nil {
-		return err
-	}
-	defer content.Close()
-	info, err := os.Stat(target)
-	if strings.HasSuffix(target, "/") || strings.HasSuffix(target, string(filepath.Separator)) || err == nil && info.IsDir() {
-		target = filepath.Join(target, path.Base(source))
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return err
-	}
-	file, err := os.Create(target)
-	if err != nil {
-		return err
-	}
-	_, err = io.CopyN(file, content, int64(c.flags.maxBytes))
-	if err == nil {
-		_, err = io.ReadFull(content, make([]byte, 1))
-		if err == nil {
-			err = fmt.Errorf("%w: the file has more than %d bytes", sandbox.ErrTooLarge, int64(c.flags.maxBytes))
-		}
-	}
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return errors.Join(err, file.Close())
+// skipped says that something was left out.
+func (c *Copy) skipped(name, why string) {
+	fmt.Fprintf(c.IO.Err, "skipped %s: %s\n", cmdutil.Printable(name), cmdutil.Printable(why))
 }
 
-func (c *Copier) skipped(name, why string) {
-	fmt.Fprintf(c.warn, "skipped %s: %s\n", cmdutil.Printable(name), cmdutil.Printable(why))
+func (e End) isStream() bool { return e.Store == nil && e.Path == stream }
+
+// mode returns the mode of what the path leads to; 0 for a stream.
+func (e End) mode(ctx context.Context) (fs.FileMode, error) {
+	switch {
+	case e.isStream():
+		return 0, nil
+	case e.Store != nil:
+		return e.Store.Mode(ctx, e.Path)
+	}
+	info, err := os.Stat(e.Path)
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode(), nil
 }
 
-// remotePath converts a path from the command line to one that the sandbox's
-// file API and its shell read the same way: relative paths start at the user's
-// home.
-func remotePath(name string) string {
-	if name == "~" {
-		return "."
+// isDir reports whether the end is known to be a directory. Where that cannot be found
+// out, what writes there says why.
+func (e End) isDir(ctx context.Context) bool {
+	mode, err := e.mode(ctx)
+	return err == nil && mode.IsDir()
+}
+
+// name returns the name that a copy of the path has in another directory; "" if it is the
+// content of a directory.
+func (e End) name() string {
+	var name string
+	if e.Store == nil {
+		name = filepath.Base(e.Path)
+	} else {
+		name = path.Base(e.Path)
 	}
-	if rest, ok := strings.CutPrefix(name, "~/"); ok {
-		return path.Clean("./" + strings.TrimLeft(rest, "/"))
+	if name == "." || name == ".." || strings.Trim(name, `/\`) == "" {
+		return ""
 	}
-	return path.Clean(name)
+	return name
+}
+
+func (e End) endsInSlash() bool {
+	return strings.HasSuffix(e.Path, "/") || e.Store == nil && strings.HasSuffix(e.Path, string(filepath.Separator))
+}
+
+// counting is a reader that tells how much was read of it.
+type counting struct {
+	r    io.Reader
+	read int64
+	tell func(int64)
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.read += int64(n)
+	c.tell(c.read)
+	return n, err
+}
+
+// bounded is a reader that fails after too many bytes.
+type bounded struct {
+	r     io.Reader
+	left  int64
+	limit cmdutil.Size
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p[:min(int64(len(p)), b.left+1)])
+	if b.left -= int64(n); b.left < 0 {
+		return 0, fmt.Errorf("%w: the file has more than %d bytes", sandbox.ErrTooLarge, int64(b.limit))
+	}
+	return n, err
 }

@@ -1,14 +1,201 @@
 package transfer
 
-import "testing"
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
 
-func TestRemotePath(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"~": ".", "~/app": "app", "~//etc": "etc", "app/": "app", "/srv/app": "/srv/app", "a//b/../c": "a/c", "~user/x": "~user/x",
-	} {
-		if got := remotePath(in); got != want {
-			t.Errorf("remotePath(%q) = %q, want %q", in, got, want)
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+var errBroken = errors.New("the connection broke")
+
+// dirStore is a store that is a directory of this machine. A file named broken breaks
+// after its first byte.
+type dirStore struct{ dir string }
+
+func (s dirStore) Mode(_ context.Context, name string) (fs.FileMode, error) {
+	info, err := os.Stat(filepath.Join(s.dir, name))
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode(), nil
+}
+
+func (s dirStore) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	if strings.HasSuffix(name, "broken") {
+		return io.NopCloser(io.MultiReader(strings.NewReader("x"), iotest.ErrReader(errBroken))), nil
+	}
+	return os.Open(filepath.Join(s.dir, name))
+}
+
+func (s dirStore) Write(_ context.Context, name string, r io.Reader, mode fs.FileMode) error {
+	return writeLocal(filepath.Join(s.dir, name), r, mode)
+}
+
+func (s dirStore) UploadDir(_ context.Context, local, dir string, _ *Copy) error {
+	return os.CopyFS(filepath.Join(s.dir, dir), os.DirFS(local))
+}
+
+func (s dirStore) DownloadDir(_ context.Context, dir, local string, _ *Copy) error {
+	return os.CopyFS(local, os.DirFS(filepath.Join(s.dir, dir)))
+}
+
+// tree makes a directory with files whose content is their name; "there" is an empty
+// directory in it.
+func tree(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "there"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if err := writeLocal(filepath.Join(dir, name), strings.NewReader(name), 0o644); err != nil {
+			t.Fatal(err)
 		}
+	}
+	return dir
+}
+
+// files returns the names of the files below a directory.
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	found := map[string]bool{}
+	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			name, err = filepath.Rel(dir, name)
+			found[filepath.ToSlash(name)] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// TestWhereACopyGoes tries the one rule from and to a store, and between two.
+func TestWhereACopyGoes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		from, to    string
+		onlyContent bool
+		want        string // the one file that then is there
+	}{
+		{"file", "new", false, "new"},
+		{"file", "new/", false, "new/file"},
+		{"file", "there", false, "there/file"},
+		{"file", "a/b/new", false, "a/b/new"},
+		{"tree", "new", false, "new/in"},
+		{"tree", "new/", false, "new/tree/in"},
+		{"tree/", "there", false, "there/tree/in"},
+		{"tree/.", "there", false, "there/in"},
+		{"tree", "there", true, "there/in"},
+		{"tree", "new/", true, "new/in"},
+		{"file", "there", true, "there/file"},
+	} {
+		for _, way := range []string{"upload", "download", "between"} {
+			source, target := tree(t, "file", "tree/in"), tree(t)
+			from, to := End{Path: test.from}, End{Path: test.to}
+			if way == "upload" {
+				from.Path = source + "/" + from.Path
+			} else {
+				from.Store = dirStore{source}
+			}
+			if way == "download" {
+				to.Path = target + "/" + to.Path
+			} else {
+				to.Store = dirStore{target}
+			}
+			c := Copy{Recursive: true, OnlyContent: test.onlyContent}
+			if err := c.Run(t.Context(), from, to); err != nil {
+				t.Errorf("%s %s to %s: %v", way, test.from, test.to, err)
+			}
+			if got := files(t, target); !slices.Equal(got, []string{test.want}) {
+				t.Errorf("%s %s to %s: got %v, want %s", way, test.from, test.to, got, test.want)
+			}
+		}
+	}
+}
+
+// TestStreams copies from stdin and to stdout, and refuses what has no meaning.
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, "file", "tree/in")
+	store := dirStore{dir}
+	var out bytes.Buffer
+	c := Copy{
+		IO:      cmdutil.NewIOStreams(strings.NewReader("typed"), &out, io.Discard),
+		Command: &cobra.Command{}, Recursive: true,
+	}
+	if err := c.Run(t.Context(), End{Path: stream}, End{store, "new"}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Run(t.Context(), End{store, "new"}, End{Path: stream}); err != nil || out.String() != "typed" {
+		t.Errorf("got %q, %v, want what was typed", &out, err)
+	}
+	for _, ends := range [][2]End{
+		{{Path: stream}, {store, "there/"}}, // it has no name
+		{{store, "tree"}, {Path: stream}},
+	} {
+		if err := c.Run(t.Context(), ends[0], ends[1]); !isUsage(err) {
+			t.Errorf("%v: got %v, want a usage error", ends, err)
+		}
+	}
+	c.Recursive = false
+	if err := c.Run(t.Context(), End{store, "tree"}, End{Path: filepath.Join(dir, "new")}); !isUsage(err) {
+		t.Errorf("a directory without -r: got %v, want a usage error", err)
+	}
+}
+
+func isUsage(err error) bool {
+	_, ok := errors.AsType[*cmdutil.UsageError](err)
+	return ok
+}
+
+// TestNoHalfFile breaks downloads, after which what was there before is there.
+func TestNoHalfFile(t *testing.T) {
+	t.Parallel()
+	source, target := tree(t, "broken", "large"), tree(t, "old")
+	for name, want := range map[string]error{"broken": errBroken, "large": sandbox.ErrTooLarge} {
+		for _, to := range []string{"old", "new"} {
+			c := Copy{BoundFiles: true, MaxBytes: 4}
+			if err := c.Run(t.Context(), End{dirStore{source}, name}, End{Path: filepath.Join(target, to)}); !errors.Is(err, want) {
+				t.Errorf("%s to %s: got %v, want %v", name, to, err, want)
+			}
+		}
+	}
+	if got := files(t, target); !slices.Equal(got, []string{"old"}) {
+		t.Errorf("got %v, want the old file alone", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(target, "old")); err != nil || string(text) != "old" {
+		t.Errorf("got %q, %v, want what was there before", text, err)
+	}
+}
+
+// TestProgress follows one file.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	dir := tree(t, "file")
+	var told []int64
+	c := Copy{Progress: func(n int64) { told = append(told, n) }}
+	if err := c.Run(t.Context(), End{dirStore{dir}, "file"}, End{dirStore{dir}, "new"}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int64{4}, slices.Compact(told)); diff != "" {
+		t.Errorf("the bytes that were told of (-want +got):\n%s", diff)
 	}
 }

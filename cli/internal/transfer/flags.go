@@ -1,6 +1,7 @@
-// Package transfer copies files and directories between this machine and a
-// sandbox: the --upload and --download of the commands that have a sandbox of their
-// own.
+// Package transfer copies files and directories between this machine, sandboxes and
+// volumes. [Copy] has the one rule for where a copy goes, and writes a file of this machine
+// so that no half of one is left. [Flags] are the --upload and --download of the commands
+// that have a sandbox of their own.
 package transfer
 
 import (
@@ -41,7 +42,7 @@ func (f *Flags) Add(cmd *cobra.Command, what string) {
 	flags := cmd.Flags()
 	flags.Var(&f.uploads, "upload", "copy into the sandbox before "+what+", repeatable")
 	flags.Var(&f.downloads, "download", "copy out of the sandbox after "+what+", repeatable")
-	flags.Var(&f.maxBytes, "max-download", "most bytes of one --download; what came until then stays")
+	flags.Var(&f.maxBytes, "max-download", "most bytes of one --download; of a directory, what came until\nthen stays")
 	flags.Var(&f.maxFiles, "max-files", "most files, directories and links of one --download")
 }
 

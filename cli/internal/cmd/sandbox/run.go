@@ -40,8 +40,8 @@ command failed. The sandbox is killed however e2bctl ends, signals included; if
 e2bctl itself is killed, the sandbox ends within five minutes.
 
 A directory's content is copied; a file keeps its name if the target ends with a
-slash. Paths in the sandbox are relative to the user's home. With --local the
-sandbox runs on this machine, in a cloud that ends with this command.
+slash or is a directory. Paths in the sandbox are relative to the user's home. With
+--local the sandbox runs on this machine, in a cloud that ends with this command.
 
 --memory, --cpus, --disk and --pids limit what it may use there; on a service the
 template decides.

@@ -1,0 +1,63 @@
+package transfer
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// writeLocal writes a file of this machine, which is there only if all of r came: until
+// then what was there before stays. It makes missing directories, and what is not a plain
+// file, such as a terminal or a pipe, it writes to as it is. A file that is there keeps its
+// permissions; a new one can be executed if a file of the given mode can.
+func writeLocal(name string, r io.Reader, mode fs.FileMode) error {
+	permissions := 0o666 | mode&0o111
+	if there, err := filepath.EvalSymlinks(name); err == nil {
+		name = there
+	}
+	there, err := os.Stat(name)
+	switch {
+	case err == nil && !there.Mode().IsRegular():
+		return writeTo(name, os.O_WRONLY, 0, r)
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(filepath.Dir(name), 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	beside := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
+	if err := writeTo(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permissions, r); err != nil {
+		return errors.Join(err, removed(beside))
+	}
+	if there != nil {
+		err = os.Chmod(beside, there.Mode().Perm())
+	}
+	if err == nil {
+		err = os.Rename(beside, name)
+	}
+	if err != nil {
+		return errors.Join(err, removed(beside))
+	}
+	return nil
+}
+
+// writeTo writes what r returns to a file that is opened as flags say.
+func writeTo(name string, flags int, permissions fs.FileMode, r io.Reader) error {
+	file, err := os.OpenFile(name, flags, permissions)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, r)
+	return errors.Join(err, file.Close())
+}
+
+// removed removes a file, which may not have been made.
+func removed(name string) error {
+	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package transfer
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestWriteLocal writes where something else is than a plain file that anybody may write.
+func TestWriteLocal(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has neither modes nor links that everybody may make")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	write := func(name string, mode fs.FileMode) {
+		t.Helper()
+		if err := writeLocal(name, strings.NewReader("new"), mode); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	mode := func(name string) fs.FileMode {
+		t.Helper()
+		info, err := os.Lstat(at(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Mode()
+	}
+	write(at("program"), 0o755)
+	write(at("text"), 0o600)
+	if !isExecutable(mode("program")) || isExecutable(mode("text")) {
+		t.Errorf("the program has %v and the text %v, want the program alone to be executable", mode("program"), mode("text"))
+	}
+	if err := os.WriteFile(at("closed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(at("closed"), 0o755)
+	if got := mode("closed"); got != 0o600 {
+		t.Errorf("a file that was there has %v, want the mode that it had", got)
+	}
+	if err := os.Symlink("text", at("link")); err != nil {
+		t.Fatal(err)
+	}
+	write(at("link"), 0o644)
+	if got := mode("link"); got.Type() != fs.ModeSymlink {
+		t.Errorf("a link became %v, want the file replaced to which it leads", got)
+	}
+	write(os.DevNull, 0o644) // beside it nobody but root can write
+}
+
+func isExecutable(mode fs.FileMode) bool { return mode&0o111 == 0o111 }
