@@ -32,7 +32,8 @@ func withoutResult() map[string]string {
 		"sandbox":               "only fails: of the official command",
 		"auth":                  "only fails: of the official command",
 		"upload":                "only fails: of other commands",
-		"port-forward":          "only fails: of other commands",
+		"cp":                    "the files are the result",
+		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
 		"template migrate":      "only fails: of the official command",
 	}
 }

@@ -40,19 +40,13 @@ func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
 
 func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
 
-func newCmdForwarding(*cmdutil.Factory) *cobra.Command {
-	return newCmdOfficial("port-forward", "forward")
-}
-
 // insteadOf returns what to use instead of a command of the official CLI.
 func insteadOf(group, verb string) string {
 	switch group {
 	case "auth":
 		return "set E2B_API_KEY to your key; e2bctl doctor checks it, and --local needs none"
 	case "upload":
-		return "use e2bctl run --upload and --download, or e2bctl volume cp for the files of a volume"
-	case "port-forward":
-		return "each port of a sandbox has an address of its own, https://PORT-ID.DOMAIN"
+		return "use e2bctl cp, or e2bctl volume cp for the files of a volume"
 	}
 	switch verb {
 	case "create", "cr", "spawn", "sp":

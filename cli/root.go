@@ -20,6 +20,7 @@ import (
 
 const rootExample = `  e2bctl run --local --upload .:app -w app --download app/report.xml:out/ -- make test
   ID=$(e2bctl create)
+  e2bctl cp -r src "$ID":app
   e2bctl exec "$ID" -- uname -a
   e2bctl code run --local -c 'import sys; sys.version'
   eval "$(e2bctl local up --background)"`
@@ -34,6 +35,8 @@ var commands = []struct {
 	{[]string{"ls", "list"}, sandbox.NewCmdList},
 	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
 	{[]string{"exec"}, sandbox.NewCmdExec},
+	{[]string{"cp"}, sandbox.NewCmdCopy},
+	{[]string{"port-forward", "forward"}, sandbox.NewCmdPortForward},
 	{[]string{"pause"}, sandbox.NewCmdPause},
 	{[]string{"resume"}, sandbox.NewCmdResume},
 	{[]string{"fork"}, sandbox.NewCmdFork},
@@ -52,7 +55,6 @@ var commands = []struct {
 	{[]string{"sandbox", "sbx"}, newCmdOfficialSandbox},
 	{[]string{"auth", "login", "logout"}, newCmdOfficialAuth},
 	{[]string{"upload", "download"}, newCmdCopying},
-	{[]string{"port-forward", "forward"}, newCmdForwarding},
 }
 
 // newCmdRoot returns the command for a command line. When the first word names a

@@ -226,8 +226,11 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 		r = strings.NewReader("")
 	}
 	s := &source{r: r, idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
-	defer s.end()
-	if err := f.upload(ctx, path, s, p); err != nil {
+	err = f.upload(ctx, path, s, p)
+	if own := s.end(); own != nil && ctx.Err() == nil {
+		return f.pathError("write", path, own) // the transport calls it a connection that broke
+	}
+	if err != nil {
 		return f.failed(ctx, "write", path, err)
 	}
 	return nil

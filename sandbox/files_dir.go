@@ -93,18 +93,26 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 		return err
 	}
 	defer end()
-	file := ".e2bctl-" + rand.Text() + ".tar"
 	pack := archive.Packer{Root: root, Exclude: p.Exclude, Skipped: orNothing(p.Skipped)}
-	if err := f.sendArchive(ctx, pack.Pack, file, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress}); err != nil {
-		f.discard(ctx, file, p.User) // not every daemon removes an upload that was cut off
+	return f.unpackInto(ctx, dir, p.User, func(ctx context.Context, file string) error {
+		return f.sendArchive(ctx, pack.Pack, file, &FileParams{User: p.User, Gzip: p.Gzip, IdleTimeout: p.IdleTimeout, Progress: p.Progress})
+	})
+}
+
+// unpackInto has send send an archive to a file of the sandbox, and unpacks it into a
+// directory.
+func (f *Files) unpackInto(ctx context.Context, dir, user string, send func(ctx context.Context, file string) error) error {
+	file := ".e2bctl-" + rand.Text() + ".tar"
+	if err := send(ctx, file); err != nil {
+		f.discard(ctx, file, user) // not every daemon removes an upload that was cut off
 		return named("upload", f.sb.ID()+":"+dir, err)
 	}
 	dir = cmp.Or(strings.TrimRight(dir, "/"), dir)
 	unpacked := dir[:strings.LastIndexByte(dir, '/')+1] + ".e2bctl-" + rand.Text()
-	if err := f.dirCommand(ctx, p.User, unpackLine, map[string]string{"DIR": dir, "NEW": unpacked, "ARCHIVE": file}, nil); err != nil {
+	if err := f.dirCommand(ctx, user, unpackLine, map[string]string{"DIR": dir, "NEW": unpacked, "ARCHIVE": file}, nil); err != nil {
 		if _, ran := errors.AsType[*ExitError](err); !ran {
-			f.discard(ctx, file, p.User)
-			f.sb.removeTree(ctx, p.User, unpacked)
+			f.discard(ctx, file, user)
+			f.sb.removeTree(ctx, user, unpacked)
 		}
 		return f.failed(ctx, "upload", dir, err)
 	}

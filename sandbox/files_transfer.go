@@ -132,8 +132,9 @@ type source struct {
 	idle     *idleTimer
 	progress *progress
 
-	mu    sync.Mutex
-	ended bool
+	mu     sync.Mutex
+	ended  bool
+	failed error // that of r
 }
 
 var errUploadEnded = errors.New("the upload has ended")
@@ -143,7 +144,14 @@ func (s *source) Read(p []byte) (int, error) {
 		return 0, errUploadEnded
 	}
 	n, err := s.r.Read(p)
-	if !s.going(func() { s.idle.arm(); s.progress.add(n) }) {
+	going := s.going(func() {
+		s.idle.arm()
+		s.progress.add(n)
+		if err != nil && !errors.Is(err, io.EOF) {
+			s.failed = err
+		}
+	})
+	if !going {
 		return 0, errUploadEnded
 	}
 	return n, err
@@ -160,11 +168,15 @@ func (s *source) going(do func()) bool {
 	return true
 }
 
-func (s *source) end() {
+// end ends the upload, and returns the error of r, if that ended it.
+func (s *source) end() error {
 	s.going(func() {
 		s.ended = true
 		s.idle.rest()
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 // lengthOf returns how many bytes r will return, or -1 if that is not certain.

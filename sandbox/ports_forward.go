@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,9 @@ type ForwardParams struct {
 	// ends, accepted by the system and not answered. 0 means
 	// [DefaultMaxConnections]; a negative number is refused.
 	MaxConnections int
+	// Failed is called with the reason whenever a connection cannot be made or breaks, by
+	// several goroutines at once. Nil means that reasons go to the log of [WithLogger].
+	Failed func(err error)
 }
 
 // Forwarding is a listener of this machine whose connections go to a port of a sandbox:
@@ -35,6 +39,7 @@ type Forwarding struct {
 	listener net.Listener
 	life     context.Context //nolint:containedctx // that of the listener, which is no call
 	end      func()
+	failed   func(error) // nil: to the log
 	slots    chan struct{}
 	running  sync.WaitGroup // the listener and its connections
 }
@@ -49,16 +54,14 @@ type Forwarding struct {
 // starting a command, a message as long as a request, and a process runs in the sandbox
 // while it is open. A client that closes its sending side ends the connection, and does not
 // get the rest of the answer. A connection that cannot be made, because nothing listens on
-// the port for instance, or that breaks, is reset; the reason is in the log of [WithLogger].
+// the port for instance, or that breaks, is reset: see [ForwardParams].Failed.
 //
 // A pause of the sandbox resets its connections. The listener stays, and new connections
 // work once the sandbox runs again. Close of the forwarding or of the sandbox's handle ends
 // the listener and its connections.
 func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *ForwardParams) (*Forwarding, error) {
-	limit := DefaultMaxConnections
-	if p != nil && p.MaxConnections != 0 {
-		limit = p.MaxConnections
-	}
+	p = cmp.Or(p, &ForwardParams{})
+	limit := cmp.Or(p.MaxConnections, DefaultMaxConnections)
 	what := fmt.Sprintf("forward port %d", port)
 	switch {
 	case port < 1 || port > 65535:
@@ -78,7 +81,7 @@ func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *For
 		done()
 		return nil, fmt.Errorf("sandbox: %s of %s: %w", what, sb.ID(), err)
 	}
-	f := &Forwarding{sb: sb, port: port, listener: listener, life: life, end: cancel, slots: make(chan struct{}, limit)}
+	f := &Forwarding{sb: sb, port: port, listener: listener, life: life, end: cancel, failed: p.Failed, slots: make(chan struct{}, limit)}
 	f.running.Go(f.accept)
 	f.running.Go(func() {
 		<-life.Done()
@@ -170,5 +173,9 @@ func (f *Forwarding) reset(near net.Conn, err error) {
 }
 
 func (f *Forwarding) warn(what string, err error) {
+	if f.failed != nil {
+		f.failed(fmt.Errorf("sandbox: forward port %d of %s: %s: %w", f.port, f.sb.ID(), what, err))
+		return
+	}
 	f.sb.client.api.Logger().WarnContext(f.life, what, "sandbox", f.sb.ID(), "port", f.port, "error", err)
 }

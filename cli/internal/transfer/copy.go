@@ -88,14 +88,20 @@ func (c *Copy) destination(ctx context.Context, from End, isDir bool, to End) (s
 	return path.Join(to.Path, name), nil
 }
 
-// directory copies the content of a directory into another one. From one store to another
-// it takes the way over a directory of this machine, where links that lead out are left out.
+// directory copies the content of a directory into another one. Between sandboxes it goes
+// as a stream. Between other stores it goes through a directory of this machine, where links
+// that lead out are left out.
 func (c *Copy) directory(ctx context.Context, source string, from Store, target string, to Store) (err error) {
 	switch {
 	case from == nil:
 		return to.UploadDir(ctx, source, target, c)
 	case to == nil:
 		return from.DownloadDir(ctx, source, target, c)
+	}
+	if a, ok := from.(*sandboxStore); ok {
+		if b, ok := to.(*sandboxStore); ok {
+			return c.stream(ctx, a, source, b, target)
+		}
 	}
 	between, err := os.MkdirTemp("", "e2bctl-copy-")
 	if err != nil {
@@ -106,6 +112,25 @@ func (c *Copy) directory(ctx context.Context, source string, from Store, target 
 		return err
 	}
 	return to.UploadDir(ctx, between, target, c)
+}
+
+// stream copies the content of a directory from one sandbox to another, without this
+// machine's disk.
+func (c *Copy) stream(ctx context.Context, from *sandboxStore, source string, to *sandboxStore, target string) error {
+	r, w := io.Pipe()
+	read := make(chan error, 1)
+	go func() {
+		err := from.readTar(ctx, source, w)
+		w.CloseWithError(err)
+		read <- err
+	}()
+	err := to.writeTar(ctx, target, r, c)
+	r.CloseWithError(err)
+	// If both failed because reading did, the second error has it, too.
+	if readErr := <-read; readErr != nil && (err == nil || errors.Is(err, readErr)) {
+		return readErr
+	}
+	return err
 }
 
 // file copies one file.

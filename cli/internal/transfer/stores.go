@@ -80,6 +80,15 @@ func (s *sandboxStore) DownloadDir(ctx context.Context, dir, local string, c *Co
 	})
 }
 
+// readTar and writeTar copy the content of a directory of a sandbox as a tar stream.
+func (s *sandboxStore) readTar(ctx context.Context, dir string, w io.Writer) error {
+	return s.sandbox.Files.ReadTar(ctx, path.Clean(dir)+"/.", w, &sandbox.TarParams{User: s.user})
+}
+
+func (s *sandboxStore) writeTar(ctx context.Context, dir string, r io.Reader, c *Copy) error {
+	return s.sandbox.Files.WriteTar(ctx, path.Clean(dir), r, &sandbox.TarParams{User: s.user, Progress: c.Progress})
+}
+
 // fromHome replaces a leading ~, which the file API and a shell that gets it quoted read
 // differently: relative paths start at the user's home.
 func fromHome(name string) string {

@@ -1,0 +1,68 @@
+package transfer
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+const (
+	meterDelay = 300 * time.Millisecond // short copies show nothing
+	meterPause = 100 * time.Millisecond
+)
+
+// Meter shows on a terminal how much of a copy was moved. It is used by one goroutine.
+type Meter struct {
+	io    *cmdutil.IOStreams // nil: nothing is shown
+	next  time.Time
+	shown int // the length of the line that is shown
+}
+
+// NewMeter returns the meter of one copy. It shows nothing if quiet is set or standard error
+// is no terminal.
+func NewMeter(ios *cmdutil.IOStreams, quiet bool) *Meter {
+	if quiet || !ios.ErrIsTerminal {
+		ios = nil
+	}
+	return &Meter{io: ios, next: time.Now().Add(meterDelay)}
+}
+
+// Show shows the number of bytes that were moved so far.
+func (m *Meter) Show(bytes int64) {
+	if m.io == nil || time.Now().Before(m.next) {
+		return
+	}
+	m.next = time.Now().Add(meterPause)
+	m.write("copied " + amount(bytes))
+}
+
+// End removes what is shown.
+func (m *Meter) End() {
+	if m.shown > 0 {
+		m.write("")
+		fmt.Fprint(m.io.Err, "\r")
+	}
+}
+
+// write writes a line in place of the one that is shown. Spaces erase that on any terminal.
+func (m *Meter) write(line string) {
+	fmt.Fprint(m.io.Err, "\r", line, strings.Repeat(" ", max(0, m.shown-len(line))))
+	m.shown = len(line)
+}
+
+// amount returns a number of bytes as people read it.
+func amount(bytes int64) string {
+	size, unit := float64(bytes), "bytes"
+	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if size < 1024 {
+			break
+		}
+		size, unit = size/1024, larger
+	}
+	if unit == "bytes" {
+		return fmt.Sprintf("%d bytes", bytes)
+	}
+	return fmt.Sprintf("%.1f %s", size, unit)
+}

@@ -1,0 +1,46 @@
+package sandbox
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+)
+
+// A tar stream is whole only with its end, wherever it is cut off and however it comes.
+func TestWholeTar(t *testing.T) {
+	t.Parallel()
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	for _, content := range []string{"one", string(make([]byte, 3000))} { // the second is all zeros
+		if err := w.WriteHeader(&tar.Header{Name: "file", Size: int64(len(content))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	withoutEnd := archive.Len()
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	padded := append(bytes.Clone(archive.Bytes()), make([]byte, 5000)...)
+	for _, data := range [][]byte{archive.Bytes(), padded, make([]byte, tarEnd)} {
+		for _, r := range []io.Reader{bytes.NewReader(data), iotest.OneByteReader(bytes.NewReader(data)), iotest.DataErrReader(bytes.NewReader(data))} {
+			if got, err := io.ReadAll(&wholeTar{r: r}); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes: got %d, %v", len(data), len(got), err)
+			}
+		}
+	}
+	for _, n := range []int{0, 1, 512, 515, 1024, tarEnd - 1, 1536} {
+		if _, err := io.ReadAll(&wholeTar{r: bytes.NewReader(archive.Bytes()[:n])}); !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%d of %d bytes: %v, want io.ErrUnexpectedEOF", n, withoutEnd, err)
+		}
+	}
+	broken := errors.New("broken")
+	if _, err := io.ReadAll(&wholeTar{r: iotest.ErrReader(broken)}); !errors.Is(err, broken) {
+		t.Errorf("got %v, want the reader's error", err)
+	}
+}
