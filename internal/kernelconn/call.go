@@ -31,66 +31,94 @@ const maxAttempts = 3
 // not look at the status of the reply. If the kernel drops the request without
 // running it, as it does with requests that wait behind another client's failure, it
 // is sent once more.
-func (ks *Kernels) Execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
+func (ks *Kernels) Execute(ctx context.Context, c Call) (reply jupyter.ExecuteReply, err error) {
+	err = ks.overOpen(ctx, c.Context, c.Language, func(k *Kernel) error {
+		reply, err = k.execute(ctx, c)
+		return err
+	})
+	return reply, err
+}
+
+// overOpen makes a call over the connection to a kernel, and over another one if that had
+// ended before.
+func (ks *Kernels) overOpen(ctx context.Context, id, language string, call func(*Kernel) error) error {
 	for attempt := 1; ; attempt++ {
-		k, err := ks.Open(ctx, c.Context, c.Language)
+		k, err := ks.Open(ctx, id, language)
 		if err != nil {
-			return jupyter.ExecuteReply{}, fmt.Errorf("%w: %w", ErrNotSent, err)
+			return fmt.Errorf("%w: %w", ErrNotSent, err)
 		}
-		reply, err := k.execute(ctx, c)
+		err = call(k)
 		if !errors.Is(err, errStale) || attempt == maxAttempts || ctx.Err() != nil {
-			return reply, err
+			return err
 		}
-		// Another connection is tried: this one had ended before.
 	}
 }
 
 // execute runs a call over one connection.
 func (k *Kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, error) {
-	if err := k.takeTurn(ctx, c); err != nil {
+	if err := k.takeTurn(ctx, c.Handler.Queued); err != nil {
 		return jupyter.ExecuteReply{}, err
 	}
-	return k.runInTurn(ctx, c.Request, c.Handler, c.Envs)
+	if err := k.beginUse(c.IgnoreLoss); err != nil {
+		k.release()
+		return jupyter.ExecuteReply{}, err
+	}
+	e, err := k.runInTurn(ctx, codeRequest(c.Request, c.Handler), c.Handler, c.Envs)
+	return e.reply, err
 }
 
 // ExecuteIfFree runs a request unless another execution is under way.
-func (k *Kernel) ExecuteIfFree(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
+func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
 	select {
 	case k.turn <- struct{}{}:
 		k.inTurn.Add(1)
-		return k.runInTurn(ctx, request, Handler{}, nil)
+		e, err := k.runInTurn(ctx, codeRequest(code, Handler{}), Handler{}, nil)
+		return e.reply, err
 	default:
 		return jupyter.ExecuteReply{}, errors.New("the kernel is busy")
 	}
 }
 
-// runInTurn runs a request for the holder of the turn, and gives the turn back.
-func (k *Kernel) runInTurn(ctx context.Context, request jupyter.ExecuteRequest, h Handler, envs map[string]string) (jupyter.ExecuteReply, error) {
+// request is what the kernel is asked on its shell channel.
+type request struct {
+	kind     string // the type of the message, without _request
+	content  any
+	runsCode bool // the user's, which has to be stopped when it is given up
+}
+
+// codeRequest returns the request to run code, which may ask for input if h answers.
+func codeRequest(code jupyter.ExecuteRequest, h Handler) request {
+	code.AllowStdin = h.Input != nil
+	if code.UserExpressions == nil {
+		code.UserExpressions = map[string]string{}
+	}
+	return request{"execute", code, true}
+}
+
+// runInTurn makes a request for the holder of the turn, and gives the turn back. Without
+// an error the execution is over.
+func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[string]string) (*execution, error) {
 	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
 	if err := k.prepare(ctx, envs, h); err != nil {
-		return jupyter.ExecuteReply{}, err
+		return &execution{}, err
 	}
-	e, err := k.once(ctx, request, h)
+	e, err := k.once(ctx, r, h)
 	if err == nil && e.dropped() {
-		if e, err = k.once(ctx, request, h); err == nil && e.dropped() {
+		if e, err = k.once(ctx, r, h); err == nil && e.dropped() {
 			err = fmt.Errorf("the kernel dropped the code twice without running it: %w", api.ErrRetryable)
 		}
 	}
 	if e == nil {
-		return jupyter.ExecuteReply{}, err
+		e = &execution{}
 	}
-	return e.reply, err
+	return e, err
 }
 
-// once runs a request. The execution is nil if the request was not sent; it is
+// once makes a request. The execution is nil if the request was not sent; it is
 // over unless it still runs.
-func (k *Kernel) once(ctx context.Context, request jupyter.ExecuteRequest, h Handler) (e *execution, err error) {
-	request.AllowStdin = h.Input != nil
-	if request.UserExpressions == nil {
-		request.UserExpressions = map[string]string{}
-	}
-	if e, err = k.send(request); err != nil {
+func (k *Kernel) once(ctx context.Context, r request, h Handler) (e *execution, err error) {
+	if e, err = k.send(r); err != nil {
 		return nil, err
 	}
 	defer func() {

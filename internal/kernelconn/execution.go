@@ -3,6 +3,7 @@ package kernelconn
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -22,11 +23,15 @@ const (
 	// maxSilences is how many silences in a row after a cut end code that may ask
 	// for input: its question may have been lost, and then it would wait forever.
 	maxSilences = 10
+	// maxReplyDepth is how deep values in a reply may be nested.
+	maxReplyDepth = 16
 )
 
-// execution is a request in progress.
+// execution is a request in progress, whether it runs code or not.
 type execution struct {
 	id       string
+	answer   string // the type of its reply
+	runsCode bool   // the user's
 	sent     time.Time
 	messages chan *jupyter.Message // nil in it: the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
@@ -39,6 +44,7 @@ type execution struct {
 
 	unsent bool // the request never reached the kernel: a pause had cut the websocket before
 
+	content             json.RawMessage // of the reply
 	reply               jupyter.ExecuteReply
 	busy, ran           bool // it is the kernel's turn; its code was seen to run
 	replied, idle, over bool
@@ -190,6 +196,12 @@ func (k *Kernel) interrupted(ctx context.Context, e *execution) *InterruptedErro
 	return err
 }
 
+// dismissed ends a request that runs no code, and that its caller no longer waits for.
+func (e *execution) dismissed(ctx context.Context) error {
+	e.over = true
+	return fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
+}
+
 // lost ends an execution whose outcome is unknown.
 func (e *execution) lost(why string) error {
 	e.over = true
@@ -212,11 +224,11 @@ func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 		return k.noteBarrier(e, m, state)
 	}
 	switch m.Header.MsgType {
-	case "execute_reply":
-		if err := boundjson.Unmarshal(m.Content, &e.reply, jupyter.MaxMembers, 4); err != nil {
+	case e.answer:
+		if err := boundjson.Unmarshal(m.Content, &e.reply, jupyter.MaxMembers, maxReplyDepth); err != nil {
 			return e.lost(fmt.Sprintf("its reply is malformed: %v", err))
 		}
-		e.replied = true
+		e.replied, e.content = true, m.Content
 	case "execute_input", "stream", "execute_result", "display_data", "error":
 		e.ran = true
 	case "status":

@@ -14,6 +14,9 @@ import (
 // may have ended, too, or may end meanwhile. If the execution is not over after
 // that, settle ends it.
 func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) error {
+	if !e.runsCode {
+		return e.dismissed(bounded)
+	}
 	err := k.interrupted(bounded, e)
 	if !e.busy && !e.resumed {
 		return err // another client's code runs

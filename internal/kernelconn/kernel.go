@@ -114,13 +114,13 @@ func (k *Kernel) receive(conn *jupyter.Conn) {
 }
 
 // send starts an execution.
-func (k *Kernel) send(request jupyter.ExecuteRequest) (*execution, error) {
-	content, err := json.Marshal(request)
+func (k *Kernel) send(r request) (*execution, error) {
+	content, err := json.Marshal(r.content)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
-	header := jupyter.NewHeader("execute_request", k.session, username)
-	e := &execution{id: header.MsgID, sent: time.Now(), messages: make(chan *jupyter.Message, queue), left: make(chan struct{})}
+	header := jupyter.NewHeader(r.kind+"_request", k.session, username)
+	e := &execution{id: header.MsgID, answer: r.kind + "_reply", runsCode: r.runsCode, sent: time.Now(), messages: make(chan *jupyter.Message, queue), left: make(chan struct{})}
 	k.mu.Lock()
 	if k.broken {
 		k.mu.Unlock()

@@ -120,6 +120,6 @@ func python(lines ...string) string {
 }
 
 // silently returns a request that leaves no trace in history or count.
-func silently(code string) jupyter.ExecuteRequest {
-	return jupyter.ExecuteRequest{Code: code, Silent: true}
+func silently(code string) request {
+	return codeRequest(jupyter.ExecuteRequest{Code: code, Silent: true}, Handler{})
 }

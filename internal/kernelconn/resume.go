@@ -26,6 +26,8 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	switch {
 	case err == nil:
 		return nil
+	case ctx.Err() != nil && !e.runsCode:
+		return e.dismissed(ctx)
 	case ctx.Err() != nil:
 		e.messages <- nil // there is room: nothing else writes now
 		return k.interrupted(ctx, e)

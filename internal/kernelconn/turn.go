@@ -6,15 +6,15 @@ import (
 )
 
 // takeTurn waits until a call may use the kernel, which it then holds until settle
-// gives it back.
-func (k *Kernel) takeTurn(ctx context.Context, c Call) (err error) {
+// gives it back. queued may be nil.
+func (k *Kernel) takeTurn(ctx context.Context, queued func(int) error) (err error) {
 	for _, name := range k.kernels.names(k.id) {
 		if err := CheckNotWaiting(ctx, k.kernels.options.SandboxID, name); err != nil {
 			return err
 		}
 	}
 	ahead := k.inTurn.Add(1) - 1
-	if err := k.waitForTurn(ctx, int(ahead), c.Handler.Queued); err != nil {
+	if err := k.waitForTurn(ctx, int(ahead), queued); err != nil {
 		k.inTurn.Add(-1)
 		return err
 	}
@@ -33,8 +33,13 @@ func (k *Kernel) takeTurn(ctx context.Context, c Call) (err error) {
 		<-k.done // until then other calls would get this connection
 		return errStale
 	}
+	return nil
+}
+
+// beginUse is called by the holder of the turn before the user's code may set variables.
+func (k *Kernel) beginUse(ignoreLoss bool) error {
 	// An earlier call that was given up may have cost the kernel while this one waited.
-	if lost := k.kernels.Loss(k.id); lost != nil && !c.IgnoreLoss {
+	if lost := k.kernels.Loss(k.id); lost != nil && !ignoreLoss {
 		return lost
 	}
 	k.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,7 +28,7 @@ var guesses = []struct{ guess, looked, right string }{
 	{`sb.Kill(ctx)`, "", ""},
 }
 
-// Each guess compiles, or the compiler names what is right, or the README does beside what was
+// Each guess compiles, or the compiler names what is right, or a page of package sandbox does beside what was
 // looked for.
 func TestGuesses(t *testing.T) {
 	t.Parallel()
@@ -46,9 +47,11 @@ func TestGuesses(t *testing.T) {
 	if err == nil {
 		t.Fatal("every guess compiles: the test compares nothing")
 	}
-	readme, err := os.ReadFile(filepath.Join(root, "sandbox", "README.md"))
-	if err != nil {
-		t.Fatal(err)
+	var pages strings.Builder
+	for _, r := range readmes(t) {
+		if path.Dir(r.name) == "sandbox" {
+			pages.WriteString(r.text)
+		}
 	}
 	for i, g := range guesses {
 		_, reason, failed := strings.Cut(string(out), fmt.Sprintf("main.go:%d:", first+i))
@@ -61,16 +64,16 @@ func TestGuesses(t *testing.T) {
 		case g.right == "":
 			t.Errorf("%s does not compile: %s", g.guess, reason)
 		case strings.Contains(reason, g.right):
-		case g.looked == "" || !names(string(readme), g.looked, g.right):
-			t.Errorf("%s: neither its error nor the README names %s: %s", g.guess, g.right, reason)
+		case g.looked == "" || !names(pages.String(), g.looked, g.right):
+			t.Errorf("%s: neither its error nor a page of sandbox names %s: %s", g.guess, g.right, reason)
 		}
 	}
 }
 
-// names reports whether a line of the README has the right call, and in its comment what was
+// names reports whether a line of the pages has the right call, and in its comment what was
 // looked for.
-func names(readme, looked, right string) bool {
-	for line := range strings.Lines(readme) {
+func names(pages, looked, right string) bool {
+	for line := range strings.Lines(pages) {
 		if call, comment, ok := strings.Cut(line, " // "); ok && strings.Contains(call, right) && strings.Contains(comment, looked) {
 			return true
 		}

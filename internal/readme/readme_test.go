@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -272,12 +273,38 @@ func TestExamplesSayWhatTheyTake(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort keeps the top README to what a newcomer reads in one sitting.
-func TestReadmeIsShort(t *testing.T) {
+// maxLines is how many lines a page may have, and maxTopLines the top README, which a newcomer
+// reads in one sitting. firstScreen is how many of them are read before anybody scrolls.
+const (
+	maxLines    = 400
+	maxTopLines = 150
+	firstScreen = 40
+)
+
+// TestReadmesAreShort keeps pages to what can be read, and pages beside a README to what is
+// found: the first screen of the README links to them.
+func TestReadmesAreShort(t *testing.T) {
 	t.Parallel()
-	for _, r := range readmes(t) {
-		if lines := strings.Count(r.text, "\n"); r.name == topReadme && lines > 150 {
-			t.Errorf("%s has %d lines, over 150: move what is not for newcomers beside what it describes", r.name, lines)
+	// The history of versions grows, and everybody knows its place.
+	all := slices.DeleteFunc(readmes(t), func(r page) bool { return r.name == "CHANGELOG.md" })
+	first := map[string]string{} // of READMEs, by directory
+	for _, r := range all {
+		lines := strings.SplitAfter(r.text, "\n")
+		if path.Base(r.name) == "README.md" {
+			first[path.Dir(r.name)] = strings.Join(lines[:min(len(lines), firstScreen)], "")
+		}
+		most := maxLines
+		if r.name == topReadme {
+			most = maxTopLines
+		}
+		if len(lines)-1 > most {
+			t.Errorf("%s has %d lines, over %d: move what fewer users need to a page beside it", r.name, len(lines)-1, most)
+		}
+	}
+	for _, r := range all {
+		screen, ok := first[path.Dir(r.name)]
+		if ok && path.Base(r.name) != "README.md" && !strings.Contains(screen, "]("+path.Base(r.name)) {
+			t.Errorf("%s has no link in the first %d lines of the README beside it", r.name, firstScreen)
 		}
 	}
 }

@@ -66,21 +66,24 @@ func startWhere(t *testing.T, refuse string) string {
 	return string(out)
 }
 
-// missingCalls begins the table of the README about calls of the kernel.
+// missingCalls begins the table of containers.md about calls of the kernel.
 const missingCalls = "| without | as root | as another user | where namespaces are refused, too |"
 
+// containersPage is where users read what a sandbox has where calls are missing.
+const containersPage = "containers.md"
+
 // TestMissingCalls takes away each call that older kernels do not have, and that profiles of
-// seccomp refuse. The isolation is that of the README's table, and where it is less, what is said
+// seccomp refuse. The isolation is that of the page's table, and where it is less, what is said
 // names the call, and the kernel if it lacks the call.
 func TestMissingCalls(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(readmeFile)
+	text, err := os.ReadFile(containersPage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rows, found := strings.Cut(string(text), "\n"+missingCalls+"\n")
 	if !found {
-		t.Fatalf("%s has no table %q", readmeFile, missingCalls)
+		t.Fatalf("%s has no table %q", containersPage, missingCalls)
 	}
 	rows, _, _ = strings.Cut(rows, "\n\n")
 	asked := make(map[string]bool)
@@ -102,7 +105,7 @@ func TestMissingCalls(t *testing.T) {
 		}
 	}
 	if got, want := slices.Sorted(maps.Keys(asked)), refusetest.Calls(); !slices.Equal(got, want) {
-		t.Errorf("the table of %s has the calls %q, want %q", readmeFile, got, want)
+		t.Errorf("the table of %s has the calls %q, want %q", containersPage, got, want)
 	}
 }
 

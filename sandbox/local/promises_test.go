@@ -22,7 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// engineCase is a column of the table of the README.
+// engineCase is a column of the table of engines.md.
 type engineCase struct {
 	name    string
 	options func(t *testing.T) []local.Option
@@ -68,7 +68,7 @@ func engineCases() []engineCase {
 }
 
 // TestPromises tries every feature on each engine: a promised one works, and any other has no
-// effect or is refused by name. The results are the table of the README.
+// effect or is refused by name. The results are the table of engines.md.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	readme := readTable(t)

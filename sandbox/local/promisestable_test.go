@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// table is that of the README. Its cells come from what happened when the engines were tried:
+// table is that of engines.md. Its cells come from what happened when the engines were tried:
 //
 //	UPDATE_PROMISES=1 E2BCTL_TEST_ENGINES=1 go test -run TestPromises ./sandbox/local
 //
@@ -20,17 +20,18 @@ type table struct {
 	mu               sync.Mutex
 	columns, rows    []string
 	cells            map[[2]string]string // by row and column
-	before, after    string               // the text of the README around it
+	before, after    string               // the text of the page around it
 	update, reported bool
 }
 
-const readmeFile = "README.md"
+// enginesPage is where users read what each engine has.
+const enginesPage = "engines.md"
 
-// readTable reads the table of the README. When t and its subtests have ended it is written,
+// readTable reads the table of engines.md. When t and its subtests have ended it is written,
 // if that is asked for.
 func readTable(t *testing.T) *table {
 	t.Helper()
-	text, err := os.ReadFile(readmeFile)
+	text, err := os.ReadFile(enginesPage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func readTable(t *testing.T) *table {
 	before, rest, found := strings.Cut(string(text), "\n"+head)
 	body, after, ended := strings.Cut(rest, "\n\n")
 	if !found || !ended {
-		t.Fatalf("%s has no table that begins with %q", readmeFile, head)
+		t.Fatalf("%s has no table that begins with %q", enginesPage, head)
 	}
 	lines := strings.Split(head+body, "\n")
 	w := &table{cells: map[[2]string]string{}, before: before, after: after, update: os.Getenv("UPDATE_PROMISES") != ""}
@@ -54,7 +55,7 @@ func readTable(t *testing.T) *table {
 		if !w.update || t.Failed() {
 			return
 		}
-		if err := os.WriteFile(readmeFile, []byte(w.text()), 0o644); err != nil { //nolint:gosec // all read it
+		if err := os.WriteFile(enginesPage, []byte(w.text()), 0o644); err != nil { //nolint:gosec // all read it
 			t.Error(err)
 		}
 	})
@@ -68,7 +69,7 @@ func cellsOf(line string) (all []string) {
 	return all
 }
 
-// text is the README with the table as it is now.
+// text is the page with the table as it is now.
 func (w *table) text() string {
 	var b strings.Builder
 	line := func(first string, cell func(column string) string) {
@@ -96,7 +97,7 @@ func (w *table) setRows(t *testing.T, features []string) {
 		return
 	}
 	if !w.update && !w.reported {
-		t.Errorf("the features are %q, and those of the README %q"+toMend, features, w.rows)
+		t.Errorf("the features are %q, and those of the page %q"+toMend, features, w.rows)
 	}
 	w.reported, w.rows = true, features
 }
@@ -108,7 +109,7 @@ func (w *table) set(t *testing.T, row, column, cell string) {
 	defer w.mu.Unlock()
 	at := [2]string{row, column}
 	if got := w.cells[at]; got != cell && !w.update {
-		t.Errorf("the README says %q of it in the column %s, want %q"+toMend, got, column, cell)
+		t.Errorf("the page says %q of it in the column %s, want %q"+toMend, got, column, cell)
 	}
 	w.cells[at] = cell
 }

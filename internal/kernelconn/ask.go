@@ -1,0 +1,46 @@
+package kernelconn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+)
+
+// Question is a request to a kernel that runs no code, such as complete, inspect and
+// is_complete of Jupyter's protocol.
+type Question struct {
+	// Context and Language are those of [Call].
+	Context, Language string
+	// Kind is the type of the request, without the _request at its end.
+	Kind string
+	// Content is encoded as JSON.
+	Content any
+}
+
+// Ask asks a kernel when its turn comes, and decodes the content of the answer into reply.
+// When ctx ends it gives up without an interrupt: the kernel loses nothing, and answers
+// what comes next when it is done. It does not say that the context has lost its
+// variables, which the next [Kernels.Execute] does.
+func (ks *Kernels) Ask(ctx context.Context, q Question, reply any) error {
+	var answer *execution
+	err := ks.overOpen(ctx, q.Context, q.Language, func(k *Kernel) (err error) {
+		if err := k.takeTurn(ctx, nil); err != nil {
+			return err
+		}
+		answer, err = k.runInTurn(ctx, request{kind: q.Kind, content: q.Content}, Handler{}, nil)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if answer.reply.Status == "error" {
+		return fmt.Errorf("the kernel cannot answer %s: %s: %s", q.Kind, clip.Text(answer.reply.Name, 64), clip.Text(answer.reply.Value, 256))
+	}
+	if err := boundjson.Unmarshal(answer.content, reply, jupyter.MaxMembers, maxReplyDepth); err != nil {
+		return fmt.Errorf("the kernel's answer to %s is malformed: %w", q.Kind, err)
+	}
+	return nil
+}
