@@ -253,8 +253,8 @@ func (p *polled) fail(err error) {
 	p.err = err
 }
 
-// take returns the kept events; once they are all taken, it returns why there will
-// be no more.
+// take returns the kept events. Once they are all taken, it returns the error that
+// ended the watch.
 func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
