@@ -36,7 +36,7 @@ var (
 // watchers holds every watch, streamed or polled.
 type watchers struct {
 	waits sync.WaitGroup
-	life  context.Context //nolint:containedctx // of what no request bounds
+	life  context.Context //nolint:containedctx // of polled watches, which outlive requests
 	end   context.CancelFunc
 
 	mu     sync.Mutex
@@ -214,7 +214,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		defer stop()
 		err := ws.run(ctx, w, 0, p.keep, nil)
 		p.fail(errors.Join(err, w.close()))
-		// An ended watcher, with what it kept, takes up its place until it is
+		// An ended watcher and its kept events take up its place until it is
 		// removed.
 		select {
 		case <-ctx.Done():
