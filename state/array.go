@@ -350,7 +350,7 @@ func (s Scalar) String() string {
 	return fmt.Sprint(x)
 }
 
-// wrong adds the position in the document to an error about it.
+// wrong adds the position in the document to an error.
 func (d *decoder) wrong(err error) error {
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit

@@ -18,9 +18,8 @@ func (e *UnsupportedTypeError) Error() string {
 	return fmt.Sprintf("state: %s: %s has no Python form", place(e.Path), e.Type)
 }
 
-// UnsupportedValueError reports a value of an allowed type that neither Python
-// nor the envelope can hold: a string that is not UTF-8, a cycle, a list as a
-// key.
+// UnsupportedValueError reports a value of an allowed type that Python or the
+// envelope cannot hold: a string that is not UTF-8, a cycle, a list as a key.
 type UnsupportedValueError struct {
 	Path   string
 	Reason string

@@ -458,7 +458,7 @@ func (s *scanner) number() (n node, err error) {
 // -2.2250738585072014e-308.
 const maxNumber = 32
 
-// maxFast is the largest number of digits that always fit into 64 bits.
+// maxFast is a number of digits that always fit into 64 bits.
 const maxFast = 18
 
 func (s *scanner) digits() int {

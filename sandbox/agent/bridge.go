@@ -26,7 +26,7 @@ const (
 	// maxCalls bounds how many calls may be under way, including abandoned ones whose function
 	// has not returned.
 	maxCalls = 1024
-	// maxWaiting bounds the size of the finished replies that are not sent yet.
+	// maxWaiting bounds the size of the finished replies that the code has not taken yet.
 	maxWaiting = 4 * maxExchange
 	// replyPart is the maximum length of a part of a reply.
 	replyPart = 4 << 20

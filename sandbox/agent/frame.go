@@ -50,8 +50,8 @@ func (p *framePart) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
-// frameOf returns the frame of entries. The frame has each blob once. For a blob in
-// held, it has the name of the variable that has the blob instead.
+// frameOf returns the frame of entries. The frame has each blob once. In place of a blob
+// in held, it names the variable that has it.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
 	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}

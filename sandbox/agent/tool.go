@@ -190,8 +190,8 @@ func (e *argumentError) Unwrap() error { return e.err }
 // Name returns the name by which code calls the tool.
 func (t Tool) Name() string { return t.name }
 
-// Signature returns the signature of the tool: "search(query: str, limit: int = None) ->
-// list[str]".
+// Signature returns the signature of the tool, such as
+// "search(query: str, limit: int = None) -> list[str]".
 func (t Tool) Signature() string {
 	list := make([]string, len(t.parameters))
 	for i, p := range t.parameters {

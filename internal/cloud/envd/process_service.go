@@ -317,7 +317,7 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }
 
-// SendSignal signals the process and its children. A SIGKILL is answered once the
+// SendSignal signals the process and those that it started. A SIGKILL is answered once the
 // process has gone.
 func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.server.processes.find(req.Msg.GetProcess())
