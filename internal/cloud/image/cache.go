@@ -165,7 +165,7 @@ func (c *cache) image(digest string) *known {
 }
 
 // putImage records an image under the digest that was asked for. If it cannot be stored,
-// only a request is lost.
+// the only cost is another request.
 func (c *cache) putImage(f *found) {
 	if f.asked == "" || c.has(imageKey(f.asked)) {
 		return

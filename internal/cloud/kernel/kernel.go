@@ -263,8 +263,8 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	return err
 }
 
-// Close ends the process and all of its children. The running request and all waiting
-// ones end with [Ended]. Close returns when all processes are gone.
+// Close ends the process and all processes that it started. The running request and
+// all waiting ones end with [Ended]. Close returns when all processes are gone.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	k.closed = true

@@ -35,7 +35,7 @@ type Registry struct {
 	size    int      // of all logs
 
 	running int            // number of measured records; the goroutine exists only above 0
-	begun   chan struct{}  // another record is measured
+	begun   chan struct{}  // tells the goroutine of another record
 	stop    chan struct{}  // ends the goroutine
 	sampler sync.WaitGroup // the goroutine
 }
