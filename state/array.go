@@ -22,7 +22,7 @@ type Array struct {
 	Shape []int
 	// Fortran reports whether the first dimension varies fastest in Data.
 	Fortran bool
-	// Data has the elements in the byte order that Dtype says.
+	// Data has the elements in the byte order of Dtype.
 	Data []byte
 	// Objects has the elements of a "|O" array, in place of Data.
 	Objects []any
@@ -241,7 +241,7 @@ func Elements[T any](a Array) ([]T, error) {
 	return out, nil
 }
 
-// same reports whether the buffer holds the elements as Go does.
+// same reports whether the buffer stores the elements as Go does.
 func (a Array) same(t dtype, to reflect.Type) bool {
 	if a.Fortran && len(a.Shape) > 1 || to.Size() != uintptr(t.size) || to.PkgPath() != "" {
 		return false
@@ -323,8 +323,8 @@ func scalarOf(p scalarPayload) (Scalar, error) {
 	return Scalar(p), err
 }
 
-// terminator reports whether data is the zero character that numpy's tobytes
-// returns for an empty text, although the dtype says that it has no bytes.
+// terminator reports whether data is a single zero character. numpy's tobytes
+// returns that for an empty text, although the dtype has no bytes.
 func (t dtype) terminator(data []byte) bool {
 	width := map[byte]int{'U': 4, 'S': 1}[t.kind]
 	return t.size == 0 && width > 0 && bytes.Equal(data, make([]byte, width))
@@ -350,7 +350,7 @@ func (s Scalar) String() string {
 	return fmt.Sprint(x)
 }
 
-// wrong adds to an error about the document where in the document it is.
+// wrong adds the position in the document to an error.
 func (d *decoder) wrong(err error) error {
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit

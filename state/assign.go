@@ -201,8 +201,8 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
-// decodeInts does the same as the general way, without reflection: programs
-// often send long lists of these types.
+// decodeInts is a faster way without reflection, because programs often send
+// long lists of these types.
 func decodeInts[T int | int64](d *decoder, n node, into *[]T) error {
 	list := []T{}
 	err := d.items(n, func(int) error {

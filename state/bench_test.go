@@ -20,7 +20,7 @@ func large() map[string]any {
 	return map[string]any{"bytes": make([]byte, 64<<20), "floats": floats, "ints": ints, "strings": lines}
 }
 
-// Benchmark64MiB measures what Set costs, and what a pulled value costs.
+// Benchmark64MiB measures the cost of Set, and of a pulled value.
 func Benchmark64MiB(b *testing.B) {
 	for name, v := range large() {
 		doc, err := state.Marshal(v)

@@ -12,7 +12,7 @@ import (
 )
 
 // blobFrom is the size from which the bytes of a value are stored beside its
-// document, which then names them by their hash.
+// document, which then has their hash.
 const blobFrom = 64 << 10
 
 const (
@@ -51,8 +51,7 @@ func (b Blobs) size() int {
 	return n
 }
 
-// leaf writes bytes that the encoder may keep: as base64, or as the name of a
-// blob.
+// leaf writes bytes, as base64 or as the name of a blob. The encoder may keep them.
 func (e *encoder) leaf(data []byte) {
 	if !e.detached || len(data) < blobFrom {
 		e.buf = appendBase64(e.buf, data)
@@ -86,7 +85,7 @@ func inline(doc []byte, blobs Blobs) []byte {
 	return out
 }
 
-// named returns those of the blobs that a checked document names.
+// named returns the blobs that a checked document names.
 func named(doc []byte, blobs Blobs) Blobs {
 	if len(blobs) == 0 {
 		return nil
@@ -104,10 +103,10 @@ func named(doc []byte, blobs Blobs) Blobs {
 	return found
 }
 
-// split cuts a checked document at the blobs that it names: each piece comes with
+// split cuts a checked document at the blobs that it names. Each piece comes with
 // the hash of the blob that follows it, the last piece with nil. The text that
-// starts a blob cannot occur in a string, whose quotes are escaped, nor in a user's
-// dict, which is written as pairs when it has the key "$".
+// starts a blob cannot occur in a string, because quotes are escaped there, nor in
+// a user's dict, because a dict with the key "$" is written as pairs.
 func split(doc []byte) iter.Seq2[[]byte, *Hash] {
 	return func(yield func([]byte, *Hash) bool) {
 		for {

@@ -7,7 +7,7 @@ import (
 )
 
 // A value of exactly the largest size is taken, and no larger one, whatever its last bytes are.
-// Its size is that of its document with its blobs, each as often as it is named.
+// Its size is that of its document with its blobs, each counted as often as it is named.
 func TestLargestValue(t *testing.T) {
 	t.Parallel()
 	const part, small = 32 << 20, 1 << 20

@@ -83,7 +83,7 @@ func sliceOf(p [3]any) (Slice, error) { return Slice{p[0], p[1], p[2]}, nil }
 // Deque is a Python collections.deque.
 type Deque struct {
 	Items []any
-	// MaxLen is the maximum length; nil means that there is none.
+	// MaxLen is the maximum length. Nil means no limit.
 	MaxLen *int
 }
 

@@ -103,7 +103,8 @@ func zoneOffset(zone string) (int, bool) {
 	return 0, false
 }
 
-// zoneLocation returns the location of a zone, if this machine knows it.
+// zoneLocation returns the location of a zone, or an error if this machine does
+// not know it.
 func zoneLocation(zone string, load func(string) *time.Location) (*time.Location, error) {
 	if zone == "" {
 		return Naive, nil
@@ -120,8 +121,8 @@ func zoneLocation(zone string, load func(string) *time.Location) (*time.Location
 	return nil, fmt.Errorf("the zone %.40q is not in this machine's time zone database", zone)
 }
 
-// zoneText returns how a location is written when there is no date that would
-// determine its offset.
+// zoneText returns the name or offset of a location when there is no date that
+// would determine its offset.
 func zoneText(t time.Time) string {
 	if t.Location() == Naive {
 		return ""
@@ -141,9 +142,9 @@ func zoneText(t time.Time) string {
 	return text
 }
 
-// Timedelta is a Python timedelta. Its range is wider than that of
-// time.Duration, which ends at 292 years: where the target does not name a
-// type, only a value beyond that is decoded into a Timedelta.
+// Timedelta is a Python timedelta. Its range is wider than that of time.Duration,
+// which ends at 292 years: if the target does not name a type, only a value beyond
+// that is decoded into a Timedelta.
 type Timedelta struct {
 	// Days may be negative; Seconds and Microseconds are not, as in Python.
 	Days, Seconds, Microseconds int64

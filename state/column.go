@@ -12,7 +12,7 @@ import (
 // Column is a column of a [Table], or the values of a [Series] or an [Index].
 // [ColumnOf] makes one from a slice, and [Values] returns one as a slice.
 type Column struct {
-	// Name is the label, usually a string; nil means that there is none.
+	// Name is the label, usually a string. Nil means no label.
 	Name any
 	// Dtype is the pandas name: "float64", "Int64", "str", "object", "category",
 	// "datetime64[ns, Europe/Berlin]", "range".
@@ -20,11 +20,10 @@ type Column struct {
 	// Data has the values. For a category it has the codes, for a time with a zone
 	// the time in UTC, and for a str strings and nil.
 	Data Array
-	// Mask says which values are missing, for the dtypes that have a mask;
-	// otherwise it is nil.
+	// Mask tells which values are missing, for the dtypes that have a mask; otherwise it is
+	// nil.
 	Mask []bool
-	// Categories has the values that the codes of a category stand for; the code
-	// -1 means missing.
+	// Categories has the values for the codes of a category; the code -1 means missing.
 	Categories *Column
 	Ordered    bool
 	// Range is the index of a table that has no other, in place of Data.

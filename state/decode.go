@@ -12,8 +12,8 @@ var (
 )
 
 // Unmarshal decodes a document into the value that v points to, within the
-// default [Bounds]. Errors are *[DecodeError] or *[LimitError], or wrap what a
-// [PythonUnmarshaler] or encoding.TextUnmarshaler returned. After an error v
+// default [Bounds]. Errors are *[DecodeError] or *[LimitError], or wrap an
+// error of a [PythonUnmarshaler] or encoding.TextUnmarshaler. After an error v
 // may hold a part of the value.
 func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Bounds{}) }
 
@@ -38,11 +38,11 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds, json bool) error {
 	return d.finish()
 }
 
-// decoder stores what the scanner reads.
+// decoder stores the values that the scanner reads.
 type decoder struct {
 	scanner
 	json    bool // the value was JSON: see FromJSON
-	ordered bool // every dict is to be a Dict where the target names no type
+	ordered bool // every dict becomes a Dict if the target names no type
 }
 
 func newDecoder(doc []byte, blobs Blobs, limits Bounds) (*decoder, error) {

@@ -221,7 +221,7 @@ func TestValue(t *testing.T) {
 	var kinds []state.Kind
 	for _, v := range append(parts.B, parts.A, parts.C, state.Value{}) {
 		kinds = append(kinds, v.Kind())
-		// What the value reports of itself matches what parsing finds.
+		// The value's own report matches the result of parsing.
 		again, err := state.Parse(v.Bytes(), state.Bounds{})
 		if err != nil || again.Kind() != v.Kind() || again.Opaque() != v.Opaque() {
 			t.Errorf("%s: got %v, want kind %v, opaque %v and no error", v.Bytes(), err, v.Kind(), v.Opaque())
@@ -235,7 +235,7 @@ func TestValue(t *testing.T) {
 		t.Error(diff)
 	}
 	roundTripBytes(t, []any{parts.C, map[string]state.Value{"k": parts.B[1]}}, `[{"x":[]},{"k":1.5}]`)
-	// The depth counts from where the value is placed.
+	// The depth counts from the position of the value.
 	half := mustValue(t, deep(99))
 	if _, err := state.Marshal([]any{half}); err != nil {
 		t.Error(err)
@@ -257,8 +257,7 @@ func roundTripBytes(t *testing.T, v any, want string) {
 	}
 }
 
-// Whatever the input is, nothing panics, and what is accepted is returned
-// unchanged.
+// No input causes a panic, and an accepted one is returned unchanged.
 func FuzzUnmarshal(f *testing.F) {
 	for _, body := range []string{`1`, `[1.5,"a",null]`, `{"a":{"$":"tuple","items":[true]}}`, `{"$":"dict","items":[[1,2]]}`, `{"$":"datetime","iso":"2026-01-01T00:00:00.000000","offset":3600,"zone":"Europe/Berlin"}`, `{"$":"set","items":[1]}`, `{"$":"opaque","type":"a","repr":"b","reason":""}`, `{"$":"timedelta","days":-1,"seconds":0,"microseconds":1}`, `{"$":"int","hex":"-ffffffffffffffffffff"}`,
 		`{"$":"complex","value":[1.0,2.0]}`, `{"$":"decimal","value":"1E+2"}`, `{"$":"fraction","value":[1,3]}`, `{"$":"date","value":"2026-11-21"}`, `{"$":"time","value":{"iso":"01:02:03.000004","zone":"+01:00","fold":true}}`, `{"$":"timestamp","value":{"value":1,"unit":"ns","zone":"UTC"}}`, `{"$":"uuid","value":"00000000-0000-0000-0000-000000000005"}`, `{"$":"path","value":{"path":"a"}}`, `{"$":"range","value":[1,2,3]}`, `{"$":"slice","value":[1,null,"x"]}`, `{"$":"deque","value":{"items":[1],"maxlen":2}}`, `{"$":"singleton","value":"NaT"}`, `{"$":"enum","value":{"type":"m.E.A","value":3}}`,
@@ -288,7 +287,7 @@ func FuzzUnmarshal(f *testing.F) {
 		again, err := state.Marshal(x)
 		if err != nil {
 			if _, ok := errors.AsType[*state.UnsupportedValueError](err); ok {
-				return // as a set that has an item twice
+				return // such as a set with a duplicate item
 			}
 			t.Fatalf("%v: %s", err, doc)
 		}
@@ -335,7 +334,7 @@ func FuzzThroughPython(f *testing.F) {
 	})
 }
 
-// What a pointer leads to is decoded into, as it is, and not replaced.
+// The value that a pointer leads to is decoded into, and not replaced.
 func TestDecodeIntoWhatIsThere(t *testing.T) {
 	t.Parallel()
 	there := &struct{ A, B int }{1, 2}

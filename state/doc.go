@@ -29,7 +29,7 @@
 //	Array, Scalar                     numpy's ndarray and scalars  the same
 //	Table, Series, Index, Timestamp   pandas' DataFrame and so on  the same
 //	Image                             PIL's Image        Image
-//	Value                             what it holds
+//	Value                             its content
 //	encoding.TextMarshaler            str                string
 //	(refused)                         anything else      Opaque
 //
@@ -43,7 +43,7 @@
 // str in RFC 3339 into time.Time, a UUID or Decimal into an
 // encoding.TextUnmarshaler.
 //
-// What changes on the way, and how:
+// Some values change on the way:
 //
 //   - Python's datetime and timedelta end at the microsecond; anything finer is
 //     truncated. [Timestamp] has nanoseconds.
@@ -110,5 +110,5 @@
 // beside the document, which has {"$":"blob","sha256":…,"size":…} in their
 // place; [Marshal] writes them as base64. The encoding is canonical: equal
 // values of the same types and order have the same bytes here and in the Python
-// codec, so a hash shows what changed.
+// codec, so a hash shows every change.
 package state

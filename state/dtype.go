@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// dtype is what a text such as "<f8" or "<M8[ns]" says about the elements.
+// dtype is the parsed form of a text such as "<f8" or "<M8[ns]".
 type dtype struct {
 	kind  byte // numpy's: b i u f c S U V M m O, or R for a record with fields
 	size  int

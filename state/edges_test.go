@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Each bound of a kind takes what is at it, and nothing beyond.
+// Each bound of a kind allows values up to it, and nothing beyond.
 func TestBoundsOfKinds(t *testing.T) {
 	t.Parallel()
 	taken := func(v any) error { _, err := state.NewValue(v); return err }

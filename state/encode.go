@@ -49,9 +49,9 @@ var (
 	hasPythonForms = map[reflect.Type]bool{timeType: true, valueType: true, opaqueType: true}
 )
 
-// Marshal returns the document of a value. The output is deterministic. Errors
-// are *[UnsupportedTypeError], *[UnsupportedValueError], *[LimitError], or wrap
-// what a [PythonMarshaler] or encoding.TextMarshaler returned.
+// Marshal returns the document of a value. The output is deterministic. Errors are
+// *[UnsupportedTypeError], *[UnsupportedValueError], *[LimitError], or wrap an error
+// of a [PythonMarshaler] or encoding.TextMarshaler.
 func Marshal(v any) ([]byte, error) {
 	e, err := marshal(v, false)
 	return e.buf, err
@@ -78,8 +78,9 @@ func marshal(v any, detached bool) (encoder, error) {
 	return e, nil
 }
 
-// countable refuses a value with more parts than [DefaultMaxNodes], which no decoder
-// takes by default. Only a large document can have them, so only that is read.
+// countable refuses a value with more parts than [DefaultMaxNodes], because no
+// decoder takes it by default. It reads only large documents: only they can have so
+// many parts.
 func (e *encoder) countable() error {
 	const (
 		leastNode  = 2 // bytes of the smallest part of a list, with its comma
@@ -128,11 +129,11 @@ type encoder struct {
 	detached bool
 	blobs    Blobs
 	beside   int  // bytes of the leaves in blobs
-	large    bool // the value is over the size limit: not all of it is there
+	large    bool // the value is over the size limit and incomplete
 }
 
-// room reports whether n more bytes may be added. When they may not, they are
-// neither copied nor hashed.
+// room reports whether n more bytes may be added. If not, the caller neither copies
+// nor hashes them.
 func (e *encoder) room(n int) bool {
 	e.large = e.large || len(e.buf)+e.beside+n > DefaultMaxBytes
 	return !e.large
@@ -324,7 +325,7 @@ func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
 	return func() { e.depth--; delete(e.seen, at) }, nil
 }
 
-// unhashable refuses kinds that Python cannot have as a key or in a set.
+// unhashable refuses kinds that cannot be a key or in a set in Python.
 func (e *encoder) unhashable(kind Kind) error {
 	if e.frozen == 0 {
 		return nil

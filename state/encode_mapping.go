@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// entry is a key, encoded, and its value.
+// entry is an encoded key and its value.
 type entry struct {
 	key   []byte
 	order reflect.Value

@@ -103,7 +103,7 @@ func (e *encoder) items(v reflect.Value) error {
 	return nil
 }
 
-// packed writes a long list that has only floats as one block.
+// packed writes a long list of only floats as one block.
 func (e *encoder) packed(v reflect.Value) (done bool, err error) {
 	floats := floatsOf(v)
 	switch {
@@ -128,8 +128,8 @@ func (e *encoder) packed(v reflect.Value) (done bool, err error) {
 	return true, nil
 }
 
-// floatsOf returns the elements of a list that has only floats, and nil for any
-// other list.
+// floatsOf returns the elements of a list of only floats, and nil for any other
+// list.
 func floatsOf(v reflect.Value) []float64 {
 	switch element := v.Type().Elem(); {
 	case element == float64Type:

@@ -9,8 +9,8 @@ import (
 // UnsupportedTypeError reports a Go type that has no Python form.
 type UnsupportedTypeError struct {
 	Type reflect.Type
-	// Path leads from the value passed in to the one refused, as in
-	// `["Servers"][2]["Conn"]`; "" is the value itself.
+	// Path leads from the value passed in to the refused one, as in
+	// `["Servers"][2]["Conn"]`. An empty path means the value itself.
 	Path string
 }
 
@@ -18,9 +18,8 @@ func (e *UnsupportedTypeError) Error() string {
 	return fmt.Sprintf("state: %s: %s has no Python form", place(e.Path), e.Type)
 }
 
-// UnsupportedValueError reports a value whose type is allowed but which Python
-// or the envelope does not allow: a string that is not UTF-8, a cycle, a list
-// as a key.
+// UnsupportedValueError reports a value of an allowed type that Python or the
+// envelope cannot hold: a string that is not UTF-8, a cycle, a list as a key.
 type UnsupportedValueError struct {
 	Path   string
 	Reason string
@@ -48,7 +47,8 @@ type DecodeError struct {
 	Path string
 	// Offset is the position in bytes where decoding stopped.
 	Offset int
-	// Type is the Go type that did not fit; nil when the document is malformed.
+	// Type is the Go type that did not fit. Nil means that the document is
+	// malformed.
 	Type   reflect.Type
 	Reason string
 }
@@ -57,7 +57,8 @@ func (e *DecodeError) Error() string {
 	return fmt.Sprintf("state: decode %s (byte %d): %s", place(e.Path), e.Offset, e.Reason)
 }
 
-// maxPath bounds how long a path of keys from outside can make an error.
+// maxPath bounds the length of a path in an error, because its keys come from
+// outside.
 const maxPath = 256
 
 func place(path string) string {
@@ -85,7 +86,7 @@ func within(err error, step string) error {
 	} else {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	// A deep path is cut at its far end: readers look for where it starts.
+	// A deep path is cut at its far end: readers look for its start.
 	*path = step + *path
 	if len(*path) > 2*maxPath {
 		*path = (*path)[:2*maxPath]

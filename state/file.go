@@ -12,8 +12,8 @@ import (
 	"math"
 )
 
-// A saved state is fileMagic, a version, records, and the SHA-256 of all of
-// that. A record is its type, a head and content:
+// A saved state is fileMagic, a version, records, and the SHA-256 of all of these. A record
+// is its type, a head and content:
 //
 //	b  hash, size (8 bytes)                          a blob
 //	v  hash, size of the document, of the name (8)   name and document; its blobs came before
@@ -26,7 +26,7 @@ const (
 	recordBlob  = 'b'
 	recordValue = 'v'
 	recordEnd   = 'e'
-	// maxNameBytes is more than any name that Python accepts needs.
+	// maxNameBytes is longer than any name that Python accepts.
 	maxNameBytes = 1 << 12
 )
 
@@ -36,8 +36,8 @@ type FormatError struct {
 	// Offset is the byte where reading stopped.
 	Offset int64
 	Reason string
-	// Err is the cause, if there is more to say; io.ErrUnexpectedEOF when the file
-	// is cut off.
+	// Err is the cause, if it adds information. It is io.ErrUnexpectedEOF for a file that is
+	// cut off.
 	Err error
 }
 
@@ -51,12 +51,11 @@ func (e *FormatError) Error() string {
 
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// WriteTo saves what the state holds now, in the form that [Load] reads: a new
-// sandbox continues with it where an old one stopped. Large content that
-// several values share is written once. A value that exists only in its sandbox
-// ([Opaque]) is saved as such. A file of more than [DefaultMaxBytes], or with values
-// that were parsed within larger [Bounds] than the default ones, needs such Bounds in
-// Load.
+// WriteTo saves the current values of the state, in the form that [Load] reads: a new
+// sandbox continues with it where an old one stopped. Large content that several values
+// share is written once. A value that exists only in its sandbox ([Opaque]) is saved as
+// such. A file of more than [DefaultMaxBytes], or with values that were parsed within larger
+// [Bounds] than the default ones, needs such Bounds in Load.
 func (s *State) WriteTo(w io.Writer) (int64, error) {
 	f := &fileWriter{w: bufio.NewWriter(w), sum: sha256.New()}
 	f.write([]byte(fileMagic), []byte{fileVersion})
@@ -103,10 +102,10 @@ func (f *fileWriter) write(parts ...[]byte) {
 	}
 }
 
-// Load reads what [State.WriteTo] wrote; the source need not be trusted. It
-// reads no further than the end of the state if r is an io.ByteReader. Every
-// value is held to the limits, and MaxBytes bounds the file as well. The error
-// is a *[FormatError], a *[LimitError], a *[NameError] or a *[DecodeError].
+// Load reads a state that [State.WriteTo] saved; the source need not be trusted. It reads no
+// further than the end of the state if r is an io.ByteReader. Every value is held to the
+// limits, and MaxBytes bounds the file as well. The error is a *[FormatError], a
+// *[LimitError], a *[NameError] or a *[DecodeError].
 func Load(r io.Reader, limits Bounds) (*State, error) {
 	buffered, ok := r.(interface {
 		io.Reader
@@ -155,7 +154,7 @@ type fileReader struct {
 
 func (f *fileReader) fail(reason string, err error) error { return &FormatError{f.n, reason, err} }
 
-// read reads that many bytes, and allocates memory only as they arrive.
+// read reads n bytes, and allocates memory only as they arrive.
 func (f *fileReader) read(n int) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, f.r, int64(n))
@@ -170,7 +169,7 @@ func (f *fileReader) read(n int) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// head reads a hash and sizes, each within what is left of the limit.
+// head reads a hash and sizes, each within the rest of the limit.
 func (f *fileReader) head(sizes ...*int) (Hash, error) {
 	var hash Hash
 	head, err := f.read(len(hash) + 8*len(sizes))

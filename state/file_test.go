@@ -114,7 +114,7 @@ func TestLoadBounds(t *testing.T) {
 	}
 }
 
-// Records are checked by themselves, too: the checksum of the whole is that of whoever wrote it.
+// Records are checked by themselves, too: a forger can compute the checksum of the whole.
 func TestLoadForged(t *testing.T) {
 	t.Parallel()
 	st := state.New()

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// form is implemented by the types whose document is {"$":kind,"value":…} with
-// a value made of simpler ones, their payload.
+// form is implemented by the types whose document is {"$":kind,"value":…}. The
+// value, their payload, is made of simpler values.
 type form interface {
 	form() (Kind, any, error)
 }
 
-// forms has, for each such kind, how it is read back from its payload and
-// checked.
+// forms has, for each such kind, the function that reads it from its payload
+// and checks it.
 var forms map[Kind]func(*decoder) (any, error)
 
 // formTypes are the types that implement form.
@@ -68,8 +68,8 @@ func formOf[P, T any](build func(P) (T, error)) func(*decoder) (any, error) {
 	}
 }
 
-// unhashableKinds are the kinds that Python cannot have as a key although their
-// payload does not show it.
+// unhashableKinds are the kinds that cannot be a key in Python although their
+// payload could be one.
 var unhashableKinds = map[Kind]bool{
 	KindSlice: true, KindDeque: true, KindArray: true, KindTable: true, KindSeries: true, KindIndex: true, KindImage: true,
 	KindDefaultDict: true,
@@ -96,7 +96,7 @@ func (e *encoder) form(kind Kind, payload any) error {
 	return nil
 }
 
-// form reads the payload of a value and what follows it.
+// form reads the payload of a value and the end of its object.
 func (d *decoder) form(n node) (any, error) {
 	x, err := forms[n.kind](d)
 	if err != nil {
@@ -161,7 +161,7 @@ func (d *decoder) fit(start int, n node, x any, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
-// fitElement stores an element of an array as the Python scalar that it is.
+// fitElement stores an element of an array as the Python scalar of its dtype.
 func (d *decoder) fitElement(start int, n node, x any, v reflect.Value) error {
 	if v.Kind() == reflect.Interface && v.NumMethod() == 0 {
 		v.Set(reflect.ValueOf(&x).Elem())

@@ -128,7 +128,7 @@ func (m maker) value(depth int) any {
 	return all[m.IntN(len(all))]()
 }
 
-// TestValuesOfAllKinds checks what holds for each value that has a Python form.
+// TestValuesOfAllKinds checks the properties of each value that has a Python form.
 func TestValuesOfAllKinds(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -156,7 +156,8 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 			t.Errorf("seed %d, depth %d: %T %s: %v, %.200s, want %.200s", seed, depth, given, how, err, got, doc)
 		}
 	}
-	// Detached from its blobs it is the same document, of which the caller has no part.
+	// Detached from its blobs it is the same document, and shares nothing with the
+	// caller's value.
 	value := mustValue(t, given)
 	size := value.Size()
 	same("in two parts", value.Bytes(), nil)
@@ -230,7 +231,7 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 		t.Errorf("seed %d, depth %d: %d bytes with a limit of one less: %v", seed, depth, size, err)
 	}
 
-	// What is shared is no cycle, wherever it is.
+	// Shared parts are no cycle, wherever they are.
 	shared := p.Interface()
 	for _, deep := range []int{0, 63, 100} { // references are remembered from 64 on
 		if _, err := state.Marshal(wrapped([]any{shared, shared, map[string]any{"a": shared, "b": []any{shared, list.Interface(), list.Interface()}}}, deep)); err != nil {

@@ -35,7 +35,7 @@ func ImageOf(m image.Image) (Image, error) {
 		out.Mode = "L"
 	} else {
 		// A PNG has no alpha channel if all of the image is opaque; then the mode
-		// says so.
+		// is RGB.
 		if opaque, ok := m.(interface{ Opaque() bool }); ok && opaque.Opaque() {
 			out.Mode = "RGB"
 		}

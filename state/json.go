@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// FromJSON returns the Python value that a JSON text stands for, as json.loads of
-// Python makes it: a number with a point or an exponent is a float, any other an int.
+// FromJSON returns the Python value of a JSON text, as json.loads of Python makes it:
+// a number with a point or an exponent is a float, any other an int.
 //
 // JSON has no NaN and no infinities, and kernels write null or a string for them.
 // [Value.Decode] therefore stores null, "nan", "inf" and "-inf" of such a value in a
@@ -118,10 +118,10 @@ func (r *jsonReader) number() (any, error) {
 	return i, nil
 }
 
-// maxJSONInt is how many digits of an int Python itself reads.
+// maxJSONInt is the most digits of an int that Python itself reads.
 const maxJSONInt = 4300
 
-// jsonFloat returns the float that null or a string stands for in JSON.
+// jsonFloat returns the float for null or a string in JSON.
 func jsonFloat(n node) (f float64, ok bool) {
 	switch n.kind {
 	case KindNone:

@@ -50,8 +50,8 @@ func TestFromJSON(t *testing.T) {
 	}
 }
 
-// JSON has no form for numbers that are not finite: a float target knows what stands
-// for them, at any depth, and no other target takes it for a number.
+// JSON has no form for numbers that are not finite: a float target accepts their
+// substitutes, at any depth, and no other target takes these for a number.
 func TestNumbersThatJSONDoesNotHave(t *testing.T) {
 	t.Parallel()
 	v, err := state.FromJSON([]byte(`{"a":[1,null,"nan","-Infinity"],"b":null,"c":"inf"}`))
@@ -82,7 +82,7 @@ func TestNumbersThatJSONDoesNotHave(t *testing.T) {
 }
 
 // Fields are found by their tags, py before json, and otherwise by their names, in the
-// same way whatever the value comes from.
+// same way for every source.
 func TestFieldsByTag(t *testing.T) {
 	t.Parallel()
 	type inner struct {

@@ -1,6 +1,6 @@
 package state
 
-// Kind names what a Python value is.
+// Kind names a kind of Python value.
 type Kind string
 
 // The kinds of values.

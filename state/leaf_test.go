@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// kept is a PythonUnmarshaler that keeps what it is given.
+// kept is a PythonUnmarshaler that keeps its argument.
 type kept struct{ value state.Value }
 
 func (k *kept) UnmarshalPython(v state.Value) error {
@@ -74,8 +74,8 @@ func leaves(tb testing.TB, size int) []leaf {
 	}
 }
 
-// What NewValue took comes back from every kind of target, and can be saved and loaded
-// from there, however large its leaves are.
+// A value that NewValue took comes back from every kind of target, and can be saved and
+// loaded from there, however large its leaves are.
 func TestLargeLeavesInEveryTarget(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1<<16 - 1, 1 << 16, 1<<16 + 1} {
@@ -196,8 +196,8 @@ func reloaded(t *testing.T, name string, value state.Value) {
 	}
 }
 
-// A Value takes no part in what its caller does afterwards with what it was made from,
-// or with what it was decoded into.
+// A Value is independent of later changes to the variables that it was made from or decoded
+// into.
 func TestValueIsACopy(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{100, 1<<16 - 8, 1 << 16, 1<<16 + 8, 1 << 17} {
@@ -241,7 +241,7 @@ func TestValueIsACopy(t *testing.T) {
 	}
 }
 
-// scribble changes all bytes and numbers of what a value was decoded into.
+// scribble changes all bytes and numbers of a decoded value.
 func scribble(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Interface, reflect.Pointer:
@@ -270,7 +270,7 @@ func scribble(v reflect.Value) {
 	}
 }
 
-// A pointer goes as what it points to, at any depth of pointers and in any container.
+// A pointer is sent as its target, at any depth of pointers and in any container.
 func TestPointersGoAsTheirValues(t *testing.T) {
 	t.Parallel()
 	when := time.Date(2026, 11, 21, 2, 40, 58, 123456000, time.UTC)
@@ -302,7 +302,7 @@ func TestPointersGoAsTheirValues(t *testing.T) {
 	same(value, &value, new(&value))
 }
 
-// What is shared is sent as often as it occurs: only what contains itself is a cycle.
+// A shared part is sent as often as it occurs: only a part that contains itself is a cycle.
 func TestSharedValuesAreNoCycles(t *testing.T) {
 	t.Parallel()
 	type knot struct{ Next *knot }
@@ -337,7 +337,7 @@ func TestSharedValuesAreNoCycles(t *testing.T) {
 	}
 }
 
-// What NewValue took fits the default limits of those that read it.
+// A value that NewValue took fits the default limits of its readers.
 func TestNewValueKeepsTheLimits(t *testing.T) {
 	t.Parallel()
 	digits := new(big.Int).Lsh(big.NewInt(1), 4*state.DefaultMaxIntDigits-1)
@@ -360,7 +360,7 @@ func TestNewValueKeepsTheLimits(t *testing.T) {
 		}
 	}
 
-	// A Value is as deep as where it was read from says, and no deeper.
+	// A Value is as deep as its content, wherever it was read from, and no deeper.
 	for _, inner := range []any{1, "s", []byte("b"), []any{}, []any{[]any{}}, make([]float64, 100), state.Date{Year: 2026, Month: 1, Day: 1}, 1i, state.Instance{Kind: state.KindSubclass, Type: "m.T", Value: []any{1}}} {
 		alone := mustValue(t, inner)
 		var list []state.Value

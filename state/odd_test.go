@@ -8,9 +8,9 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// A value of the kernel is either opaque, with the reason, or one that Go accepts, writes as it
-// was, and that another kernel makes again: nothing between them refuses it, which would cost all
-// other variables, too.
+// A value of the kernel is either opaque, with the reason, or Go accepts it, writes it back
+// unchanged, and another kernel makes it again. Nothing in between refuses it, which would cost
+// all other variables, too.
 func TestOddValues(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)

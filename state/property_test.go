@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// generator makes values from a seed, and says what differs between two of them: more than
-// their documents show.
+// generator makes values from a seed, and describes the differences between two of them,
+// including those that their documents do not show.
 const generator = classes + `
 import random, string
 import numpy as np, pandas as pd
@@ -110,7 +110,7 @@ def difference(a, b, at="x"):
     return "" if a is b or a != a and b != b or a == b and repr(a) == repr(b) else "%s: %r, not %r" % (at, a, b)
 `
 
-// TestGeneratedValues checks that a value of Python comes back from Go as it was, whatever it is.
+// TestGeneratedValues checks that any value of Python comes back from Go unchanged.
 func TestGeneratedValues(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
@@ -150,8 +150,8 @@ func TestGeneratedValues(t *testing.T) {
 	}
 }
 
-// TestLabels checks that the columns' own index is sent as it was while the columns have its names,
-// and that the names count once they are others.
+// TestLabels checks that the columns' own index is sent unchanged while the columns have its
+// names, and that the names count once they differ.
 func TestLabels(t *testing.T) {
 	t.Parallel()
 	table := func(labels state.Column, names ...any) state.Table {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown is how many elements of an array or table String shows: one with more is
+// maxShown is how many elements of an array or table String shows: a larger one is
 // described by its shape.
 const maxShown = 1000
 
@@ -88,7 +88,7 @@ func appendRepr(b []byte, x any) []byte {
 	return appendNamed(b, x)
 }
 
-// appendNamed writes what has a text of its own, most with the name of its type.
+// appendNamed writes values with a text of their own, most with the name of their type.
 func appendNamed(b []byte, x any) []byte {
 	name, text := "", fmt.Sprint(x)
 	switch x := x.(type) {
@@ -185,7 +185,7 @@ func appendInstanceRepr(b []byte, x Instance) []byte {
 func appendDataRepr(b []byte, x any) []byte {
 	switch x := x.(type) {
 	case Array:
-		// Without elements the sides may still be long.
+		// Even without elements, the sides may be long.
 		if n := x.Len(); n == 0 || n > maxShown {
 			return fmt.Appendf(b, "<array of shape %s, dtype %.40s>", appendRepr(nil, tupleOf(x.Shape)), x.Dtype)
 		}

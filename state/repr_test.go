@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// The text of a value is Python's own, where Python's is short.
+// The text of a value is Python's own, if Python's is short.
 func TestStringIsPythonsRepr(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
@@ -37,7 +37,7 @@ func TestStringIsPythonsRepr(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(want, "OrderedDict()") {
-			want = "OrderedDict({})" // as newer ones write what is not empty
+			want = "OrderedDict({})" // newer Pythons use this form only if it is not empty
 		}
 		if got := value.String(); got != want {
 			t.Errorf("%s: got %s, want %s", expression, got, want)

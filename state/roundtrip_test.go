@@ -85,7 +85,7 @@ func TestThroughPython(t *testing.T) {
 		name   string
 		value  any
 		python string // true in Python
-		want   any    // what it decodes to as any; nil: the value itself
+		want   any    // the result of decoding into any; nil: the value itself
 	}{
 		{"nil", nil, "x is None", nil},
 		{"nil pointer", (*int)(nil), "x is None", nil},

@@ -53,19 +53,19 @@ func (n node) big() *big.Int {
 	return i
 }
 
-// scanner reads a document strictly: it accepts only what the encoders write.
+// scanner reads a document strictly: it accepts only the output of the encoders.
 type scanner struct {
 	data   []byte
 	pos    int
 	depth  int
 	nodes  int
 	limits Bounds
-	// deepest and opaque describe what has been read so far.
+	// deepest and opaque describe the part read so far.
 	deepest int
 	opaque  bool
 	zones   zones
-	// blobs are those that the document may name. Their bytes are copied when they
-	// become part of a value, unless it is only checked.
+	// blobs are the blobs that the document may name. Their bytes are copied when
+	// they become part of a value, unless it is only checked.
 	blobs Blobs
 	check bool
 }
@@ -74,7 +74,7 @@ func (s *scanner) fail(format string, args ...any) error {
 	return &DecodeError{Offset: s.pos, Reason: fmt.Sprintf(format, args...)}
 }
 
-// literal reads exactly this text.
+// literal reads exactly text, or returns an error.
 func (s *scanner) literal(text string) error {
 	if !s.skip(text) {
 		return s.fail("expected %s", text)
@@ -82,7 +82,7 @@ func (s *scanner) literal(text string) error {
 	return nil
 }
 
-// skip reads this text if it is next.
+// skip reads text if it is next.
 func (s *scanner) skip(text string) bool {
 	if len(s.data)-s.pos < len(text) || string(s.data[s.pos:s.pos+len(text)]) != text {
 		return false
@@ -454,11 +454,11 @@ func (s *scanner) number() (n node, err error) {
 	return n, nil
 }
 
-// maxNumber is more than a float or a 64-bit integer needs: the longest is
+// maxNumber is longer than any float or 64-bit integer: the longest is
 // -2.2250738585072014e-308.
 const maxNumber = 32
 
-// maxFast is a number of digits that always fits into 64 bits.
+// maxFast is a number of digits that always fit into 64 bits.
 const maxFast = 18
 
 func (s *scanner) digits() int {

@@ -58,7 +58,8 @@ func (s *State) Set(name string, v any) error {
 	return nil
 }
 
-// Merge copies the values of another state into this one; its values win.
+// Merge copies the values of another state into this one, and replaces those of
+// the same names.
 func (s *State) Merge(other *State) {
 	entries := other.Entries()
 	s.mu.Lock()
@@ -71,9 +72,9 @@ func (s *State) Merge(other *State) {
 	}
 }
 
-// Get decodes the value of a name into what v points to, by the rules of
-// [Unmarshal]. The error wraps [ErrNotFound] when the state does not have the
-// name.
+// Get decodes the value of a name into the variable that v points to, by the
+// rules of [Unmarshal]. The error wraps [ErrNotFound] when the state does not
+// have the name.
 func (s *State) Get(name string, v any) error {
 	value, ok := s.Value(name)
 	if !ok {
@@ -107,7 +108,7 @@ func (s *State) Names() []string {
 	return slices.Sorted(maps.Keys(s.entries))
 }
 
-// Entries returns what the state holds now, in the order of the names.
+// Entries returns the current values, in the order of the names.
 func (s *State) Entries() []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -96,8 +96,7 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-// Python agrees with this package on what is a name, and on the names that
-// Python has of its own.
+// Python agrees with this package on names, and on its own builtin names.
 func TestNamesInPython(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)

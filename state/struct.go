@@ -17,18 +17,17 @@ type field struct {
 	omitEmpty bool
 }
 
-// fields is how a struct type maps to a dict.
+// fields maps a struct type to a dict.
 type fields struct {
 	list   []field
 	byName map[string]int
-	// folded are the names in lower case; those that only case tells apart are not
-	// in it.
+	// folded are the names in lower case. Names that differ only in case are left out.
 	folded map[string]int
 	err    string
 }
 
-// find returns the field that a key of a dict is decoded into. exact is false if its
-// name differs in case.
+// find returns the field for a key of a dict. exact is false if its name differs in
+// case.
 func (f *fields) find(key string) (at int, exact, ok bool) {
 	if at, ok = f.byName[key]; ok {
 		return at, true, true
@@ -37,10 +36,10 @@ func (f *fields) find(key string) (at int, exact, ok bool) {
 	return at, false, ok
 }
 
-// FieldKey returns the key that a field of a struct has in the dict which the struct
-// becomes, and whether a zero value is left out: what its tag py says or, if it has
-// none, its tag json. ok is false for a field that is always left out. Fields of an
-// embedded struct whose tag has no name are the outer struct's: key is then "".
+// FieldKey returns the dict key of a struct field, and whether a zero value is
+// omitted. It reads the tag py or, if there is none, the tag json. ok is false for a
+// field that is always omitted. The key is empty for an embedded struct whose tag has
+// no name: its fields are the outer struct's.
 func FieldKey(f reflect.StructField) (key string, omitEmpty, ok bool) {
 	tag, has := f.Tag.Lookup("py")
 	if !has {
@@ -76,7 +75,7 @@ func newFields(t reflect.Type) *fields {
 	for _, sf := range reflect.VisibleFields(t) {
 		name, omitEmpty, ok := FieldKey(sf)
 		if !ok || name == "" || underKey(t, sf.Index) {
-			continue // the fields of one without a name are promoted in its place
+			continue // the fields of an embedded struct without a name are promoted in its place
 		}
 		if i, ok := f.byName[name]; ok {
 			f.err = fmt.Sprintf("fields %s and %s both have the key %q", t.FieldByIndex(f.list[i].index).Name, sf.Name, name)

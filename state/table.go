@@ -14,9 +14,9 @@ type Table struct {
 	Index Column
 	// Label is the name of the columns' own index, usually nil.
 	Label any
-	// Labels is the columns' own index where pandas would make another one of the columns'
-	// names: it has their dtype, such as "range". It is nil where the names alone are
-	// enough, and without effect once it no longer has the names of Columns.
+	// Labels is the columns' own index, if pandas would make another one from the names of the
+	// columns: it has their dtype, such as "range". Nil means that the names are enough. Labels
+	// has no effect if its values are no longer the names of Columns.
 	Labels *Column
 }
 
@@ -91,7 +91,7 @@ func (t Table) form() (Kind, any, error) {
 	return KindTable, p, p.check(rows)
 }
 
-// labels returns the payload of Labels; nil if it has not the names of the columns.
+// labels returns the payload of Labels, or nil if its values are not the names of the columns.
 func (t Table) labels() (*columnPayload, error) {
 	if t.Labels == nil || t.Labels.Len() != len(t.Columns) {
 		return nil, nil
@@ -118,7 +118,7 @@ func (t Table) labels() (*columnPayload, error) {
 	return &p, nil
 }
 
-// names returns the values of a valid column, each as the name of another one.
+// names returns the values of a valid column, each as the name of another column.
 func (c Column) names() ([]any, error) {
 	at, err := c.reader()
 	if err != nil {
@@ -266,9 +266,9 @@ func TableOf[T any](rows []T) (Table, error) {
 	return t, nil
 }
 
-// Rows returns the rows of a table as structs. Columns find their fields as the
-// keys of a dict do. A column without a field is ignored, and a field without a column keeps its zero value. A missing value
-// can only be stored in a pointer.
+// Rows returns the rows of a table as structs. Columns find their fields as the keys of a dict
+// do. A column without a field is ignored, and a field without a column keeps its zero value. A
+// missing value can only be stored in a pointer.
 func Rows[T any](t Table) ([]T, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {

@@ -60,8 +60,8 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 
 // isSurrogatePass reports whether a string is UTF-8 except for surrogates in their
 // three-byte form, as Python's "surrogatepass" writes them. Both halves of a pair may
-// follow each other: in Python they are two characters of a str, and not the one that
-// they stand for in UTF-16.
+// follow each other: in Python they are two characters of a str, not a single one as
+// in UTF-16.
 func isSurrogatePass(s string) bool {
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)

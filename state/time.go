@@ -36,8 +36,8 @@ func zone(t time.Time) (name string, offset int) {
 	return "", offset
 }
 
-// located returns the time at a wall clock reading: in the named location if
-// that is known and has this offset then, otherwise in a fixed one.
+// located returns the time at a wall clock reading: in the named location if that is known
+// and has this offset then, otherwise in a fixed one.
 func located(wall time.Time, offset int, name string, load func(string) *time.Location) time.Time {
 	instant := wall.Add(-time.Duration(offset) * time.Second)
 	if name == "UTC" && offset == 0 {
@@ -53,7 +53,7 @@ func located(wall time.Time, offset int, name string, load func(string) *time.Lo
 	return instant.In(time.FixedZone(name, offset))
 }
 
-// maxZones is more than the database has.
+// maxZones is more than the number of zones in the database.
 const maxZones = 1024
 
 // zones loads the locations of one document, each only once: the names come from outside,

@@ -26,7 +26,7 @@ type Opaque struct {
 	// Repr is the start of the value's repr.
 	Repr string
 	// Reason says why the value did not arrive although its type would have
-	// allowed it: a cycle, a size. It is usually "".
+	// allowed it: a cycle, a size. It is usually empty.
 	Reason string
 }
 

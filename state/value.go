@@ -29,7 +29,7 @@ func NewValue(v any) (Value, error) {
 	return Value{doc: e.buf, kind: kindOf(e.buf[len(documentStart):]), depth: e.deepest, blobs: e.blobs}, nil
 }
 
-// kindOf returns the kind of a value, from how its encoding starts.
+// kindOf returns the kind of a value, from the beginning of its encoding.
 func kindOf(body []byte) Kind {
 	if rest, ok := bytes.CutPrefix(body, []byte(`{"$":"`)); ok {
 		kind, _, _ := bytes.Cut(rest, []byte(`"`))
@@ -86,7 +86,7 @@ func ParseDetached(doc []byte, blobs Blobs, limits Bounds) (Value, error) {
 	return v, nil
 }
 
-// Kind returns the kind of value that it is in Python.
+// Kind returns the kind of the value in Python.
 func (v Value) Kind() Kind {
 	if v.doc == nil {
 		return KindNone
@@ -94,7 +94,7 @@ func (v Value) Kind() Kind {
 	return v.kind
 }
 
-// Opaque reports whether the value, or one within it, has no Go form: it then
+// Opaque reports whether the value, or one within it, has no Go form. Such a value
 // cannot be sent to a sandbox.
 func (v Value) Opaque() bool { return v.opaque }
 
@@ -124,13 +124,14 @@ func (v Value) hash() Hash {
 	return sha256.Sum256(doc)
 }
 
-// Decode stores the value in what v points to, by the rules of [Unmarshal].
+// Decode stores the value in the variable that into points to, by the rules of
+// [Unmarshal].
 func (v Value) Decode(into any) error {
 	doc, blobs := v.Detached()
 	return unmarshal(doc, blobs, into, v.limits(), v.json)
 }
 
-// limits are those within which the value is: it was checked when it was made.
+// limits returns bounds that the value keeps: it was checked when it was made.
 func (v Value) limits() Bounds {
 	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
 	// A slice of slices counts its sides, which an array without bytes may have, too.

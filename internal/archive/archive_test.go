@@ -117,8 +117,8 @@ func TestArchiveRoundTrip(t *testing.T) {
 	}
 }
 
-// TestArchiveOfClosedDirectories checks that a directory into which nothing can be put
-// is written after its contents.
+// TestArchiveOfClosedDirectories checks that a directory that does not allow writing is
+// written after its contents.
 func TestArchiveOfClosedDirectories(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// ErrSameName means that two names of an archive are one on the file system of the target, so
+// ErrSameName means that two names of an archive are one name on the target's file system, so
 // that the second would replace the first.
 var ErrSameName = errors.New("the file system of the target does not tell it from another name of the archive")
 
-// names finds those names of one archive that the target's file system, as that of macOS or
-// Windows, does not tell apart because they differ in case only.
+// names finds names of one archive that are one name on the target's file system, as on macOS or
+// Windows. Such names differ only in case or, except on Windows, in the encoding of accents.
 type names struct {
 	seed    maphash.Seed
-	seen    map[uint64]uint64 // by the hash of a name without its case, the hash of its spelling
-	decided bool              // whether the file system tells names apart is known; seen is nil if it does
+	seen    map[uint64]uint64 // maps the hash of a folded name to the hash of its spelling
+	decided bool              // the file system was tested; seen is then nil if it tells names apart
 }
 
 // check returns an error if name, or a directory on its way, was seen in another spelling.
@@ -51,7 +51,7 @@ func (n *names) check(name string) error {
 	return nil
 }
 
-// learn finds out by a name that was just written whether the file system tells names apart.
+// learn tests, with a name that was just written, whether the file system tells names apart.
 func (n *names) learn(root *os.Root, name string) {
 	if n.decided {
 		return
@@ -71,8 +71,8 @@ func (n *names) learn(root *os.Root, name string) {
 	}
 }
 
-// fold returns what is common to names that such a file system does not tell apart. Windows does
-// tell apart how accents are encoded.
+// fold returns a form that is the same for all names that are one on such a file system. Windows
+// tells encodings of accents apart, so fold keeps them there.
 func fold(name string) string {
 	name = strings.ToLower(strings.ToUpper(name))
 	if runtime.GOOS == "windows" {

@@ -31,7 +31,7 @@ func tarOf(t *testing.T, names ...string) []byte {
 	return buffer.Bytes()
 }
 
-// sameNames are archives, and the name that is lost where names differ in case only.
+// sameNames are archives, and the name that would be lost if names cannot differ in case only.
 var sameNames = []struct {
 	names []string
 	lost  string
@@ -47,8 +47,8 @@ var sameNames = []struct {
 	{[]string{"1", "2"}, ""},
 }
 
-// TestNamesThatDifferInCase unpacks names that differ in case only where the file system does
-// not tell them apart: none is lost in silence. Where it does, all are written.
+// TestNamesThatDifferInCase unpacks names that differ in case only. If the file system does
+// not tell them apart, none is lost in silence. Otherwise all are written.
 func TestNamesThatDifferInCase(t *testing.T) {
 	t.Parallel()
 	for _, tt := range sameNames {
@@ -75,7 +75,8 @@ func TestNamesThatDifferInCase(t *testing.T) {
 	}
 }
 
-// TestLearnNames checks that the first name with letters shows how the file system takes them.
+// TestLearnNames checks that the first name with letters shows whether the file system tells
+// names apart.
 func TestLearnNames(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -87,7 +88,7 @@ func TestLearnNames(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Link(filepath.Join(dir, "Same"), filepath.Join(dir, "sAME")); err != nil { // one file by both names
+	if err := os.Link(filepath.Join(dir, "Same"), filepath.Join(dir, "sAME")); err != nil { // one file with both names
 		t.Fatal(err)
 	}
 	root := openRoot(t, dir)

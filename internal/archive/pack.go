@@ -1,5 +1,5 @@
-// Package archive packs directories into tar streams and unpacks them safely:
-// a stream that comes from a sandbox may contain anything.
+// Package archive packs directories into tar streams and unpacks them safely: a stream
+// that comes from a sandbox may contain anything.
 package archive
 
 import (
@@ -18,14 +18,14 @@ import (
 // links, with modes and times but without owners, which mean nothing in a sandbox.
 type Packer struct {
 	Root    *os.Root
-	Exclude func(name string, entry fs.DirEntry) bool // what to leave out; may be nil
+	Exclude func(name string, entry fs.DirEntry) bool // reports whether to leave an entry out; may be nil
 	Skipped func(name, why string)                    // is called for entries of any other kind
 
 	tar *tar.Writer
 
-	// closed are the directories on the way to the last entry into which nothing could
-	// be put: they are written after their contents. Where tar runs as root without
-	// root's rights, as in some sandboxes, it could not write into them otherwise.
+	// closed are the parent directories of the last entry that do not allow writing. They
+	// are written after their contents: otherwise tar could not write into them if it
+	// runs as root without root's rights, as in some sandboxes.
 	closed []*tar.Header
 }
 
@@ -58,7 +58,7 @@ func (p *Packer) Pack(ctx context.Context, w io.Writer) error {
 	return errors.Join(p.leave(""), p.tar.Close())
 }
 
-// leave writes the closed directories that do not contain name; "" is in none.
+// leave writes the closed directories that do not contain name. An empty name is in none.
 func (p *Packer) leave(name string) error {
 	for len(p.closed) > 0 {
 		last := p.closed[len(p.closed)-1]
@@ -107,7 +107,7 @@ func (p *Packer) addFile(header *tar.Header) error {
 		return err
 	}
 	defer file.Close()
-	info, err := file.Stat() // the size of what was opened, not of what was listed
+	info, err := file.Stat() // the size of the open file, not of the listed one
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,8 @@ func (p *Packer) addFile(header *tar.Header) error {
 	if err := p.tar.WriteHeader(header); err != nil {
 		return err
 	}
-	// Of a file that grows, the size in its header is sent; one that shrinks is an error.
+	// A file that has grown is sent up to the size in its header. A file that has shrunk
+	// is an error.
 	_, err = io.CopyN(p.tar, file, header.Size)
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s became shorter while it was read", header.Name)

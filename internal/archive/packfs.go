@@ -41,7 +41,8 @@ func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 	return archive.Close()
 }
 
-// writeHeader begins an entry. The error of a name that tar cannot have does not say which.
+// writeHeader begins an entry. It adds the name to the error, because tar's error does not
+// have it.
 func writeHeader(archive *tar.Writer, name string, header *tar.Header) error {
 	if err := archive.WriteHeader(header); err != nil {
 		return &fs.PathError{Op: "copy", Path: name, Err: err}

@@ -25,30 +25,30 @@ const (
 // ErrTooLarge means that the archive is over one of the limits.
 var ErrTooLarge = errors.New("the download is too large")
 
-// Unpacker writes a tar stream, which a sandbox made and which may therefore contain
-// anything, below Root. Nothing is written outside of Root: names that leave it
+// Unpacker writes a tar stream below Root. A sandbox made the stream, which may
+// therefore contain anything. Nothing is written outside of Root: names that leave it
 // are an error; links that lead out of it are skipped, as are devices and the like.
-// Whatever is in the way of an entry is replaced, including a link in the way of a
+// Anything in the way of an entry is replaced, including a link in the way of a
 // directory: links are never followed. Modes lose their setuid and setgid bits.
 type Unpacker struct {
 	Root     *os.Root
 	MaxBytes int64                  // of all files together; less than 0: no limit
 	MaxFiles int64                  // of all kinds; less than 0: no limit
-	Skipped  func(name, why string) // is called for what is not written
+	Skipped  func(name, why string) // is called for entries that are not written
 
 	bytes, files int64
 	names        names
-	// path are the directories on the way to the last entry. The next entry is likely
-	// near it, and going there from the root takes a call for every part of its name.
+	// path are the parent directories of the last entry. The next entry is likely near
+	// it, and going there from the root takes a call for every part of its name.
 	path []pathDir
 }
 
 // pathDir is a directory on the way to an entry.
 type pathDir struct {
 	name string   // path from root
-	open *os.Root // nil until something is put in, and while maxOpenDirs below it are open
+	open *os.Root // nil until an entry is put in, and while maxOpenDirs below it are open
 
-	// The mode and time of a directory that has an entry of its own are set when it is
+	// The mode and time of a directory with an entry of its own are set when it is
 	// left: its mode could prevent writing into it, and writing would change its time.
 	listed  bool
 	mode    fs.FileMode
@@ -111,8 +111,8 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	return nil
 }
 
-// count counts one file, directory or link. Directories that the archive only
-// implies are counted, too: a single name can contain thousands of them.
+// count counts one file, directory or link. Directories that are only parts of names
+// are counted, too, because a single name can contain thousands of them.
 func (u *Unpacker) count() error {
 	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
 		return fmt.Errorf("%w: it has more than %d files, directories and links, which MaxFiles allows", ErrTooLarge, u.MaxFiles)
@@ -151,7 +151,7 @@ func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	return nil
 }
 
-// leave finishes the directories that neither are dir nor contain it; "." is in none.
+// leave finishes the directories that neither are dir nor contain it. "." is in none.
 func (u *Unpacker) leave(dir string) error {
 	for len(u.path) > 0 {
 		i := len(u.path) - 1
@@ -176,8 +176,8 @@ func (u *Unpacker) leave(dir string) error {
 	return nil
 }
 
-// enter returns a directory to put something into, and makes it if it is missing. It is
-// the last one of the path, or below that.
+// enter returns the directory dir, and makes missing ones. dir is the last directory of
+// the path, or below it.
 func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	parent, err := u.at(len(u.path) - 1)
 	if err != nil || dir == "." {
@@ -205,8 +205,8 @@ func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	return parent, nil
 }
 
-// at opens the directory at index i of the path, -1 being root, and as many above
-// it as may be open: they are needed next on the way up.
+// at opens the directory at index i of the path (-1 means root), and as many above it
+// as may be open: they are needed next on the way up.
 func (u *Unpacker) at(i int) (*os.Root, error) {
 	first := i
 	for first >= 0 && u.path[first].open == nil {
@@ -245,9 +245,9 @@ func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) err
 	return replace(parent, base, func() error { return parent.Symlink(target, base) })
 }
 
-// leadsOut reports whether a link that is in dir may lead out of root. No part of dir
-// is a link, so steps upwards from there can be counted. After a name in target they
-// cannot: it may be a link, with another directory above it.
+// leadsOut reports whether a link in dir may lead out of root. No part of dir is a
+// link, so steps upwards from there can be counted. After a name in target they cannot:
+// the name may be a link, with another directory above it.
 func leadsOut(dir, target string) bool {
 	if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(dir, target)) {
 		return true
@@ -284,7 +284,7 @@ func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) er
 	return replace(parent, filepath.Base(name), func() error { return u.Root.Link(target, name) })
 }
 
-// makeDir makes a directory unless there is one, and reports whether it did.
+// makeDir makes a directory unless it exists, and reports whether it did.
 func makeDir(parent *os.Root, base string) (made bool, err error) {
 	info, err := parent.Lstat(base)
 	switch {
@@ -319,7 +319,8 @@ func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modT
 	return parent.Chtimes(base, modTime, modTime)
 }
 
-// replace runs create, and once more after removing what is in its way.
+// replace runs create. If something is in its way, replace removes that and runs create
+// once more.
 func replace(parent *os.Root, base string, create func() error) error {
 	err := create()
 	if !errors.Is(err, fs.ErrExist) {

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// archived returns an archive of entries, whose files have as many zeros as their header
-// says.
+// archived returns an archive of entries. Files have as many zeros as their header says.
 func archived(t *testing.T, entries ...tar.Header) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -34,8 +33,8 @@ func archived(t *testing.T, entries ...tar.Header) *bytes.Buffer {
 	return &b
 }
 
-// TestUnpackBoundsOfTheWhole checks that each bound allows what is one below it and what is
-// at it, and that bytes and entries are those of all entries together.
+// TestUnpackBoundsOfTheWhole checks that each bound allows one less and exactly its value,
+// and that bytes and entries are counted over the whole archive.
 func TestUnpackBoundsOfTheWhole(t *testing.T) {
 	t.Parallel()
 	file := func(name string, size int) tar.Header {
@@ -85,7 +84,7 @@ func TestUnpackStopsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestUnpackModesAndTimes checks that modes and times are those of the archive, whatever the
+// TestUnpackModesAndTimes checks that modes and times are those of the archive under any
 // umask, without the bits that would give others the rights of the owner, and that the
 // target itself keeps its own.
 func TestUnpackModesAndTimes(t *testing.T) {

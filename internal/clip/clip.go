@@ -34,8 +34,7 @@ func LastLine(s string, limit int) string {
 	return Line(s[strings.LastIndexByte(s, '\n')+1:], limit)
 }
 
-// WithoutCutRune returns s without a character at its end some of whose bytes are
-// missing.
+// WithoutCutRune returns s without an incomplete character at its end.
 func WithoutCutRune[T string | []byte](s T) T {
 	for i := 1; i < utf8.UTFMax && i <= len(s); i++ {
 		if r := s[len(s)-i:]; utf8.RuneStart(r[0]) {
@@ -48,8 +47,8 @@ func WithoutCutRune[T string | []byte](s T) T {
 	return s
 }
 
-// WithoutRestOfRune returns s without bytes at its beginning that belong to
-// a character before it.
+// WithoutRestOfRune returns s without the rest of an earlier character at its
+// beginning.
 func WithoutRestOfRune[T string | []byte](s T) T {
 	for i := 0; i < utf8.UTFMax-1 && len(s) > 0 && !utf8.RuneStart(s[0]); i++ {
 		s = s[1:]

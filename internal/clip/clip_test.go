@@ -19,7 +19,7 @@ func TestText(t *testing.T) {
 		{"abc", 3, "abc"},
 		{"abcd", 3, "abc…"},
 		{"aé", 2, "a…"},           // é has two bytes
-		{"a\U0001F600b", 4, "a…"}, // and this has four
+		{"a\U0001F600b", 4, "a…"}, // and this one has four
 		{"a\xffb", 3, "a\uFFFDb"},
 		{"a\nb", 3, "a\nb"},
 	} {
@@ -42,7 +42,7 @@ func TestLines(t *testing.T) {
 }
 
 // FuzzText checks that the result is UTF-8, no longer than the limit and the ellipsis,
-// and that what remains of a shortened text is a prefix of it.
+// and that the text before the ellipsis is a prefix of the original.
 func FuzzText(f *testing.F) {
 	f.Add("a\U0001F600b", 4)
 	f.Add("\xf0\x9f\x98", 2)

@@ -25,7 +25,7 @@ func (e *Ends[T]) Add(p ...T) {
 	n := min(e.half-len(e.head), len(p))
 	e.head = append(e.head, p[:n]...)
 	p = p[n:]
-	// If there are more items than the ring holds, only the last ones remain.
+	// The ring cannot hold more than the last items.
 	p = p[max(len(p)-e.half, 0):]
 	n = min(e.half-len(e.tail), len(p))
 	e.tail = append(e.tail, p[:n]...)
@@ -37,10 +37,10 @@ func (e *Ends[T]) Add(p ...T) {
 	}
 }
 
-// Head returns what is kept of the beginning.
+// Head returns the kept beginning.
 func (e *Ends[T]) Head() []T { return e.head }
 
-// Tail returns what is kept of the end, in order; it does not overlap the head.
+// Tail returns the kept end, in order; it does not overlap the head.
 func (e *Ends[T]) Tail() []T {
 	return append(append(make([]T, 0, len(e.tail)), e.tail[e.next:]...), e.tail[:e.next]...)
 }
@@ -48,7 +48,7 @@ func (e *Ends[T]) Tail() []T {
 // Total returns how many items were added.
 func (e *Ends[T]) Total() int64 { return e.total }
 
-// Dropped returns how many items are not kept.
+// Dropped returns how many items were dropped.
 func (e *Ends[T]) Dropped() int64 { return e.total - int64(len(e.head)+len(e.tail)) }
 
 // Output keeps the head and the tail of a stream of text.
@@ -63,8 +63,8 @@ func (o *Output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Text returns what is kept, with a line that says how much is left out. Bytes that
-// are not UTF-8 become U+FFFD.
+// Text returns the kept text, with a line that gives the number of bytes left out.
+// Bytes that are not UTF-8 become U+FFFD.
 func (o *Output) Text() string {
 	tail := o.Tail()
 	dropped := o.Dropped()

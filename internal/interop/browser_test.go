@@ -29,8 +29,9 @@ import (
 var browserScript string
 
 // TestBrowser opens pages of a sandbox in a real browser. A signed URL at the shared address
-// shows a page that works, but has no origin, so that nothing of the address is open to it.
-// A program behind a developer's own proxy, which routes by header, may do what any site may.
+// shows a page that works, but has no origin, so that nothing of the address is open to it. A
+// program behind a developer's own proxy, which routes by header, may do everything that any
+// site may.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	browser := pinned.Program(t, "chromium-headless-shell", "chromium-headless-shell")
@@ -111,8 +112,8 @@ func TestBrowser(t *testing.T) {
 	})
 }
 
-// openPage writes a page that tries what names say, opens it in a browser, and returns what the
-// page reports. The report comes by a form, which is one more thing that works.
+// openPage writes a page that tries the features called names, opens it in a browser, and
+// returns the page's report. The report comes by a form, which is one more thing that works.
 func openPage(t *testing.T, browser, link string, write func(page string), id string, links map[string]string, names []string) map[string]string {
 	t.Helper()
 	reports := make(chan map[string]string, 1)
@@ -136,8 +137,8 @@ func openPage(t *testing.T, browser, link string, write func(page string), id st
 	}
 	write("<!doctype html><body><script>\n" + constants.String() + browserScript + "</script>")
 
-	// The browser's own confinement does not work everywhere that tests do, as root for one. The
-	// page is the test's.
+	// The browser's own confinement does not work everywhere that tests do, for instance not as
+	// root. The page is the test's.
 	run := exec.CommandContext(t.Context(), browser, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-port=0", "--user-data-dir="+t.TempDir(), link)
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var output bytes.Buffer // a pipe, which the browser's other processes hold, too: Wait waits for them

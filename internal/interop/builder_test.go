@@ -19,8 +19,8 @@ import (
 )
 
 // TestBuildersAgree has the builders of all languages define the same templates, and
-// compares what they send: the same steps have the same results, so that each finds what
-// was built and uploaded for another.
+// compares their requests: the same steps have the same results, so that each builder
+// finds the layers that another has built and uploaded.
 func TestBuildersAgree(t *testing.T) {
 	t.Parallel()
 	dir := buildContext(t)
@@ -67,7 +67,7 @@ func agree(t *testing.T, want map[string]any, printed []byte) {
 	}
 }
 
-// plainly removes what services do not read.
+// plainly removes fields that services do not read.
 func plainly(definition any) any {
 	object, _ := definition.(map[string]any)
 	steps, _ := object["steps"].([]any)
@@ -109,7 +109,7 @@ func buildContext(t *testing.T) string {
 	return dir
 }
 
-// definitions are those of js/definitions.mjs and python/definitions.py.
+// definitions returns the definitions of js/definitions.mjs and python/definitions.py.
 func definitions() map[string]template.Definition {
 	from := template.FromBase
 	registry := func(r api.ImageRegistry) *template.ImageParams { return &template.ImageParams{Registry: &r} }
@@ -167,7 +167,7 @@ func definitions() map[string]template.Definition {
 	}
 }
 
-// sent returns what our builder sends to start a build.
+// sent returns our builder's request to start a build.
 func sent(t *testing.T, d template.Definition, dir string) any {
 	t.Helper()
 	var started any
@@ -203,7 +203,7 @@ func sent(t *testing.T, d template.Definition, dir string) any {
 	return started
 }
 
-// output runs a program and returns what it prints.
+// output runs a program and returns its output.
 func output(t *testing.T, env []string, program string, arguments ...string) []byte {
 	t.Helper()
 	command := exec.CommandContext(patience.Context(t), program, arguments...)

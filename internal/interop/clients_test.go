@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// A client is what a run drives: an official SDK, the official command, or a library
+// A client is the client of a run: an official SDK, the official command, or a library
 // that builds on an SDK.
 type client string
 
@@ -29,18 +29,18 @@ const (
 	agentLibraries client = "openai-agents"
 )
 
-// clientRun is one client in one generation, whose folders pin it: newest, which
-// create sandboxes with the second version of the API, or 2.45, the last that uses the
-// first. byURL and byDomain say how often it runs with the addresses of a cloud, and
-// with nothing but its domain, the key and the certificates: then it speaks https, and
-// each sandbox has a host name of its own.
+// clientRun is one client in one generation. Its folders pin it: newest, which create
+// sandboxes with the second version of the API, or 2.45, the last that uses the first.
+// byURL and byDomain tell how often it runs with the addresses of a cloud, and with
+// nothing but its domain, the key and the certificates: then it speaks https, and each
+// sandbox has a host name of its own.
 type clientRun struct {
 	client          client
 	generation      string
 	byURL, byDomain often
 }
 
-// often is when a run is part of the tests.
+// often tells in which runs of the tests a client runs.
 type often string
 
 const (
@@ -48,8 +48,8 @@ const (
 	soak      often = "with SOAK=1"
 )
 
-// clientRuns are all the runs. What both SDKs of a language or both ways to the cloud
-// have in common is tested every time by one of them.
+// clientRuns are all the runs. Features that both SDKs of a language or both ways to the
+// cloud share are tested every time by one of them.
 var clientRuns = []clientRun{
 	{javascriptSDK, "newest", everyTime, everyTime},
 	{asyncSDK, "newest", everyTime, everyTime},
@@ -63,7 +63,7 @@ var clientRuns = []clientRun{
 	{theCommand, "2.45", soak, soak},
 }
 
-// now reports whether what is tested so often is tested this time.
+// now reports whether a client runs this time.
 func (o often) now() bool { return o == everyTime || os.Getenv("SOAK") != "" }
 
 // TestEverydayClients checks that the newest client of each kind runs every time, and the
@@ -100,8 +100,7 @@ func TestEverydayClients(t *testing.T) {
 	}
 }
 
-// TestClients has all clients use one cloud: if they disturb each other, this test finds
-// out.
+// TestClients has all clients use one cloud: if they disturb each other, this test fails.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	cloud := sharedCloud(t)
@@ -168,9 +167,9 @@ func drivePython(t *testing.T, cloud []string, pins, folder, style string) {
 	drive(t, cloud, env, interpreter, filepath.Join("python", "run.py"), folder, style)
 }
 
-// javascript returns the script that runs the cases with the packages installed
-// in directory. Node looks for imports beside the file that imports them, so
-// the cases are copied to a place where a link to the packages can stand.
+// javascript returns the script that runs the cases with the packages installed in
+// directory. Node looks for imports beside the file that imports them, so the cases are
+// copied to a place where a link to the packages can be.
 func javascript(t *testing.T, directory string) string {
 	t.Helper()
 	copied := t.TempDir()
@@ -205,7 +204,7 @@ func drive(t *testing.T, cloud, env []string, program string, arguments ...strin
 		t.Fatal(err)
 	}
 	// A client that hangs is ended, so that its case is named: no case starts or ends for
-	// longer than one waits for anything.
+	// longer than the limit of any wait.
 	hang := time.AfterFunc(2*patience.Limit, cancel)
 	defer hang.Stop()
 	running, ended := map[string]bool{}, 0

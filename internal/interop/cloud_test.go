@@ -22,26 +22,26 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// What the tests share is made when the first one asks for it, and ended by TestMain:
-// the command, a cloud and images take more work than most of what is done with them.
+// Shared parts are made for the first test that asks for them, and ended by TestMain: the
+// command, a cloud and images take more work than most tests with them.
 var (
 	buildOnce  = sync.OnceValues(build)
 	mirrorOnce = sync.OnceValues(startMirror)
 	sharedOnce = sync.OnceValues(startShared)
 
-	// endings end what is shared, the last first.
+	// endings end the shared parts, the last first.
 	endings struct {
 		mu   sync.Mutex
 		list []func() error
 	}
 )
 
-// errLacking: this machine lacks what the tests need.
+// errLacking means that this machine lacks something that the tests need.
 var errLacking = errors.New("the tests need more than this machine has")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(ending{m}) }
 
-// ending runs the tests and then ends what they shared, before the check for leftovers.
+// ending runs the tests and then ends their shared parts, before the check for leftovers.
 type ending struct{ *testing.M }
 
 func (e ending) Run() int {
@@ -55,21 +55,21 @@ func (e ending) Run() int {
 	return code
 }
 
-// atEnd has f called when all tests have ended.
+// atEnd calls f when all tests have ended.
 func atEnd(f func() error) {
 	endings.mu.Lock()
 	defer endings.mu.Unlock()
 	endings.list = append(endings.list, f)
 }
 
-// ready returns what others share with t. It skips t where this machine lacks what it
-// takes, as [pinned.Skip] does.
+// ready returns a part that t shares with others. It skips t if this machine lacks
+// something for it, as [pinned.Skip] does.
 func ready[T any](t *testing.T, once func() (T, error)) T {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		pinned.Skip(t, "the local cloud runs on Linux only")
 	}
-	pinned.Program(t, "busybox", "busybox-static") // what the clouds and clients need, before anything is built
+	pinned.Program(t, "busybox", "busybox-static") // clouds and clients need it, so it is looked for before anything is built
 	for _, set := range Sets() {
 		set.Find(t)
 	}
@@ -83,8 +83,8 @@ func ready[T any](t *testing.T, once func() (T, error)) T {
 	return value
 }
 
-// sharedCloud returns the variables of the cloud that all clients share which need no
-// flags of their own: if they disturb each other, their tests find out. It has the
+// sharedCloud returns the variables of the cloud that is shared by all clients that need
+// no flags of their own: if they disturb each other, their tests fail. It has the
 // template that SDKs ask for to have MCP servers.
 func sharedCloud(t *testing.T) []string {
 	t.Helper()
@@ -119,7 +119,8 @@ func startShared() ([]string, error) {
 }
 
 // warmUp runs code once. If all clients began at the same time, each of their first
-// kernels would load what the process is just loading that kernels are forked from.
+// kernels would load the modules that the process from which kernels are forked is still
+// loading.
 func warmUp(cloud []string) error {
 	sb, err := sandbox.Create(context.Background(), sandbox.WithAPIKey(api.Key(variable(cloud, "E2B_API_KEY"))),
 		sandbox.WithAPIURL(variable(cloud, "E2B_API_URL")), sandbox.WithSandboxURL(variable(cloud, "E2B_SANDBOX_URL")))
@@ -150,7 +151,7 @@ func build() (string, error) {
 	return program, nil
 }
 
-// temporary makes a directory that is there until all tests have ended.
+// temporary makes a directory that exists until all tests have ended.
 func temporary() (string, error) {
 	dir, err := os.MkdirTemp("", "interop")
 	if err != nil {
@@ -167,15 +168,15 @@ type server struct {
 	stderr  *strings.Builder
 }
 
-// up starts "e2bctl local up" for one test, with what it keeps in a directory, and flags.
+// up starts "e2bctl local up" for one test, with its state directory, and flags.
 func up(t *testing.T, program, state string, flags ...string) *server {
 	t.Helper()
 	return ready(t, func() (*server, error) { return start(program, t.TempDir(), state, flags...) })
 }
 
-// start starts "e2bctl local up", as a user does, with what it keeps in the directory
-// state. The record of the cloud is in a directory of its own, record, so it does not
-// interfere with a cloud that this user runs.
+// start starts "e2bctl local up", as a user does, with the state directory state. The
+// record of the cloud is in a directory of its own, record, so it does not interfere with
+// a cloud that this user runs.
 func start(program, record, state string, flags ...string) (*server, error) {
 	s := &server{command: exec.Command(program, append([]string{"local", "up", "-o", "json", "--port", "0"}, flags...)...), stderr: &strings.Builder{}}
 	s.command.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+record, "XDG_STATE_HOME="+state)

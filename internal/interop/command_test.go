@@ -22,7 +22,7 @@ import (
 // official is the official command, and the cloud that it uses.
 type official struct {
 	program string
-	node    string // which runs it
+	node    string // the Node that runs it
 	cloud   []string
 }
 
@@ -39,8 +39,8 @@ func officialCommand(t *testing.T, generation string, cloud []string) official {
 }
 
 func (o official) command(t *testing.T, arguments ...string) *exec.Cmd {
-	// Its own first line has node read the map of its source, for one more tenth of a
-	// second each time.
+	// Its own first line makes node read the map of its source, which takes a tenth
+	// of a second each time.
 	command := exec.CommandContext(patience.Context(t), o.node, append([]string{o.program}, arguments...)...)
 	command.Env = slices.Concat(os.Environ(), []string{"NO_UPDATE_NOTIFIER=1"}, o.cloud)
 	command.WaitDelay = time.Second
@@ -60,7 +60,7 @@ func (o official) run(t *testing.T, stdin io.Reader, arguments ...string) outcom
 	return outcome{stdout.String(), stderr.String(), command.ProcessState.ExitCode()}
 }
 
-// must runs the command, which must succeed, and returns what it printed.
+// must runs the command, which must succeed, and returns its output.
 func (o official) must(t *testing.T, arguments ...string) string {
 	t.Helper()
 	got := o.run(t, nil, arguments...)
@@ -70,8 +70,8 @@ func (o official) must(t *testing.T, arguments ...string) string {
 	return got.stdout
 }
 
-// terminal runs the command in a terminal, types input once prompt is shown,
-// and returns everything that was shown.
+// terminal runs the command in a terminal, types input once prompt is shown, and
+// returns the whole output.
 func (o official) terminal(t *testing.T, prompt, input string, arguments ...string) string {
 	t.Helper()
 	command := o.command(t, arguments...)
@@ -125,7 +125,7 @@ func (o official) list(t *testing.T, flags ...string) (list []listed) {
 	return list
 }
 
-// details are what the command shows of one sandbox.
+// details are the command's details of one sandbox.
 type details struct {
 	SandboxID, State string
 	Lifecycle        struct {

@@ -26,7 +26,7 @@ func (o official) drivePause(t *testing.T) {
 		if got := o.info(t, id); got.State != "paused" {
 			t.Errorf("got %+v, want state %q", got, "paused")
 		}
-		// Only what runs is listed if nothing is said.
+		// Without flags only running sandboxes are listed.
 		for _, tt := range []struct {
 			flags []string
 			want  bool
@@ -107,7 +107,7 @@ func TestPausedSandboxesOutliveTheServer(t *testing.T) {
 		o.background(t, id, "sleep 4321")
 	}
 	o.must(t, "sandbox", "pause", asked)
-	down() // pauses what its time would pause, and no other
+	down() // pauses the sandboxes that their timeouts would pause, and no others
 
 	second := up(t, program, state)
 	t.Cleanup(func() { second.down(t) })

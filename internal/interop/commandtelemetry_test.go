@@ -76,7 +76,7 @@ func (o official) driveTelemetry(t *testing.T) {
 			}
 			printed <- all.String()
 		}()
-		patience.Receive(t, "the log so far", begun) // of a sandbox that is gone by then the command shows nothing
+		patience.Receive(t, "the log so far", begun) // the command shows nothing of a sandbox that is gone by then
 		o.must(t, "sandbox", "exec", id, "echo", "followed")
 		o.must(t, "sandbox", "kill", id)
 		got := patience.Receive(t, "the end of the log", printed)

@@ -19,8 +19,9 @@ import (
 // own under that name.
 const usualImage = "python:3.12-slim"
 
-// addUsualImage makes an image in the daemon that has what the cases run: bash and Python of
-// this machine, git, and the prepared environment with IPython, numpy, pandas and matplotlib.
+// addUsualImage makes an image in the daemon with the programs for the cases: bash and Python
+// of this machine, git, and the prepared environment with IPython, numpy, pandas and
+// matplotlib.
 func addUsualImage(t *testing.T, d *dockertest.Daemon, python string) {
 	t.Helper()
 	environment := filepath.Dir(filepath.Dir(python))

@@ -22,7 +22,7 @@ import (
 var oneAtATime = []string{"AT_ONCE=1"}
 
 // TestDockerClients runs all cases of the newest SDKs in containers, but for those that need
-// what the engine does not promise.
+// features that the engine does not promise.
 func TestDockerClients(t *testing.T) {
 	enginetest.Need(t)
 	program := e2bctl(t)
@@ -49,7 +49,7 @@ func TestDockerClients(t *testing.T) {
 }
 
 // TestWasmClients runs the cases of the newest SDKs in sandboxes of WebAssembly, but for those
-// that need what the engine does not promise.
+// that need features that the engine does not promise.
 func TestWasmClients(t *testing.T) {
 	wasmtest.Need(t)
 	program := e2bctl(t)
@@ -79,7 +79,8 @@ func preparedPython(t *testing.T, program string) string {
 	return strings.TrimSpace(string(python))
 }
 
-// promisesOf returns for each feature why a cloud lacks it; "" if it does not.
+// promisesOf returns for each feature the reason why a cloud lacks it, or "" if the cloud has
+// it.
 func promisesOf(t *testing.T, options ...local.Option) map[engine.Feature]string {
 	t.Helper()
 	cloud, err := local.Start(t.Context(), options...)

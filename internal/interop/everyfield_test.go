@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// madeRequest is a request as the newest SDK makes it, with everything that it can have.
+// madeRequest is a request of the newest SDK, with every field that it can have.
 type madeRequest struct {
 	Method, Path string
 	Query        map[string]any
@@ -32,7 +32,7 @@ type madeRequest struct {
 }
 
 // TestEveryField sends each request that the newest SDK knows how to make, with every
-// field, and fails where the cloud leaves one out in silence.
+// field, and fails if the cloud silently ignores one.
 func TestEveryField(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -45,7 +45,8 @@ func TestEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, request := range everyRequest(t, volume.ID) {
-		// No client sends the mark. The cloud has it in its log if it looked at the fields.
+		// No client sends the mark. If the cloud has it in its log, it looked at the
+		// fields.
 		mark := fmt.Sprintf("0mark%d", i)
 		if request.Body != nil {
 			request.Body[mark] = true

@@ -25,10 +25,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestNothingIsLeftOutInSilence has clients make their everyday calls with the
-// values that they choose themselves, and fails where one asks for what the
-// cloud does not know: a path, a parameter or a field. The cloud lets such
-// fields pass, because clients are newer than it, so nothing else would tell.
+// TestNothingIsLeftOutInSilence has clients make their everyday calls with their own default
+// values, and fails if one uses a path, a parameter or a field that the cloud does not know. The
+// cloud accepts such fields, because clients are newer than it, so nothing else would show them.
 func TestNothingIsLeftOutInSilence(t *testing.T) {
 	t.Parallel()
 	clients := map[string]func(t *testing.T, cloud []string){
@@ -56,7 +55,7 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 			}
 		}
 	}
-	// One cloud for all: loading what its kernels need is more work than most clients are.
+	// One cloud for all: loading its kernels' modules is more work than most clients are.
 	cloud := sandboxtest.New(t)
 	fields := &ignoredFields{cloud: cloud, seen: map[string]bool{}}
 	t.Run("clients", func(t *testing.T) {
@@ -78,18 +77,18 @@ func TestNothingIsLeftOutInSilence(t *testing.T) {
 }
 
 // ignoredFields are the parameters and fields of the API that a cloud did not know. The cloud
-// does not say which client sent them.
+// does not tell which client sent them.
 type ignoredFields struct {
 	cloud *sandboxtest.Cloud
 
 	mu     sync.Mutex
 	seen   map[string]bool
-	fresh  []string // of seen, those that unseen has not returned
+	fresh  []string // fields of seen that unseen has not returned
 	served int      // requests since the last look
 }
 
-// look takes over what the cloud remembers, which is a bounded number of requests. It
-// is called after each, and looks often enough that none is forgotten.
+// look takes over the requests that the cloud remembers, which is a bounded number. It is called
+// after each request, and looks often enough that none is forgotten.
 func (f *ignoredFields) look() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,7 +111,7 @@ func (f *ignoredFields) collect() {
 	}
 }
 
-// unseen returns what was not returned before.
+// unseen returns the fields that were not returned before.
 func (f *ignoredFields) unseen() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -122,8 +121,8 @@ func (f *ignoredFields) unseen() []string {
 	return fresh
 }
 
-// listener hears what clients send to a cloud and remembers what is unknown in it,
-// except for the parameters and fields of the API: the cloud itself tells about these.
+// listener reads the requests of clients to a cloud and remembers their unknown parts, except for
+// the parameters and fields of the API: the cloud itself reports these.
 type listener struct {
 	front *httptest.Server
 	env   []string // the cloud's variables, which lead through the listener
@@ -138,9 +137,9 @@ func (l *listener) note(method, path, format string, arguments ...any) {
 	l.unknown[fmt.Sprintf("%s %s: ", method, pattern(path))+fmt.Sprintf(format, arguments...)] = true
 }
 
-// all ends the listener and returns what was unknown, once each.
+// all ends the listener and returns the unknown parts, once each.
 func (l *listener) all() []string {
-	l.front.Close() // what is still being answered is heard
+	l.front.Close() // requests that are still being answered are read
 	return slices.Sorted(maps.Keys(l.unknown))
 }
 
@@ -183,8 +182,8 @@ func listenTo(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields) *li
 	return l
 }
 
-// heardBody keeps what is read from a body. The transport may go on reading it
-// after the answer.
+// heardBody keeps the bytes read from a body. The transport may go on reading it after the
+// answer.
 type heardBody struct {
 	io.ReadCloser
 	mu   sync.Mutex
@@ -205,7 +204,7 @@ func (h *heardBody) bytes() []byte {
 	return bytes.Clone(h.read.Bytes())
 }
 
-// answered notes paths and methods that the cloud does not serve.
+// answered records paths and methods that the cloud does not serve.
 func (l *listener) answered(r *http.Response) error {
 	request := r.Request
 	switch r.StatusCode {
@@ -224,7 +223,7 @@ func (l *listener) answered(r *http.Response) error {
 	return nil
 }
 
-// request notes what is unknown in a request.
+// request records the unknown parts of a request.
 func (l *listener) request(r *http.Request, body []byte) {
 	path := r.URL.Path
 	if method := procedure(path); method != nil {
@@ -235,7 +234,7 @@ func (l *listener) request(r *http.Request, body []byte) {
 	}
 	known, ofSandbox := parameters[pattern(path)]
 	if !ofSandbox && r.Header.Get(protocol.HeaderSandboxID) == "" {
-		return // the cloud itself tells about the API
+		return // the cloud itself reports those of the API
 	}
 	for name := range r.URL.Query() {
 		if !slices.Contains(known, name) {
@@ -252,8 +251,8 @@ func (l *listener) request(r *http.Request, body []byte) {
 	}
 }
 
-// parameters are what sandboxes know of queries, and of the bodies that the code interpreter
-// reads.
+// parameters are the known parameters of sandboxes' queries, and the known fields of the bodies
+// that the code interpreter reads.
 var parameters = map[string][]string{
 	"/files":             {"path", "username", "signature", "signature_expiration"},
 	"/execute":           {"code", "context_id", "language", "env_vars"},
@@ -262,7 +261,7 @@ var parameters = map[string][]string{
 	"/contexts/*/reboot": nil,
 }
 
-// pattern returns the path with a star in the place of each id that it has.
+// pattern returns the path with a star in place of each id.
 func pattern(path string) string {
 	parts := strings.Split(path, "/")
 	for i, part := range parts[1:] {
@@ -274,7 +273,7 @@ func pattern(path string) string {
 	return strings.Join(parts, "/")
 }
 
-// hearsUnknown sends what no client sends.
+// hearsUnknown sends requests that no client sends.
 func hearsUnknown(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields) {
 	send := func(address, kind string, body []byte, header map[string]string) []byte {
 		method := http.MethodPost

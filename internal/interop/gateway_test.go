@@ -25,7 +25,7 @@ func buildGateway(cloud []string) error {
 	return nil
 }
 
-// apiClient returns a client of the API that the variables of a cloud lead to.
+// apiClient returns a client of the API for the variables of a cloud.
 func apiClient(cloud []string) (*api.Client, error) {
 	return api.NewClient(api.WithAPIKey(api.Key(variable(cloud, "E2B_API_KEY"))), api.WithBaseURL(variable(cloud, "E2B_API_URL")))
 }

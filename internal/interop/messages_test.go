@@ -38,8 +38,8 @@ func procedure(path string) protoreflect.MethodDescriptor {
 	return descriptor
 }
 
-// unknownInMessages returns what the message type does not know in the body of a
-// call by Connect's protocol: one message, or a stream of them.
+// unknownInMessages returns the fields that the message type does not know in
+// the body of a call by Connect's protocol: one message, or a stream of them.
 func unknownInMessages(kind protoreflect.MessageDescriptor, header http.Header, body []byte) []string {
 	format, streamed := strings.CutPrefix(header.Get("Content-Type"), "application/connect+")
 	if !streamed {
@@ -112,7 +112,8 @@ func unknownFields(message protoreflect.Message) []string {
 	return unknown
 }
 
-// keys returns the names of the fields of a JSON object; none if it is not one.
+// keys returns the names of the fields of a JSON object, or nothing for other
+// text.
 func keys(text []byte) []string {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(text, &object) != nil {

@@ -58,7 +58,7 @@ func methodTable(t *testing.T) []methodRow {
 	return rows
 }
 
-// method is a cell without its quotes, and "" for a dash.
+// method returns a cell without its quotes, and "" for a dash.
 func method(cell string) string { return strings.Trim(strings.TrimSpace(cell), "`–") }
 
 // TestMethodsOfSDKs compares METHODS.md with the SDKs that are installed.
@@ -108,7 +108,7 @@ var partOf = map[string]string{
 	"Paginator":           "SandboxPaginator",
 }
 
-// listedMethods returns the names as METHODS.md has them.
+// listedMethods returns the names in the spelling of METHODS.md.
 func listedMethods(names []string) []string {
 	for i, name := range names {
 		if class, name, ok := strings.Cut(name, "."); ok {
@@ -140,7 +140,7 @@ var (
 )
 
 // jsMethods returns the public methods of the newest JavaScript SDKs. Their
-// declarations say what is private, and have classes that are exported as types only.
+// declarations mark private ones, and have classes that are exported as types only.
 func jsMethods(t *testing.T) []string {
 	var names []string
 	for _, name := range []string{"e2b", "@e2b/code-interpreter"} {
@@ -168,7 +168,7 @@ func jsMethods(t *testing.T) []string {
 	return listedMethods(names)
 }
 
-// TestMethodsOfGo checks that what METHODS.md names in Go is there.
+// TestMethodsOfGo checks that the names of METHODS.md exist in Go.
 func TestMethodsOfGo(t *testing.T) {
 	t.Parallel()
 	declared := map[string]bool{}
@@ -214,8 +214,8 @@ func declarations(t *testing.T, directory, name string, to map[string]bool) {
 	}
 }
 
-// TestMethodsOfCloud checks what METHODS.md says of the local cloud: what is served is
-// called by a case, and what is not is answered as the row says.
+// TestMethodsOfCloud checks the column of METHODS.md on the local cloud: each served
+// method is called by a case, and each other one is answered as the row says.
 func TestMethodsOfCloud(t *testing.T) {
 	t.Parallel()
 	cases := map[string]string{"py": sources(t, "python/*cases/*.py"), "mjs": sources(t, "js/*cases/*.mjs")}
@@ -278,7 +278,7 @@ func TestMethodsOfCloud(t *testing.T) {
 	}
 }
 
-// apiError is an answer of the API that is an error.
+// apiError is an error answer of the API.
 type apiError struct {
 	Code    int
 	Message string

@@ -11,18 +11,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// leftOut are cases that need what an engine may lack. A name that ends with a slash is every
-// case of that file.
+// leftOut are cases that need a feature that an engine may lack. A name that ends with a slash
+// means every case of that file.
 type leftOut struct {
 	feature engine.Feature // an engine without it leaves them out, or
 	engine  engine.Name    // this one does
-	why     string         // they need it
+	why     string         // the reason why they need it
 	js      []string       // the cases of the one SDK
 	python  []string       // and of the other
 }
 
-// needy are the cases that need more than every engine has. An engine runs those whose feature
-// it promises.
+// needy are the cases that need more than every engine has. An engine runs the cases whose
+// feature it promises.
 var needy = []leftOut{
 	{feature: engine.TwoUsers, why: "they ask who runs a command or owns a file", js: []string{
 		"commands/run returns output and status", "commands/user, cwd and envs", "files/a file is overwritten and belongs to its user",
@@ -116,8 +116,9 @@ func TestNeedy(t *testing.T) {
 	}
 }
 
-// leaveOut returns the variable that has a client leave out the cases which need what an
-// engine lacks, and skips them by name. missing says why it lacks a feature.
+// leaveOut returns the variable that makes a client leave out the cases that need features
+// that an engine lacks, and skips them by name. missing has the reason for each missing
+// feature.
 func leaveOut(t *testing.T, from engine.Name, missing map[engine.Feature]string, of func(leftOut) []string) []string {
 	t.Helper()
 	names := []string{}

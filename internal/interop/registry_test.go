@@ -22,16 +22,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// wellKnown are the images that the builders of the SDKs have methods for, and one that
-// Dockerfiles of the documentation begin with.
+// wellKnown are the images for which the builders of the SDKs have methods, and one
+// with which Dockerfiles of the documentation begin.
 var wellKnown = []string{
 	"library/debian:stable", "library/ubuntu:latest", "library/fedora:44", "library/alpine:3.24", "library/archlinux:latest",
 	"library/python:3", "library/python:3.10", "library/node:lts", "oven/bun:latest",
 }
 
 // startMirror serves images under the names of well-known ones until all tests have
-// ended, and returns its URL. There is nothing but busybox in them, and the name of the
-// image in /name.
+// ended, and returns its URL. The images have nothing but busybox, and their name in
+// /name.
 func startMirror() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

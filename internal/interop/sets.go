@@ -12,8 +12,8 @@ import (
 //go:embed js/*/package.json js/*/package-lock.json python/*/requirements.txt
 var pins embed.FS
 
-// What the tests need of package indexes: the official SDKs by generation, and the
-// libraries that build on one.
+// The packages that the tests need: the official SDKs by generation, and the libraries
+// that build on one.
 var (
 	jsSets = map[string]pinned.Set{
 		"newest": pinned.NPM("js-newest", pinned.Folder(pins, "js/newest")),
@@ -29,7 +29,7 @@ var (
 	nodeSet = pinned.NPM("node", pinned.Folder(pins, "js/node"))
 )
 
-// Sets returns all of them, for make deps.
+// Sets returns all sets of packages, for make deps.
 func Sets() []pinned.Set {
 	var sets []pinned.Set
 	if hasNode() {
@@ -41,6 +41,6 @@ func Sets() []pinned.Set {
 	return sets
 }
 
-// hasNode reports whether the pinned Node is for this machine. On others the tests take
-// the machine's.
+// hasNode reports whether the pinned Node runs on this machine. On others the tests use
+// the machine's Node.
 func hasNode() bool { return runtime.GOOS+"/"+runtime.GOARCH == "linux/amd64" }

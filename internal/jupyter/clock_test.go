@@ -62,8 +62,8 @@ func (l *oneConn) Close() error { close(l.closed); return nil }
 
 func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 
-// TestSilentCellIsNotCut checks that code that says nothing for hours keeps its connection: the
-// answers to pings show that its kernel is there.
+// TestSilentCellIsNotCut checks that code that prints nothing for hours keeps its connection:
+// the answers to pings show that its kernel is there.
 func TestSilentCellIsNotCut(t *testing.T) {
 	t.Parallel()
 	const hours = 3

@@ -53,7 +53,7 @@ func (e *DialError) Error() string {
 	return fmt.Sprintf("jupyter: open the kernel's websocket: %d %s", e.StatusCode, http.StatusText(e.StatusCode))
 }
 
-// ErrTooBig means that the peer does not accept a message of the size that was sent.
+// ErrTooBig means that the peer does not accept messages of this size.
 var ErrTooBig = errors.New("jupyter: the peer ended the connection over a message that is too big")
 
 // Dial opens a websocket at url ("ws://host/api/kernels/{id}/channels"). ctx

@@ -42,7 +42,7 @@ func dial(t *testing.T, subprotocols []string, serve func(*websocket.Conn)) *Con
 	return c
 }
 
-// echo sends back what it receives until the connection ends.
+// echo sends back every message until the connection ends.
 func echo(socket *websocket.Conn) {
 	for {
 		kind, frame, err := socket.ReadMessage()
@@ -140,7 +140,7 @@ func TestConnEnds(t *testing.T) {
 	}
 }
 
-// A handshake that is not answered ends with the context's error: callers ask for that.
+// An unanswered handshake ends with the context's error, because callers check for it.
 func TestDialDeadline(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

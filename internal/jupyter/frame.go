@@ -11,8 +11,8 @@ import (
 // offers it; a server that knows it selects it.
 const SubprotocolV1 = "v1.kernel.websocket.jupyter.org"
 
-// maxParts bounds the number of offsets in a frame of the peer: far more than any real
-// message has, far less than would cost much memory.
+// maxParts bounds the number of offsets in a frame of the peer. It is far more than any
+// real message has, and costs little memory.
 const maxParts = 1024
 
 var errFrame = errors.New("jupyter: malformed frame")
@@ -32,7 +32,7 @@ type object struct {
 }
 
 // Marshal returns a message in the default framing. isBinary reports whether the frame
-// is binary, which is the case if the message has buffers.
+// is binary, because the message has buffers.
 func Marshal(m *Message) (frame []byte, isBinary bool, err error) {
 	parent, err := marshalParent(m.Parent)
 	if err != nil {
@@ -58,9 +58,8 @@ func Marshal(m *Message) (frame []byte, isBinary bool, err error) {
 	return frame, true, nil
 }
 
-// Unmarshal reads a frame of the default framing. The message refers to the
-// frame's memory. A frame without a channel, as older clients send it, is for the
-// shell.
+// Unmarshal reads a frame of the default framing. The message refers to the frame's
+// memory. A frame without a channel, as older clients send it, is for the shell.
 func Unmarshal(frame []byte, isBinary bool) (*Message, error) {
 	var buffers [][]byte
 	if isBinary {

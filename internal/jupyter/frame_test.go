@@ -96,7 +96,7 @@ func FuzzUnmarshal(f *testing.F) {
 	f.Add(v1)
 	f.Add(binary.LittleEndian.AppendUint64(nil, 1<<63))
 	f.Fuzz(func(_ *testing.T, frame []byte) {
-		// Whatever the frame is, there is no panic, and no more memory is used than the frame has.
+		// No frame causes a panic, or uses more memory than its own length.
 		_, _ = Unmarshal(frame, false)
 		_, _ = Unmarshal(frame, true)
 		_, _ = UnmarshalV1(frame)

@@ -43,7 +43,7 @@ type Header struct {
 	Version  string `json:"version"`
 }
 
-// Date is when a message was made, in ISO 8601. Some clients leave it out.
+// Date is the time of a message, in ISO 8601. Some clients leave it out.
 type Date string
 
 // UnmarshalJSON treats anything that is not a string as left out: Jupyter's own gateway
@@ -144,8 +144,8 @@ type StatusContent struct {
 	// ExecutionState is "busy", "idle" or "starting"; a server also sends
 	// "restarting" and "dead".
 	ExecutionState string `json:"execution_state"`
-	// Reason says why a kernel died, if that is known. It is an
-	// addition of the local cloud.
+	// Reason says why a kernel died, if that is known. It is an addition of the local
+	// cloud.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -185,8 +185,8 @@ type InputReply struct {
 	Value string `json:"value"`
 }
 
-// Encode is json.Marshal for content whose types can always be encoded; if they
-// cannot, which is a mistake in this program, it panics.
+// Encode is json.Marshal for content whose types can always be encoded. It panics on an
+// error, which is a mistake in this program.
 func Encode(content any) json.RawMessage {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -196,11 +196,12 @@ func Encode(content any) json.RawMessage {
 }
 
 // MaxMembers bounds the members of a kernel's content, and the members of those, such
-// as lines of a traceback or MIME types. What their values contain is not counted,
-// because it stays JSON.
+// as lines of a traceback or MIME types. Deeper values are not counted, because they
+// stay JSON.
 const MaxMembers = 100_000
 
-// Status returns the content of a status message; zero if it is malformed.
+// Status returns the content of a status message. It is zero if the message is
+// malformed.
 func (m *Message) Status() StatusContent {
 	var status StatusContent
 	if json.Unmarshal(m.Content, &status) != nil {
@@ -209,7 +210,7 @@ func (m *Message) Status() StatusContent {
 	return status
 }
 
-// Decode reads the content of a message into the value that to points to.
+// Decode reads the content of a message into the variable that to points to.
 func (m *Message) Decode(to any) error {
 	if err := boundjson.Unmarshal(m.Content, to, MaxMembers, 2); err != nil {
 		return m.Malformed(err)

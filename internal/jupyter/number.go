@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Number is a number in JSON that a kernel wrote: NaN and the infinities, for which
-// JSON has no form, are the strings "nan", "inf" and "-inf" there, and a missing
-// number is null, which becomes NaN here.
+// Number is a number in JSON that a kernel wrote. JSON has no NaN and no infinities:
+// there they are the strings "nan", "inf" and "-inf". A missing number is null there, and
+// becomes NaN here.
 type Number float64
 
 // UnmarshalJSON refuses anything that is not a number.
@@ -25,8 +25,8 @@ func (n *Number) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseNumber reads what [Number] reads. For a string that is not a number it
-// returns the text.
+// ParseNumber reads the JSON of a [Number]. For a string that is not a number it returns
+// the text.
 func ParseNumber(data []byte) (number float64, text string, err error) {
 	switch {
 	case string(data) == "null":
@@ -49,8 +49,8 @@ func ParseNumber(data []byte) (number float64, text string, err error) {
 	return 0, text, nil
 }
 
-// UnmarshalJSON is json.Unmarshal, except that a []float64 accepts what [Number] accepts:
-// null among numbers means a missing number and must not become 0.
+// UnmarshalJSON is json.Unmarshal, but a []float64 accepts the JSON of a [Number]: null
+// among numbers means a missing number and must not become 0.
 func UnmarshalJSON(data json.RawMessage, to any) error {
 	floats, ok := to.(*[]float64)
 	if !ok {

@@ -8,11 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// ParseStream reads the content of stream; text may refer to its memory. Output of
-// code is nearly all that a busy kernel sends, and encoding/json would
-// look at each byte of it several times. An object of two strings, which is what
-// kernels write, is read here in one pass; encoding/json reads anything else. The
-// result is the same.
+// ParseStream reads the content of stream; text may refer to its memory. Nearly all
+// messages of a busy kernel are output of code, and encoding/json would look at each
+// byte several times. An object of two strings, as kernels write it, is read here in
+// one pass; encoding/json reads anything else. The result is the same.
 func ParseStream(content []byte) (name string, text []byte, err error) {
 	if name, text, ok := parsePlainStream(content); ok {
 		return name, text, nil
@@ -66,7 +65,7 @@ func cutToken(data []byte, token byte) (rest []byte, ok bool) {
 	return data[1:], true
 }
 
-// plain marks the bytes that stand for themselves in a JSON string.
+// plain marks the bytes that are unescaped in a JSON string.
 var plain = func() (table [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		table[c] = c != '"' && c != '\\'
@@ -107,8 +106,8 @@ func cutString(data []byte) (value, rest []byte, ok bool) {
 	}
 }
 
-// plainPrefix returns how many bytes stand for themselves before the first that does
-// not. It checks eight at a time, because the speed of large output depends on it.
+// plainPrefix returns how many bytes at the beginning are plain. It checks eight at a
+// time, because the speed of large output depends on it.
 func plainPrefix(data []byte) int {
 	n := 0
 	for len(data)-n >= 8 && isPlain(binary.LittleEndian.Uint64(data[n:])) {

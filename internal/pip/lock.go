@@ -26,7 +26,7 @@ type Lock struct {
 type Locked struct {
 	Name, Version string
 	SHA256        []string // in hex, of the files that may be installed
-	File          string   // the name of the wheel; "" if it is not known
+	File          string   // the name of the wheel; "": unknown
 }
 
 const (
@@ -91,7 +91,7 @@ func (l Locked) isWheel(file string) bool {
 	return match != nil && Normalize(match[1]) == Normalize(l.Name) && Normalize(match[2]) == Normalize(l.Version)
 }
 
-// Check refuses what must not be passed to pip. A lock may have been edited, or put
+// Check refuses a lock that must not be passed to pip. It may have been edited, or put
 // together by the caller.
 func (l *Lock) Check() error {
 	if l == nil {
@@ -151,9 +151,9 @@ func (l *Lock) Marshal() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// Unmarshal reads what Marshal wrote, edited or not, and files of the
-// same form by other programs. A line that it cannot accept is a [*RefusedError] with
-// the number of the line.
+// Unmarshal reads a file that Marshal wrote, even if it was edited, and files of the same
+// form by other programs. A line that it cannot accept is a [*RefusedError] with the
+// number of the line.
 func (l *Lock) Unmarshal(text []byte) error {
 	read := Lock{Packages: []Locked{}}
 	var head []string
@@ -194,7 +194,8 @@ func (l *Lock) Unmarshal(text []byte) error {
 // IsSHA256 reports whether s is a SHA-256 in the form used in locks.
 func IsSHA256(s string) bool { return lockedSum().MatchString(s) }
 
-// parseLocked reads a line; it returns nil without an error for a line that says nothing.
+// parseLocked reads a line. It returns nil without an error for an empty line or a
+// comment.
 func parseLocked(line string) (*Locked, error) {
 	line, comment := cutComment(line)
 	fields := strings.Fields(line)

@@ -17,7 +17,8 @@ var (
 		`platform_version|platform_machine|platform_python_implementation|implementation_name|implementation_version|extra)$`)
 )
 
-// checkMarker returns why text is not a marker of PEP 508, or "" if it is one.
+// checkMarker returns the reason why text is not a marker of PEP 508, or "" if
+// it is one.
 func checkMarker(text string) string {
 	m := markerReader{rest: text}
 	m.next()

@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// importNames maps names under which modules are imported to the distributions
-// that contain them, where the index has nothing under the first name, or something
-// else than is meant.
+// importNames maps names of modules to the distributions that contain them, if the index has
+// nothing under the module's name, or another project.
 var importNames = map[string]string{
 	"Bio": "biopython", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex", "MySQLdb": "mysqlclient", "OpenSSL": "pyOpenSSL", "PIL": "pillow",
 	"bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv",
@@ -16,8 +15,8 @@ var importNames = map[string]string{
 	"serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "usb": "pyusb", "wx": "wxPython", "yaml": "PyYAML", "zmq": "pyzmq",
 }
 
-// standardModules are the modules of Python's standard library, in any of its
-// versions from 3.9 to 3.14. They are made when they are first needed, which few commands do.
+// standardModules are the modules of Python's standard library, in any of its versions from
+// 3.9 to 3.14. They are made at their first use, because few commands need them.
 var standardModules = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	for name := range strings.FieldsSeq(`

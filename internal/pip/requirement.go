@@ -14,7 +14,7 @@ import (
 type RefusedError struct {
 	Requirement string
 	Reason      string
-	Import      bool // it names something to import, not a package
+	Import      bool // it names a module to import, not a package
 }
 
 func (e *RefusedError) Error() string {
@@ -26,8 +26,8 @@ type Requirement struct {
 	Text  string // for pip; a wheel's path on this machine
 	Name  string // normalized
 	Wheel bool
-	// Import is the requested name if it is the name of a module and not of
-	// a package ("PIL"), and Distribution is what is installed for it ("pillow").
+	// Import is the requested name if it is the name of a module and not of a package
+	// ("PIL"), and Distribution is the package to install for it ("pillow").
 	Import, Distribution string
 }
 
@@ -71,8 +71,7 @@ func Names(requirements []Requirement) []string {
 }
 
 // Parse reads a requirement of PEP 508, though without addresses, or the path of a wheel.
-// It accepts nothing that could be an option of pip. What it does not accept is a
-// [*RefusedError].
+// It accepts nothing that could be an option of pip. The error is a [*RefusedError].
 func Parse(text string) (Requirement, error) {
 	refuse := func(format string, arguments ...any) (Requirement, error) {
 		return Requirement{}, &RefusedError{Requirement: text, Reason: fmt.Sprintf(format, arguments...)}
@@ -137,7 +136,8 @@ func parseWheel(path string) (Requirement, error) {
 	return Requirement{Text: path, Name: Normalize(match[1]), Wheel: true}, nil
 }
 
-// checkVersionClause returns why a clause is not of the form ">=1.0", or "" if it is.
+// checkVersionClause returns the reason why a clause is not of the form ">=1.0", or "" if
+// it is.
 func checkVersionClause(clause string) string {
 	parts := versionClause().FindStringSubmatch(clause)
 	if parts == nil {
@@ -163,7 +163,7 @@ func checkVersionClause(clause string) string {
 	return ""
 }
 
-// Normalize returns a name in the form in which package names are compared.
+// Normalize returns the form of a package name that is used in comparisons.
 func Normalize(name string) string {
 	return strings.ToLower(separator().ReplaceAllString(name, "-"))
 }

@@ -86,8 +86,8 @@ func TestRequirementReasons(t *testing.T) {
 	}
 }
 
-// TestRequirementsRenamed checks that the name of an import stands for the package to
-// install, and that this is reported.
+// TestRequirementsRenamed checks that the name of an import is replaced by the
+// package to install, and that this is reported.
 func TestRequirementsRenamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -18,10 +18,9 @@ import (
 // installation; a system's bundle has a quarter of a megabyte.
 const maxCertificates = 4 << 20
 
-// Settings are what this machine's pip knows about where packages come from: a
-// sandbox that installs for this program should find what this program finds.
-// Proxies are left out, because the service decides how a sandbox reaches the
-// network.
+// Settings are the settings of this machine's pip that determine where packages come
+// from: a sandbox that installs for this program should find the same packages. Proxies
+// are left out, because the service decides how a sandbox reaches the network.
 type Settings struct {
 	Envs map[string]string // PIP_* except PIP_CERT
 	// Certificates is the content of the bundle to trust; nil means pip's own.
@@ -50,10 +49,10 @@ var settingNames = map[string][]string{
 	"PIP_CERT":            {"cert"},
 }
 
-// ReadSettings reads the environment and, for what is not set there, pip's
-// configuration files. The file of certificates that they name is read only if
-// certificates is true. Addresses that contain credentials of this machine are left out
-// unless credentials is true, because code in the sandbox can read them.
+// ReadSettings reads the environment and, for missing variables, pip's configuration
+// files. The file of certificates that they name is read only if certificates is true.
+// Addresses that contain credentials of this machine are left out unless credentials is
+// true, because code in the sandbox can read them.
 func ReadSettings(certificates, credentials bool) (Settings, error) {
 	files, err := readFiles()
 	if err != nil {
@@ -108,7 +107,8 @@ func readFiles() (map[string]string, error) {
 	return found, nil
 }
 
-// configurationFiles are the places pip looks at on this system, least important first.
+// configurationFiles are the paths of pip's configuration files on this system, least
+// important first.
 func configurationFiles() []string {
 	named, ok := os.LookupEnv("PIP_CONFIG_FILE")
 	if ok && named == os.DevNull {
@@ -132,8 +132,8 @@ func configurationFiles() []string {
 	return files
 }
 
-// WithoutCredentials removes those words of a setting that are addresses with a
-// user in them.
+// WithoutCredentials removes the words of a setting that are addresses with a user in
+// them.
 func WithoutCredentials(value string) string {
 	var kept []string
 	for _, word := range strings.Fields(value) {
@@ -164,7 +164,7 @@ func readCertificates(path string) ([]byte, error) {
 	return content, nil
 }
 
-// CheckCertificates keeps a file that was named by mistake, such as a key,
+// CheckCertificates refuses a file that was named by mistake, such as a key, to keep it
 // out of the sandbox.
 func CheckCertificates(content []byte) error {
 	switch {
@@ -176,8 +176,8 @@ func CheckCertificates(content []byte) error {
 	return nil
 }
 
-// Masks returns what to replace in the output of pip, and by what: everything that
-// reveals a user or a password of an address. pip itself masks most of it.
+// Masks returns the replacements for the output of pip: of everything that reveals a
+// user or a password of an address. pip itself masks most of it.
 func (s Settings) Masks() *strings.Replacer {
 	var pairs []string
 	for _, variable := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY"} {

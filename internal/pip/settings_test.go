@@ -10,14 +10,14 @@ import (
 
 const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
 
-// pipFile makes a settings file with this content the only one.
+// pipFile makes a file with this content pip's only settings file.
 func pipFile(t *testing.T, content string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pip.conf")
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name := range settingNames { // so that this machine's own settings do not count
+	for name := range settingNames { // so that this machine's own settings have no effect
 		t.Setenv(name, "")
 		if err := os.Unsetenv(name); err != nil {
 			t.Fatal(err)

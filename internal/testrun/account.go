@@ -16,20 +16,22 @@ import (
 	"strings"
 )
 
-// What the ordinary user's lock is: as long as a run holds it, no other removes its files.
+// accountLock is the lock of the ordinary user: while a run holds it, no other run removes
+// its files.
 const accountLock = "/var/cache/e2bctl-test.lock"
 
-// account is the account that may do nothing: .ci/ordinary-user says what it is. Its
-// run has a directory with the sources and the binaries.
+// account is the account without rights; .ci/ordinary-user defines it. Its run has a
+// directory with the sources and the binaries.
 type account struct {
 	root   string // of the checkout
 	script string
 	dir    string
-	bin    string // what the binaries are below, in the checkout
+	bin    string // the directory above the binaries, in the checkout
 	lock   *os.File
 }
 
-// prepareAccount copies what a run needs to where the account can read it. Only root can.
+// prepareAccount copies the files of a run to a place where the account can read them.
+// Only root can.
 func prepareAccount(ctx context.Context, w io.Writer, root, bin string, binaries []string) (*account, error) {
 	a := &account{root: root, script: filepath.Join(root, ".ci/ordinary-user"), bin: bin}
 	var err error
@@ -58,7 +60,8 @@ func (a *account) command(ctx context.Context, p pkg, arguments []string) *exec.
 	return exec.CommandContext(ctx, a.script, append(words, arguments[1:]...)...)
 }
 
-// clean removes what the run had. What the account keeps for the next one stays.
+// clean removes the files of the run. The files that the account keeps for the next run
+// stay.
 func (a *account) clean(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, a.script, "clean", a.dir).CombinedOutput()
 	if err != nil {
@@ -67,7 +70,8 @@ func (a *account) clean(ctx context.Context) error {
 	return errors.Join(err, a.lock.Close())
 }
 
-// canBeOrdinary reports whether there is an ordinary user's run, and says why if not.
+// canBeOrdinary reports whether the ordinary user's run is possible, and prints the reason
+// if not.
 func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(w, "not root: this run is the ordinary user's")
@@ -83,8 +87,8 @@ func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	return false, nil
 }
 
-// runOf returns the -run of tests that a -run of the whole chooses among; none if it
-// chooses none of them. Tests that are nil are all.
+// runOf returns the -run flag for the given tests that the -run flag chosen also chooses.
+// some is false if it chooses none of them. Nil tests mean all.
 func runOf(tests []string, chosen string) (run string, some bool, err error) {
 	if tests == nil {
 		return chosen, true, nil

@@ -46,9 +46,9 @@ func listPackages(ctx context.Context, patterns []string) ([]pkg, error) {
 	return found, nil
 }
 
-// build compiles the tests of packages, in one go command where no two of them have
-// the same last name, and returns where the binaries are, by package. What was built
-// before and has not changed stays. It also returns the time that the processors took.
+// build compiles the tests of packages, and returns the paths of the binaries, by
+// package. Packages with different last names share a go command. Binaries that are up
+// to date stay. build also returns the processor time.
 func build(ctx context.Context, w io.Writer, dir string, race bool, packages []pkg) (binaries map[string]string, cpu time.Duration, err error) {
 	binaries = map[string]string{}
 	arguments, cgo := []string{"test", "-c", "-vet=off", "-ldflags=-w"}, "0"
@@ -85,7 +85,7 @@ func build(ctx context.Context, w io.Writer, dir string, race bool, packages []p
 	return binaries, cpu, nil
 }
 
-// hasCompiler reports whether the race detector can be linked, which takes a C
+// hasCompiler reports whether the race detector can be linked, which needs a C
 // compiler. CI must have one.
 func hasCompiler(w io.Writer, ci bool) (bool, error) {
 	if _, err := exec.LookPath("cc"); err == nil {

@@ -32,10 +32,10 @@ type flake struct {
 	Test    string    `json:"test"`
 	User    string    `json:"user,omitempty"`
 	Commit  string    `json:"commit"`
-	Output  string    `json:"output"` // of the failure, or how it began
+	Output  string    `json:"output"` // of the failure, or its beginning
 }
 
-// The ledger keeps this many bytes of what a failure said.
+// keptOutput is the number of bytes that the ledger keeps of a failure's output.
 const keptOutput = 4 << 10
 
 // read returns all lines. A line that was cut off is left out.
@@ -59,7 +59,7 @@ func (l ledger) read() (flakes []flake, err error) {
 	return flakes, lines.Err()
 }
 
-// add writes a line.
+// add appends a flake.
 func (l ledger) add(f flake) error {
 	line, err := json.Marshal(f)
 	if err != nil {
@@ -76,8 +76,8 @@ func (l ledger) add(f flake) error {
 	return errors.Join(err, file.Close())
 }
 
-// judge notes the flaky tests of a run, and returns those that were flaky before and
-// that nothing has mended since, which are red, apart from the others.
+// judge records the flaky tests of a run. It returns those that were flaky before, and
+// that no commit has mended since, as red, and the others as first.
 func (l ledger) judge(ctx context.Context, flaky []failure) (red, first []failure, err error) {
 	if len(flaky) == 0 {
 		return nil, nil, nil
@@ -118,10 +118,10 @@ func (l ledger) judge(ctx context.Context, flaky []failure) (red, first []failur
 	return red, first, nil
 }
 
-// mended reports whether a commit since a flake says that it mends it.
+// mended reports whether a commit since a flake has a trailer that mends it.
 func (l ledger) mended(ctx context.Context, f flake) (bool, error) {
 	commits := f.Commit + "..HEAD"
-	// A shallow clone may not have the commit: then what it has counts.
+	// A shallow clone may not have the commit. Then all of its commits count.
 	if _, err := l.git(ctx, "cat-file", "-e", f.Commit+"^{commit}"); err != nil {
 		commits = "HEAD"
 	}

@@ -13,8 +13,8 @@ import (
 // spinCommand is the argument with which this program is only a busy process.
 const spinCommand = "spin"
 
-// spin keeps a processor busy until its input ends, as it does with whoever holds the
-// other end.
+// spin keeps a processor busy until its input ends, which happens when the process at
+// the other end ends.
 func spin(input io.Reader) {
 	var ended atomic.Bool
 	go func() {
@@ -25,8 +25,8 @@ func spin(input io.Reader) {
 	}
 }
 
-// startLoad starts busy processes, which end when stop is called, and whatever happens
-// to this process.
+// startLoad starts busy processes. They end when stop is called, or when this process
+// ends in any way.
 func startLoad(ctx context.Context, self []string, processes int) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var started []*exec.Cmd

@@ -2,11 +2,11 @@
 
 // Testrun runs the tests of this module: it builds each package's tests once, runs
 // many packages at once, root's part and the ordinary user's in one schedule, and
-// repeats a failed test alone before it says that the suite is red, unless the failure
-// is one that must not happen even once. See the Makefile and CONTRIBUTING.md.
+// repeats a failed test alone before it reports that the suite is red, unless the
+// failure is one that must not happen even once. See the Makefile and CONTRIBUTING.md.
 //
 //	testrun [flags] [packages]           test
-//	testrun times                        print what took longest in the last run
+//	testrun times                        print the slowest tests of the last run
 //	testrun stress [flags] [packages]    repeat each test under load
 package main
 

@@ -26,10 +26,10 @@ type job struct {
 	binary   string
 	race     bool
 	ordinary bool
-	run      string // which tests, as for go test -run; "" is all
+	run      string // the tests, as for go test -run; "": all
 }
 
-// String names a job in what is printed.
+// String names a job in printed text.
 func (j job) String() string {
 	if j.ordinary {
 		return j.pkg.name + " as an ordinary user"
@@ -37,29 +37,29 @@ func (j job) String() string {
 	return j.pkg.name
 }
 
-// test is what a test, with all below it, did in a run. A test that was repeated with
-// -count and failed once has failed.
+// test is the outcome of a test, with its subtests, in a run. A test that was repeated
+// with -count and failed once has failed.
 type test struct {
 	name    string
-	result  string // pass, fail or skip; "" is that it never ended
+	result  string // pass, fail or skip; "": it never ended
 	paused  bool   // it waits for its turn among parallel tests
 	seconds float64
 	output  bytes.Buffer
 }
 
-// skip is a test, or one below it, that was left out.
+// skip is a test, or a subtest, that was left out.
 type skip struct{ test, reason string }
 
-// outcome is what came of a job.
+// outcome is the outcome of a job.
 type outcome struct {
 	job   job
 	tests []*test // in the order in which they began
 	skips []skip
-	said  map[string]string // what a test that has not ended logged last
+	said  map[string]string // the last log line of each test that has not ended
 	rest  bytes.Buffer      // output that is of no test
-	race  bool              // somewhere in the output is a report of the race detector
-	// saysFailed is how a test binary ends when a test, or what it does after all of
-	// them, has failed. Every other end but a good one is bad.
+	race  bool              // the output contains a report of the race detector
+	// saysFailed means that the binary exited with status 1: a test, or the code after
+	// all tests, has failed. Any other bad end is in bad.
 	saysFailed bool
 	bad        error
 	wall       time.Duration
@@ -81,7 +81,7 @@ func (o *outcome) failed() []*test {
 	return slices.DeleteFunc(slices.Clone(o.tests), func(t *test) bool { return t.result != "fail" })
 }
 
-// count returns how many tests ended so.
+// count returns how many tests ended with a result.
 func (o *outcome) count(result string) (n int) {
 	for _, t := range o.tests {
 		if t.result == result {
@@ -93,7 +93,7 @@ func (o *outcome) count(result string) (n int) {
 
 func (o *outcome) ok() bool { return !o.saysFailed && o.bad == nil && !o.race && len(o.failed()) == 0 }
 
-// event is what test2json says.
+// event is an event of test2json.
 type event struct {
 	Action  string
 	Test    string
@@ -103,13 +103,13 @@ type event struct {
 
 var (
 	raceReport = []byte("WARNING: DATA RACE")
-	// chatter is what test2json needs to know and readers do not.
+	// chatter are lines that test2json needs and readers do not.
 	chatter = regexp.MustCompile(`^=== (PAUSE|CONT|NAME) `)
-	// logged is what a test logs, after the place in its source.
+	// logged is the text that a test logs, after the place in its source.
 	logged = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)`)
 )
 
-// add takes in what happened, and returns the test that has failed with it, if any.
+// add processes an event, and returns the test that has failed with it, if any.
 func (o *outcome) add(e event) (failed *test) {
 	if e.Test == "" {
 		if e.Action == "output" {
@@ -127,7 +127,7 @@ func (o *outcome) add(e event) (failed *test) {
 	case "skip":
 		o.skips = append(o.skips, skip{e.Test, cmp.Or(o.said[e.Test], "it does not say why")})
 	}
-	t.seconds = max(t.seconds, e.Elapsed) // a test that waits for parallel ones below it counts less than they
+	t.seconds = max(t.seconds, e.Elapsed) // a test that waits for parallel subtests counts less than they do
 	if e.Test != t.name {
 		return nil
 	}
@@ -145,13 +145,13 @@ func (o *outcome) add(e event) (failed *test) {
 	return nil
 }
 
-// listen keeps what a test logs, because it may be the reason for which it is skipped.
+// listen keeps the log of a test, because it may be the reason of a skip.
 func (o *outcome) listen(e event) {
 	if o.said == nil {
 		o.said = map[string]string{}
 	}
 	if text := logged.FindStringSubmatch(e.Output); text != nil {
-		if !strings.HasPrefix(text[1], "time=") { // a logger's, as what ends after the skip writes it
+		if !strings.HasPrefix(text[1], "time=") { // a line of a logger, which may be written after the skip
 			o.said[e.Test] = text[1]
 		}
 	} else if more, found := strings.CutPrefix(e.Output, "        "); found {
@@ -179,7 +179,8 @@ type starter struct {
 	account   *account      // of the ordinary user; nil if there is none
 }
 
-// Beyond its own limit, at which it prints the stacks of what hangs, a binary is killed.
+// graceOfLimit is the time between a binary's own limit, at which it prints the stacks
+// of all goroutines, and its end by a signal.
 const graceOfLimit = time.Minute
 
 // command returns the command of a job.
@@ -194,10 +195,10 @@ func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	} else {
 		command = exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 		command.Dir = j.pkg.dir
-		// As go test does it: tests find the same Go, and what comes with it.
+		// As in go test: tests find the same Go, with its tools.
 		command.Env = append(os.Environ(), "PWD="+j.pkg.dir, "GOROOT="+s.goroot, "PATH="+s.goroot+"/bin:"+os.Getenv("PATH"))
 	}
-	// This program runs it, and what becomes of its processes is not left to it.
+	// This program runs the binary, so that it can end the binary's processes.
 	command.Args = append([]string{s.self, reapCommand, command.Path}, command.Args[1:]...)
 	command.Path = s.self
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
@@ -235,7 +236,7 @@ func (s *starter) run(ctx context.Context, j job, failed func(*test)) *outcome {
 		for decoder := json.NewDecoder(events); ; {
 			var e event
 			if decoder.Decode(&e) != nil {
-				return // what is wrong with the converter shows when it ends
+				return // a fault of the converter shows when it ends
 			}
 			if t := o.add(e); t != nil {
 				failed(t)
@@ -264,11 +265,11 @@ func (s *starter) run(ctx context.Context, j job, failed func(*test)) *outcome {
 	return o
 }
 
-// finder passes on what is written, and notes whether a text was in it.
+// finder passes on all writes, and records whether a text was in them.
 type finder struct {
 	io.Writer
 	text  []byte
-	end   []byte // of what came before, in which the text may have begun
+	end   []byte // of the earlier writes, in which the text may have begun
 	found bool
 }
 

@@ -11,22 +11,22 @@ import (
 	"strings"
 )
 
-// plan is what is known about the packages of a module, whose names are relative to
-// it. A name that ends in "/..." stands for everything below as well.
+// plan describes the packages of a module, whose names are relative to it. A name that
+// ends in "/..." includes everything below.
 type plan struct {
 	// plain are tested without the race detector: their tests run other programs, or
-	// nothing at once, and what they use is tested with it elsewhere.
+	// nothing at once, and the code that they use is tested with it elsewhere.
 	plain []string
 	// longest are started first, so that nothing waits for them at the end.
 	longest []string
-	// ordinary are the tests that root's run repeats as an account that may do nothing:
-	// by package, the files of tests or the tests; nil is the whole package.
+	// ordinary are the tests of root's run that an account without rights repeats: by
+	// package, the files of tests or the tests. Nil means the whole package.
 	ordinary map[string][]string
-	// once are the packages of which no failed test is repeated, and onceWords are in
-	// the names of other such tests.
+	// once are the packages whose failed tests are never repeated, and onceWords are
+	// words in the names of other such tests.
 	once      []string
 	onceWords []string
-	// stressed are what make stress repeats under load.
+	// stressed are the packages that "make stress" repeats under load.
 	stressed []string
 }
 
@@ -48,8 +48,8 @@ var module = plan{
 		"internal/cloud/envd", "internal/cloud/pyenv", "cli", "internal", "internal/cloud/linuxprogram",
 		"internal/cloud/lifecycle", "internal/cloud/control", "internal/testrun",
 	},
-	// What touches accounts, isolation, control groups, maps of ids, or files of the
-	// account. All else behaves the same whichever account runs it.
+	// Tests that touch accounts, isolation, control groups, maps of ids, or files of
+	// the account. All others behave the same for every account.
 	ordinary: map[string][]string{
 		"cli":                                 {"TestLocalScripts", "TestRunIsStopped"},
 		"cli/internal/cmd/local":              nil,
@@ -87,8 +87,8 @@ var module = plan{
 		},
 		"sandbox/sandboxtest": nil,
 	},
-	// A fault in what keeps code inside and secrets outside may show in one run of
-	// many. It is looked at each time.
+	// A fault in the code that keeps programs inside and secrets outside may show in
+	// one run of many. Each such failure must be investigated.
 	once: []string{
 		"examples/internal/leak", "internal/cloud/connlimit", "internal/cloud/engine/room/cgroup",
 		"internal/cloud/engine/room/layer", "internal/cloud/engine/room/seccomp", "internal/cloud/headers",
@@ -113,7 +113,7 @@ var module = plan{
 	},
 }
 
-// covers reports whether one of the patterns stands for a package.
+// covers reports whether one of the patterns matches a package.
 func covers(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		below, all := strings.CutSuffix(pattern, "/...")
@@ -121,8 +121,8 @@ func covers(patterns []string, name string) bool {
 	})
 }
 
-// check returns an error for each name that is of no package with tests: what was
-// renamed must not lose its tests, or its place, in silence.
+// check returns an error for each name that matches no package with tests: a renamed
+// package must not silently lose its tests, or its place.
 func (p plan) check(packages []pkg) error {
 	for list, patterns := range map[string][]string{"plain": p.plain, "longest": p.longest, "once": p.once, "stressed": p.stressed} {
 		for _, pattern := range patterns {
@@ -143,7 +143,8 @@ func (p plan) check(packages []pkg) error {
 	return nil
 }
 
-// ordinaryTests returns which tests of a package an ordinary user repeats; nil is all.
+// ordinaryTests returns the tests of a package that an ordinary user repeats. Nil means
+// all.
 func (p plan) ordinaryTests(k pkg) ([]string, error) {
 	chosen := p.ordinary[k.name]
 	if chosen == nil {
@@ -170,8 +171,8 @@ func (p plan) ordinaryTests(k pkg) ([]string, error) {
 	return names, nil
 }
 
-// testsOf returns the tests of a package, examples and seeds of fuzz targets among
-// them, by the files that they are in.
+// testsOf returns the tests of a package by their files, including examples and seeds
+// of fuzz targets.
 func testsOf(dir string) (map[string][]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -188,12 +189,12 @@ func testsOf(dir string) (map[string][]string, error) {
 	return found, nil
 }
 
-// isOnce reports whether a failed test is never repeated because of what it is about.
+// isOnce reports whether a failed test is never repeated because of its subject.
 func (p plan) isOnce(name, test string) bool {
 	return covers(p.once, name) || slices.ContainsFunc(p.onceWords, func(word string) bool { return strings.Contains(test, word) })
 }
 
-// rank is the place of a package in the order of starting.
+// rank returns the position of a package in the order of starting.
 func (p plan) rank(name string) int {
 	if i := slices.Index(p.longest, name); i >= 0 {
 		return i

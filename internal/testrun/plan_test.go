@@ -61,7 +61,7 @@ func TestPlan(t *testing.T) {
 	t.Logf("%d of %d tests run as an ordinary user, too", repeated, len(names))
 }
 
-// TestOnce holds the words to the names that there are.
+// TestOnce compares the words with the names of all tests.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	_, names := thisModule(t)

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Once a command is cancelled, what it started has this long to clean up.
+// graceOfCancelled is the time that a cancelled command's processes have to clean
+// up.
 const graceOfCancelled = 5 * time.Second
 
-// inGroup starts a command in a process group of its own, and ends all of the group
+// inGroup starts a command in a process group of its own, and ends the whole group
 // when its context ends.
 func inGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -20,11 +21,12 @@ func inGroup(command *exec.Cmd) {
 		time.AfterFunc(graceOfCancelled, func() { syscall.Kill(group, syscall.SIGKILL) }) //nolint:errcheck // it may be gone
 		return syscall.Kill(group, syscall.SIGINT)
 	}
-	// What is left of it may hold its output for this long.
+	// The rest of the group may hold its output for this long.
 	command.WaitDelay = time.Minute
 }
 
-// processorTime is what a command took, with the processes that it waited for.
+// processorTime returns the processor time of a command, and of the processes that
+// it waited for.
 func processorTime(command *exec.Cmd) time.Duration {
 	if command.ProcessState == nil {
 		return 0

@@ -26,10 +26,10 @@ const reapCommand = "reap"
 // local cloud whose process died cleans up in that time.
 const graceOfOrphans = 20 * time.Second
 
-// reap runs a command, and ends what is left of it, however it ended: a binary that hangs
-// in a test, crashes or runs into its limit has no clean-ups, and its helpers do not all
-// watch their parent. It says on w what it ended, and returns the command's exit status,
-// or 128 and the number of the signal that ended the command.
+// reap runs a command, and ends its remaining processes, even if it crashed: a binary
+// that hangs in a test, crashes or runs into its limit has no clean-ups, and its helpers
+// do not all watch their parent. It prints to w which processes it ended. It returns the
+// command's exit status, or 128 plus the number of the signal that ended the command.
 func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 	runtime.LockOSThread() // the command is killed when the thread that started it ends
 	if err := orphan.BecomeReaper(); err != nil {
@@ -75,8 +75,8 @@ func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 	}
 }
 
-// waitForChildren takes note of all children that have ended. It returns how the command
-// ended if it is one of them, and whether any child is left.
+// waitForChildren waits for all children that have ended. It returns the command's status
+// if it is one of them, and whether any child is left.
 func waitForChildren(command int) (ended *syscall.WaitStatus, left bool) {
 	for {
 		var how syscall.WaitStatus
@@ -100,7 +100,7 @@ func exitStatus(w io.Writer, name string, how syscall.WaitStatus) int {
 	return 128 + int(how.Signal())
 }
 
-// endOrphans ends the processes that a command left.
+// endOrphans ends the remaining processes of a command.
 func endOrphans(w io.Writer, command string) error {
 	left := func() ([]int, error) { return orphan.ChildrenOf(os.Getpid()) }
 	pids, err := left()

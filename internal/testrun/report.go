@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// report prints what happens in a run.
+// report prints the events of a run.
 type report struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -23,19 +23,19 @@ func (r *report) printf(format string, arguments ...any) {
 	fmt.Fprintf(r.w, format, arguments...)
 }
 
-// Write passes on what other programs print, between what else is printed.
+// Write passes on the output of other programs, between the lines of the report.
 func (r *report) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.w.Write(p)
 }
 
-// failed prints all that a test said, as soon as it has failed.
+// failed prints the output of a test, as soon as it has failed.
 func (r *report) failed(j job, t *test) {
 	r.printf("--- %s\n%s", failure{job: j, test: t.name}, t.output.String())
 }
 
-// ended prints the line of a package, and what has not been printed if it failed.
+// ended prints the line of a package, and the rest of its output if it failed.
 func (r *report) ended(o *outcome, failures []failure) {
 	for _, f := range failures {
 		if f.test == "" {
@@ -51,12 +51,12 @@ func (r *report) ended(o *outcome, failures []failure) {
 	r.printf("%s %7.1fs %s%s\n", result, o.wall.Seconds(), o.job, more)
 }
 
-// interrupted prints what was running when a run ended early.
+// interrupted prints the running tests when a run ended early.
 func (r *report) interrupted(o *outcome) {
 	r.printf("stopped after %.1fs: %s: %s\n", o.wall.Seconds(), o.job, strings.Join(o.running(), " "))
 }
 
-// skips prints what was left out, with one line for each reason of a package.
+// skips prints the skipped tests, with one line for each reason of a package.
 func (r *report) skips(outcomes []*outcome) {
 	for _, o := range outcomes {
 		var reasons []string
@@ -73,7 +73,7 @@ func (r *report) skips(outcomes []*outcome) {
 	}
 }
 
-// again prints, for the end of a long log, all that the failed tests said.
+// again prints, for the end of a long log, the output of the failed tests.
 func (r *report) again(failures []failure) {
 	for _, f := range failures {
 		r.printf("\n=== %s: %s\n%s", f, f.reason, withEnd(f.output))

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// options are what a run is asked for.
+// options are the options of a run.
 type options struct {
 	patterns []string
 	run      string
@@ -29,16 +29,16 @@ type options struct {
 	ordinary bool   // only the ordinary user's part
 	root     string // of the checkout
 	dir      string // for binaries and times
-	keep     string // for what outlives the checkout
+	keep     string // for files that outlive the checkout
 	ci       bool
 }
 
-// full reports whether a run is of everything, so that it may judge by the ledger.
+// full reports whether a run covers everything, so that it may judge by the ledger.
 func (o options) full() bool {
 	return o.run == "" && !o.short && !o.ordinary && o.count == 1 && slices.Equal(o.patterns, []string{"./..."})
 }
 
-// flags are for the binaries.
+// flags returns the flags for the binaries.
 func (o options) flags() (flags []string) {
 	if o.short {
 		flags = append(flags, "-test.short")
@@ -49,7 +49,7 @@ func (o options) flags() (flags []string) {
 	return flags
 }
 
-// errRed is the end of a run that was not green.
+// errRed is the error of a run that was not green.
 var errRed = errors.New("the tests failed")
 
 // suite is one run of the tests of a plan.
@@ -65,7 +65,7 @@ type suite struct {
 	building time.Duration // of the processors
 }
 
-// runSuite builds the tests and runs them. Its error is errRed where they failed.
+// runSuite builds the tests and runs them. Its error is errRed if some failed.
 func runSuite(ctx context.Context, w io.Writer, p plan, o options) error {
 	start := time.Now()
 	s := &suite{options: o, plan: p, report: &report{w: w}}
@@ -126,7 +126,7 @@ func (s *suite) choose(ctx context.Context) ([]pkg, error) {
 	return listPackages(ctx, s.patterns)
 }
 
-// newStarter finds what starting takes.
+// newStarter finds the programs for starting tests.
 func newStarter(ctx context.Context, o options) (*starter, error) {
 	test2json, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
 	if err != nil {
@@ -146,8 +146,8 @@ func newStarter(ctx context.Context, o options) (*starter, error) {
 	}, nil
 }
 
-// prepare builds the binaries and makes what can be run ready: what is built first runs
-// while the rest is built.
+// prepare builds the binaries and makes jobs ready: the binaries that are built first
+// run while the others are built.
 func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job) error {
 	send := func(jobs []job) {
 		select {
@@ -220,7 +220,7 @@ func (s *suite) jobs(binaries map[string]string, packages []pkg, race bool) (job
 	return jobs
 }
 
-// ordinaryJobs returns the jobs of the ordinary user, with all that they need.
+// ordinaryJobs returns the jobs of the ordinary user, with all their requirements.
 func (s *suite) ordinaryJobs(ctx context.Context, packages []pkg, binaries map[string]string) (jobs []job, err error) {
 	var names []string
 	for _, p := range packages {
@@ -251,7 +251,7 @@ func (s *suite) ordinaryJobs(ctx context.Context, packages []pkg, binaries map[s
 	return jobs, err
 }
 
-// runJob runs a job and notes what came of it.
+// runJob runs a job and records its outcome.
 func (s *suite) runJob(ctx context.Context, j job) {
 	o := s.starter.run(ctx, j, func(t *test) { s.report.failed(j, t) })
 	if ctx.Err() != nil {
@@ -266,7 +266,7 @@ func (s *suite) runJob(ctx context.Context, j job) {
 	s.failures = append(s.failures, failures...)
 }
 
-// conclude prints what came of all.
+// conclude prints the result of the run.
 func (s *suite) conclude(ctx context.Context, start time.Time, red, flaky []failure) error {
 	outcomes := sorted(s.outcomes)
 	err := writeTimes(filepath.Join(s.dir, timesFile), s.patterns, outcomes)
@@ -284,10 +284,10 @@ func (s *suite) conclude(ctx context.Context, start time.Time, red, flaky []fail
 	return err
 }
 
-// timesFile is what the last run took.
+// timesFile has the times of the last run.
 const timesFile = "times.json"
 
-// checkout returns the root of the module that this runs in.
+// checkout returns the root of the current module.
 func checkout(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
@@ -296,7 +296,7 @@ func checkout(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// keepDir is where things are that outlive a checkout.
+// keepDir returns the directory of files that outlive a checkout.
 func keepDir() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

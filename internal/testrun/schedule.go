@@ -9,8 +9,9 @@ import (
 	"sync"
 )
 
-// schedule runs jobs, a number of them at once, of those that are ready the one with
-// the least rank first, until ready is closed and all have run or ctx has ended.
+// schedule runs jobs, at most atOnce at a time. Of the ready jobs it takes the one
+// with the least rank first. It returns when ready is closed and all jobs have run,
+// or ctx has ended.
 func schedule(ctx context.Context, atOnce int, rank func(job) int, ready <-chan []job, run func(job)) {
 	next := make(chan job)
 	var workers sync.WaitGroup

@@ -24,21 +24,21 @@ import (
 )
 
 const (
-	// rounds is how often each test is run, all in all.
+	// rounds is how often each test is run, in all runs together.
 	rounds = 10
-	// busy is how many processes, for each processor, do nothing but compute, and how
-	// many tests run at once.
+	// busy is how many processes that only compute are started for each processor,
+	// and how many tests run at once.
 	busy = 8
 )
 
-// tally is what came of a test of one binary. Another binary begins anew.
+// tally has the results of a test of one binary. Another binary begins anew.
 type tally struct {
 	Package string `json:"package"`
 	Runs    int    `json:"runs"`
 	Failed  int    `json:"failed"`
 }
 
-// stress repeats tests under load. What it has found is kept, so that it can go on.
+// stress repeats tests under load. Its results are kept, so that it can go on.
 type stress struct {
 	starter *starter
 	dir     string // for tallies and logs
@@ -46,7 +46,7 @@ type stress struct {
 
 	mu      sync.Mutex
 	tallies map[string]*tally // by hash of the binary and name of the test
-	begun   map[string]int    // runs of this time, ended or not
+	begun   map[string]int    // runs of this program, ended or not
 }
 
 // stressed is a test to repeat.
@@ -59,7 +59,7 @@ type stressed struct {
 func (t stressed) String() string { return failure{job: t.job, test: t.test}.String() }
 
 // runStress repeats the tests of the plan, or of the packages of the options, for a
-// time. Its error is errRed where one ever failed.
+// time. Its error is errRed if one ever failed.
 func runStress(ctx context.Context, w io.Writer, p plan, o options, slice time.Duration) error {
 	packages, err := stressPackages(ctx, p, o)
 	if err != nil {
@@ -98,7 +98,7 @@ func runStress(ctx context.Context, w io.Writer, p plan, o options, slice time.D
 	return errors.Join(err, s.conclude(tests))
 }
 
-// stressPackages returns what is to be repeated.
+// stressPackages returns the packages to repeat.
 func stressPackages(ctx context.Context, p plan, o options) ([]pkg, error) {
 	all, err := listPackages(ctx, []string{"./..."})
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *stress) load() error {
 	return nil
 }
 
-// save writes the tallies, so that they are whole whenever this process ends.
+// save writes the tallies. The file is whole even if this process is killed.
 func (s *stress) save() error {
 	text, err := json.Marshal(s.tallies)
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *stress) list(ctx context.Context, p plan, o options, packages []pkg) (t
 	return tests, nil
 }
 
-// resume begins where the tallies end, and forgets those of earlier binaries.
+// resume continues the stored tallies, and forgets those of earlier binaries.
 func (s *stress) resume(tests []stressed, packages []pkg) {
 	current := map[string]bool{}
 	for _, t := range tests {
@@ -225,7 +225,7 @@ func (s *stress) testsOf(ctx context.Context, j job) (tests []stressed, err erro
 }
 
 // repeat runs the tests, each time one of those that ran least, until all have run
-// often enough or the time is over. What is cut off then does not count.
+// often enough or the time is over. A test that is cut off then does not count.
 func (s *stress) repeat(ctx context.Context, tests []stressed, atOnce int) error {
 	var failed error
 	var workers sync.WaitGroup
@@ -252,7 +252,7 @@ func (s *stress) repeat(ctx context.Context, tests []stressed, atOnce int) error
 	return failed
 }
 
-// next chooses a test.
+// next chooses a test to run.
 func (s *stress) next(tests []stressed) (stressed, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +264,7 @@ func (s *stress) next(tests []stressed) (stressed, bool) {
 	return t, s.begun[t.key] <= rounds
 }
 
-// once runs a test once and notes what came of it.
+// once runs a test once and records the result.
 func (s *stress) once(ctx context.Context, t stressed) error {
 	command := s.starter.command(ctx, t.job)
 	command.Args = append(command.Args, "-test.count=1", "-test.v")
@@ -290,7 +290,8 @@ func (s *stress) once(ctx context.Context, t stressed) error {
 	return s.save()
 }
 
-// conclude prints the rates, of earlier times too, and what is left.
+// conclude prints the rates, including those of earlier runs, and the number of
+// remaining runs.
 func (s *stress) conclude(tests []stressed) error {
 	left, done := 0, 0
 	var err error

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// newStress makes a stress that begins anew with what is in a directory, and chooses
+// newStress makes a stress that begins with the content of a directory, and chooses
 // some of the tests of the package of faults.
 func newStress(t *testing.T, st *starter, j job, dir string, w *strings.Builder, names ...string) (*stress, []stressed) {
 	t.Helper()
@@ -39,7 +39,7 @@ func newStress(t *testing.T, st *starter, j job, dir string, w *strings.Builder,
 	return s, tests
 }
 
-// TestStress goes on where it ended, and remembers what failed.
+// TestStress goes on after its end, and remembers failures.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	st, j := faults(t, "")
@@ -83,7 +83,7 @@ func TestStress(t *testing.T) {
 	}
 	wantText(t, string(text), "every second time")
 
-	// Nothing is left to do, and it stays red until the binary is another.
+	// No runs are left, and it stays red until the binary is another.
 	out.Reset()
 	s, tests = newStress(t, st, j, dir, &out, "TestPasses", "TestFailsSometimes")
 	if err := s.repeat(t.Context(), tests, 1); err != nil {
@@ -113,7 +113,8 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// TestStressEnds checks that a slice that is over, and an interrupt, end what runs.
+// TestStressEnds checks that running tests end when a slice is over, and at an
+// interrupt.
 func TestStressEnds(t *testing.T) {
 	t.Parallel()
 	st, j := faults(t, "")

@@ -94,7 +94,7 @@ func buildFaults(ctx context.Context) error {
 	return err
 }
 
-// raceFaults is faults with the race detector. CI must have what that takes.
+// raceFaults is faults with the race detector. CI must have the tools for it.
 func raceFaults(t *testing.T, run string) (*starter, job) {
 	t.Helper()
 	s, j := faults(t, run)
@@ -115,7 +115,7 @@ func raceFaults(t *testing.T, run string) (*starter, job) {
 	return s, j
 }
 
-// execute runs jobs as a suite with CI set, and returns what it printed.
+// execute runs jobs as a suite with CI set, and returns its output.
 func execute(t *testing.T, s *suite, jobs ...job) (string, error) {
 	t.Helper()
 	var out strings.Builder
@@ -131,7 +131,7 @@ func execute(t *testing.T, s *suite, jobs ...job) (string, error) {
 	return out.String(), err
 }
 
-// wantText fails a test when a text lacks others.
+// wantText fails a test if a text lacks one of others.
 func wantText(t *testing.T, got string, want ...string) {
 	t.Helper()
 	for _, text := range want {
@@ -156,7 +156,7 @@ func TestPassing(t *testing.T) {
 	}
 }
 
-// TestRed has each fault that stays red at once, and those that stay so after repeats.
+// TestRed has each fault that stays red at once, and each that stays red after repeats.
 func TestRed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -214,7 +214,7 @@ func TestRace(t *testing.T) {
 	wantText(t, out, "FAIL internal/testrun/testdata/faults: the race detector found something", "WARNING: DATA RACE")
 }
 
-// TestRaceOfPassed is a race that no test fails for: another process printed it.
+// TestRaceOfPassed is a race for which no test fails: another process printed it.
 func TestRaceOfPassed(t *testing.T) {
 	t.Parallel()
 	st, j := faults(t, "^TestPasses$")
@@ -249,8 +249,8 @@ func TestTimeout(t *testing.T) {
 	wantText(t, out, "FAIL internal/testrun/testdata/faults: a panic", "test timed out after 100ms")
 }
 
-// TestFlaky is a test that passes alone, its output in full, and what the next run
-// makes of it.
+// TestFlaky is a test that passes alone, its output in full, and the judgement of the
+// next run.
 func TestFlaky(t *testing.T) {
 	t.Parallel()
 	root, keep := repository(t), t.TempDir()
@@ -314,7 +314,7 @@ func TestShallow(t *testing.T) {
 	if got, err := l.mended(t.Context(), unknown); !got || err != nil {
 		t.Errorf("got %v, %v, want true", got, err)
 	}
-	// A line that was cut off is none.
+	// A line that was cut off does not count.
 	if err := l.add(unknown); err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func commit(t *testing.T, root, message string) {
 	}
 }
 
-// TestInterrupted is a run that ends early, with all that it started.
+// TestInterrupted is a run that ends early, with all of its processes.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
 	st, j := faults(t, "^TestHangs$")
@@ -424,13 +424,13 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// gone reports whether a process has ended, waited for or not.
+// gone reports whether a process has ended, reaped or not.
 func gone(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(text), ") Z ")
 }
 
-// TestBuildFails is a run of what does not compile.
+// TestBuildFails is a run of code that does not compile.
 func TestBuildFails(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -491,7 +491,7 @@ func TestTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantText(t, out.String(), "the run of [./here] that ended on ", "  internal/testrun/testdata/faults\n", "  internal/testrun/testdata/faults.TestPasses\n")
-	// The slowest is the first, and what is below it counts.
+	// The slowest is the first, and its subtests count.
 	_, tests, _ := strings.Cut(out.String(), "wall s  tests\n")
 	var seconds float64
 	var name string
@@ -500,7 +500,7 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestSpin is the load of make stress, which ends with whoever started it.
+// TestSpin is the load of make stress, which ends when the program that started it ends.
 func TestSpin(t *testing.T) {
 	t.Parallel()
 	command := exec.CommandContext(t.Context(), os.Args[0], spinCommand)

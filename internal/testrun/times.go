@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// times is what a run took, for make test-times.
+// times has the durations of a run, for make test-times.
 type times struct {
 	Ended    time.Time
 	Patterns []string
@@ -32,7 +32,7 @@ type testTime struct {
 	Wall float64 // without the time in which a parallel test waited for its turn
 }
 
-// How many of each make test-times prints.
+// slowest is how many packages and tests make test-times prints.
 const slowest = 30
 
 func writeTimes(path string, patterns []string, outcomes []*outcome) error {
@@ -50,7 +50,7 @@ func writeTimes(path string, patterns []string, outcomes []*outcome) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// printTimes prints what took longest in the last run.
+// printTimes prints the slowest packages and tests of the last run.
 func printTimes(w io.Writer, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,23 +10,23 @@ import (
 	"regexp"
 )
 
-// A failed test is repeated alone, once all else has run: a machine that was busy must
-// not make a suite red. What a busy machine cannot cause is never repeated, and
-// neither is what must not happen even once.
+// A failed test is repeated alone, once all others have run: a busy machine must not
+// make a suite red. Failures that a busy machine cannot cause are never repeated, nor
+// are those that must not happen even once.
 const (
-	mostRepeated = 5 // where more tests failed, something is wrong
+	mostRepeated = 5 // if more tests failed, something is wrong
 	repeats      = 2
 )
 
 // failure is a test that failed, or a package that failed outside of its tests.
 type failure struct {
 	job    job
-	test   string // "" is the package
-	reason string // why it was not repeated, or what the repeats said; "" before them
+	test   string // "": the package
+	reason string // the reason why it was not repeated, or the result of the repeats; "" before them
 	output string // of the first time
 }
 
-// String names what failed.
+// String names the failed test or package.
 func (f failure) String() string {
 	name := f.job.pkg.name
 	if f.test != "" {
@@ -44,7 +44,8 @@ var (
 	leaked   = regexp.MustCompile(`goleak: |found unexpected goroutines`)
 )
 
-// final returns why what failed in a run stays red; "" if its tests may be repeated.
+// final returns the reason why the failures of a run stay red, or "" if its tests may
+// be repeated.
 func (o *outcome) final() string {
 	said := o.rest.String()
 	for _, t := range o.tests {
@@ -71,7 +72,7 @@ func (o *outcome) final() string {
 	return ""
 }
 
-// judge returns what failed in a run.
+// judge returns the failures of a run.
 func (p plan) judge(o *outcome) (failures []failure) {
 	if o.ok() {
 		return nil
@@ -96,8 +97,8 @@ func (p plan) judge(o *outcome) (failures []failure) {
 	return failures
 }
 
-// decide repeats what may be repeated. It returns what stays red, and what passed in
-// the end.
+// decide repeats the failures that may be repeated. It returns those that stay red,
+// and those that passed in the end.
 func (s *starter) decide(ctx context.Context, p plan, failures []failure, began func(failure, int)) (red, flaky []failure) {
 	tests := 0
 	for _, f := range failures {

@@ -146,9 +146,9 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 	l.write("tool", fields)
 }
 
-// panicked records the value and the stack of a tool's panic, because the sandbox is
-// not told and nothing else in this program knows. If the client has no logger, it goes
-// to the program's default one.
+// panicked records the value and the stack of a tool's panic, because neither the
+// sandbox nor the rest of this program learns of it. If the client has no logger, it
+// goes to the program's default one.
 func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
 	said, where := l.run.redact.short(fmt.Sprint(value), maxPanic), l.run.redact.short(string(stack), maxPanic)
 	logger := l.logger
@@ -206,7 +206,7 @@ func (l *runLog) imported(names []string) {
 	}
 }
 
-// cut adds what the guard saw in a step that was cut off before it could report.
+// cut records the guard's report of a step that was cut off before it could report.
 func (l *runLog) cut(step int, g guardReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -267,7 +267,7 @@ func (r *Run) SpendTokens(ctx context.Context, tokens int64) error {
 	return SpendTokens(ctx, tokens)
 }
 
-// Metrics returns the run's counters as they are now.
+// Metrics returns the run's counters up to now.
 func (r *Run) Metrics() Metrics { return r.log.snapshot() }
 
 // maxImports bounds how many module names are kept for a step and for a run.

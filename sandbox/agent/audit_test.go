@@ -31,7 +31,7 @@ type scriptedHost struct {
 
 	t       *testing.T
 	code    map[string]func(context.Context, kernelconn.Handler) (jupyter.ExecuteReply, error)
-	answers map[string]any // what expressions evaluate to; None if they are not here
+	answers map[string]any // values of expressions; a missing one evaluates to None
 	logger  *slog.Logger
 	calls   int
 }
@@ -59,7 +59,7 @@ func (h *scriptedHost) execute(ctx context.Context, _ string, request jupyter.Ex
 	return reply, nil
 }
 
-// begin begins a run of which the host has all that it needs.
+// begin begins a run with a host that is prepared for it.
 func (h *scriptedHost) begin(p Params) *Run {
 	h.t.Helper()
 	h.answers[pyshim.CallTools("placed")] = map[string]any{"placed": true}
@@ -82,7 +82,7 @@ func (h *scriptedHost) call(ctx context.Context, handler kernelconn.Handler, nam
 	}
 }
 
-// streamed sends what code prints.
+// streamed sends output of code.
 func streamed(h kernelconn.Handler, name, text string) error {
 	content, err := json.Marshal(jupyter.StreamContent{Name: name, Text: text})
 	if err != nil {
@@ -91,7 +91,7 @@ func streamed(h kernelconn.Handler, name, text string) error {
 	return h.Message(&jupyter.Message{Header: jupyter.Header{MsgType: "stream"}, Content: content})
 }
 
-// flakyWriter fails in one of its writes, of which it writes half.
+// flakyWriter writes only half of the data in one of its writes, and fails there.
 type flakyWriter struct {
 	bytes.Buffer
 	writes, fails int // from 1; with 0, none fails
@@ -109,7 +109,7 @@ func (w *flakyWriter) Write(p []byte) (int, error) {
 
 const auditSecret = "s3cr3t-0123456789"
 
-// audited are runs, each of which has its audit in testdata/audit.
+// audited are runs. Each has its audit in testdata/audit.
 var audited = map[string]func(t *testing.T, w *flakyWriter) *Run{
 	"guarded":   guardedRun,
 	"unguarded": unguardedRun,
@@ -297,8 +297,8 @@ func TestGoldenAudit(t *testing.T) {
 	}
 }
 
-// TestAuditThatFailed checks that after a write that failed nothing is written, wherever that
-// was: an audit without an end is short, never one with a gap.
+// TestAuditThatFailed checks that nothing is written after any write that failed: an audit
+// without an end is short, never one with a gap.
 func TestAuditThatFailed(t *testing.T) {
 	t.Parallel()
 	all := 1
@@ -325,7 +325,7 @@ func TestAuditThatFailed(t *testing.T) {
 	}
 }
 
-// TestNothingAfterTheEnd checks that a tool which ends when Close has given it up writes
+// TestNothingAfterTheEnd checks that a tool that ends after Close has given it up writes
 // nothing: the writer is the caller's again.
 func TestNothingAfterTheEnd(t *testing.T) {
 	t.Parallel()

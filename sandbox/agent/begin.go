@@ -82,7 +82,7 @@ func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandb
 	return nil, nil
 }
 
-// adviseImport adds to the refusal of something to import what a run offers for it.
+// adviseImport adds to the refusal of an import the advice to name it in Guard.Allow.
 func adviseImport(err error) error {
 	if refused, ok := errors.AsType[*sandbox.RequirementError](err); ok && refused.Import {
 		return fmt.Errorf("%w; to allow the import, name it in Guard.Allow", err)

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// What a run refuses to install because it is for an import says where that is allowed.
+// The refusal of a package that was named by an import says where imports are allowed.
 func TestAdviseImport(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"json", "numpy.*"} {
@@ -27,7 +27,7 @@ func TestAdviseImport(t *testing.T) {
 	}
 }
 
-// What Begin refuses is said without the values of Params.Redact, whoever refuses it.
+// All errors of Begin are without the values of Params.Redact.
 func TestBeginRedactsErrors(t *testing.T) {
 	t.Parallel()
 	const secret = "t0k3n-0123456789"

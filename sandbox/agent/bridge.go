@@ -23,20 +23,20 @@ const (
 	bridgePrefix = "\x00e2bctl:"
 	// maxExchange bounds the size of the calls that arrive together, and so their memory.
 	maxExchange = 64 << 20
-	// maxCalls bounds how many calls may be under way, including those for which
-	// nothing waits any longer and whose function has not returned.
+	// maxCalls bounds how many calls may be under way, including abandoned ones whose function
+	// has not returned.
 	maxCalls = 1024
-	// maxWaiting bounds the size of the replies that code has asked for and not taken.
+	// maxWaiting bounds the size of the finished replies that the code has not taken yet.
 	maxWaiting = 4 * maxExchange
 	// replyPart is the maximum length of a part of a reply.
 	replyPart = 4 << 20
-	// The answer to an exchange is held back until a call is finished, but only for
-	// a moment, because meanwhile the kernel cannot send further calls. The moment
-	// grows while nothing happens.
+	// The answer to an exchange waits for a finished call, but only for a moment, because the
+	// kernel cannot send further calls meanwhile. The moment grows with each exchange that brings
+	// nothing.
 	shortestMoment = 2 * time.Millisecond
 	longestMoment  = 64 * time.Millisecond
 	finalAnswer    = "final_answer"
-	// maxToolName bounds the name of a tool that code asks for and the run does not have.
+	// maxToolName bounds the name, in messages, of a tool that the run does not have.
 	maxToolName = 64
 	// maxRecords bounds the calls in a step's line of the audit; each call also has
 	// a line of its own.
@@ -48,13 +48,13 @@ type bridge struct {
 	run   *Run
 	tools map[string]*boundTool
 	work  sync.WaitGroup // functions that have not returned
-	slots chan struct{}  // one for each of them
+	slots chan struct{}  // one for each function in work
 
 	mu    sync.Mutex
 	final *state.Value
 }
 
-// boundTool is a tool with what a run has used of its limits.
+// boundTool is a tool with the counters of its limits in a run.
 type boundTool struct {
 	Tool
 	slots chan struct{} // nil if there is no limit
@@ -104,7 +104,7 @@ func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
 	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
 }
 
-// input answers what the code asks for. It is the input of a kernelconn.Handler.
+// input answers a prompt of the code. It is the input of a kernelconn.Handler.
 func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (string, error) {
 	question, ours := strings.CutPrefix(prompt, bridgePrefix)
 	if !ours {
@@ -150,8 +150,7 @@ func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (st
 	return s.part(), nil
 }
 
-// within bounds the calls that are made from now on by ctx, which is derived from
-// the step's context.
+// within makes ctx, which is derived from the step's context, the context of all later calls.
 func (s *stepCalls) within(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +271,7 @@ func (s *stepCalls) replies() (text string, some bool) {
 	var lines bytes.Buffer
 	heads := [][2]any{}
 	for id, c := range s.calls {
-		// What does not fit is sent with the next exchange.
+		// The others are sent with the next exchange.
 		if c.reply != nil && (lines.Len() == 0 || lines.Len()+len(c.reply) <= maxExchange) {
 			heads = append(heads, [2]any{id, c.status})
 			lines.WriteByte('\n')
@@ -437,7 +436,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 	if t.approve != nil {
 		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })
 		switch {
-		case ctx.Err() != nil: // nothing waits for the call any longer
+		case ctx.Err() != nil: // the code no longer waits for the call
 			return state.Value{}, context.Cause(ctx)
 		case err != nil:
 			return state.Value{}, &ToolError{Type: "Refused", Message: "the call was not approved: " + err.Error()}
@@ -472,7 +471,7 @@ func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.V
 			return err
 		})
 		if ctx.Err() != nil && errors.Is(o.err, ctx.Err()) {
-			o.err = context.Cause(ctx) // which says more
+			o.err = context.Cause(ctx) // the cause says more
 		}
 		if t.slots != nil {
 			<-t.slots

@@ -17,14 +17,15 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// runs are the contexts of a sandbox that have had a run. The zero value is ready.
+// runs holds the contexts of a sandbox that have had a run. The zero value is
+// ready.
 type runs struct {
 	mu       sync.Mutex
 	contexts map[string]*runContext
 }
 
-// runContext is what this program knows of the variables in a kernel. Its calls
-// must not overlap: mu makes sure of that.
+// runContext is this program's record of the variables in a kernel. Its calls must
+// not overlap: mu makes sure of that.
 type runContext struct {
 	id   string
 	busy bool // guarded by runs.mu
@@ -36,8 +37,7 @@ type runContext struct {
 	known     map[string]knownValue
 }
 
-// knownValue describes a variable of the kernel as it was when it was last sent or
-// pulled.
+// knownValue describes a variable of the kernel when it was last sent or pulled.
 type knownValue struct {
 	hash  state.Hash
 	blobs []state.Hash
@@ -52,7 +52,7 @@ func knownOf(entry state.Entry) knownValue {
 	return k
 }
 
-// held returns the variable that has each blob, as far as is known here.
+// held maps each blob to a variable that has it, as far as this program knows.
 func (c *runContext) held() map[state.Hash]string {
 	held := map[state.Hash]string{}
 	for name, k := range c.known {
@@ -96,7 +96,7 @@ func (rs *runs) release(c *runContext) {
 	c.busy = false
 }
 
-// answer is what the functions in the kernel return.
+// answer is the result of the functions in the kernel.
 type answer struct {
 	Token     string   `py:"token"`
 	Directory string   `py:"directory"`
@@ -110,7 +110,7 @@ type answer struct {
 	Changed   []change `py:"changed"`
 }
 
-// send sets the kernel's variables to what st holds.
+// send sets the kernel's variables to the values of st.
 func (c *runContext) send(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,8 +159,8 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	return nil
 }
 
-// unsent returns the variables of st that the kernel does not have, as far as is
-// known here. For a nil state there are none.
+// unsent returns the variables of st that the kernel does not have, as far as this
+// program knows. A nil state has none.
 func (c *runContext) unsent(st *state.State) []state.Entry {
 	if st == nil {
 		return nil
@@ -178,7 +178,7 @@ func (c *runContext) load(ctx context.Context, host runHost, entries []state.Ent
 	if err := host.upload(ctx, path.Join(c.directory, name), frame); err != nil {
 		return answer{}, err
 	}
-	// From here on the kernel may have the variables, whatever it answers.
+	// From here on the kernel may have the variables, even if the call fails.
 	c.token = ""
 	return c.call(ctx, host, pyshim.Call("load", name))
 }
@@ -276,7 +276,7 @@ func (c *runContext) call(ctx context.Context, host runHost, expression string) 
 	return a, state.Unmarshal(doc, &a)
 }
 
-// evaluate returns the document that an expression evaluates to.
+// evaluate evaluates an expression and returns the document of its value.
 func (c *runContext) evaluate(ctx context.Context, host runHost, expression string) ([]byte, error) {
 	reply, err := c.request(ctx, host, map[string]string{valueKey: expression})
 	if err != nil {
@@ -306,7 +306,7 @@ func (e *kernelCallError) Error() string {
 	return fmt.Sprintf("the kernel answered %.64s: %.512s", e.name, e.value)
 }
 
-// expressionValue returns the document that an expression evaluated to.
+// expressionValue returns the document of an expression's value.
 func expressionValue(reply jupyter.ExecuteReply, key string) ([]byte, error) {
 	if reply.Status != "ok" {
 		return nil, &kernelCallError{reply.Name, reply.Value}

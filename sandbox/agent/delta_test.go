@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// TestLargeChanges changes values of more than 64 MiB, each in another way that neither
-// its length nor the identity of most of its parts shows.
+// TestLargeChanges changes values of more than 64 MiB. Neither a value's length nor the
+// identity of most of its parts shows the change.
 func TestLargeChanges(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -66,8 +66,8 @@ func TestLargeChanges(t *testing.T) {
 	}
 }
 
-// TestWhatPullDoesNotSee has a case for each thing that Run.Pull says it does not see, and
-// beside it the nearest thing that it sees.
+// TestWhatPullDoesNotSee has a case for each change that Run.Pull does not see, and beside
+// it the nearest change that it sees.
 func TestWhatPullDoesNotSee(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")

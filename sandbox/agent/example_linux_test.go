@@ -123,7 +123,8 @@ func ExampleMustTool() {
 	// Output: 15
 }
 
-// A tool that another program described: the schema comes from it, and the call goes to it.
+// A tool that another program described: the schema comes from that program, and the call
+// goes to it.
 func ExampleToolFromSchema() {
 	defer exampletest.StartCloud()()
 
@@ -207,7 +208,7 @@ func ExampleMustManaged() {
 	// Output: 6 words
 }
 
-// A guard tells a model what it may not do, and what to do instead.
+// A guard tells a model which actions are forbidden, and names alternatives.
 func ExampleGuard() {
 	defer exampletest.StartCloud()()
 

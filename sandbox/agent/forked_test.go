@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// forker is a Python that has imported what the kernels of an engine need, and forks them:
-// most of what a new one takes to start is those imports. It ends with the test binary, and
-// its kernels with it.
+// forker is a Python that has imported the modules for the kernels of an engine, and forks
+// them: most of a kernel's start-up time is imports. It ends with the test binary, and its
+// kernels end with it.
 type forker struct {
 	mu     sync.Mutex // held from an order to its answer
 	orders io.WriteCloser
@@ -55,7 +55,7 @@ func newForker(engine string) (*forker, error) {
 	return f, nil
 }
 
-// python returns a kernel that has not been started.
+// python returns a command for a kernel, which is not started yet.
 func python(arg ...string) (*exec.Cmd, error) {
 	path, err := exec.LookPath("python3")
 	return exec.Command(path, append([]string{"-c", testKernel}, arg...)...), err
@@ -69,7 +69,7 @@ func awaitReady(r *bufio.Reader) error {
 	return err
 }
 
-// order sends an order and returns the answer, the number of the process that it was about.
+// order sends an order and returns the answer, the number of its process.
 func (f *forker) order(order map[string]any) (pid int, err error) {
 	line, err := json.Marshal(order)
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *forker) start(dir string) (stdin io.Writer, stdout *bufio.Reader, stop 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// Opening them waits for the kernel, which removes them then.
+	// Opening the pipes waits for the kernel, which then removes them.
 	writer, err := os.OpenFile(in, os.O_WRONLY, 0)
 	if err != nil {
 		return nil, nil, nil, err
@@ -149,7 +149,7 @@ func coldHost(t *testing.T, engine string) *pythonHost {
 	return h
 }
 
-// surroundings prints what code could notice of how its kernel began.
+// surroundings prints traces that could show code how its kernel began.
 const surroundings = `
 import sys
 found = {"modules": sorted(sys.modules), "main": sorted(sys.modules["__main__"].__dict__)}
@@ -214,7 +214,7 @@ func TestForkedIsAsCold(t *testing.T) {
 	})
 }
 
-// printed returns what code prints in a run of its own.
+// printed returns the output of code in a run of its own.
 func printed(t *testing.T, h *pythonHost, code string) string {
 	t.Helper()
 	var rs runs

@@ -50,8 +50,8 @@ func (p *framePart) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
-// frameOf returns the frame of entries. It has each blob once, except for those in
-// held, for which it names the variable that has them.
+// frameOf returns the frame of entries. The frame has each blob once. In place of a blob
+// in held, it names the variable that has it.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
 	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}
@@ -88,7 +88,7 @@ const (
 	maxFrameValues = 400_000
 )
 
-// readFrame reads a frame of size bytes, of which head bytes are the first line.
+// readFrame reads a frame of size bytes. Its first line has head bytes.
 func readFrame(r io.Reader, head, size int, each func(name string, v state.Value) error) error {
 	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
 		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}

@@ -17,14 +17,14 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Guard says what the code of a run may import and call. The zero value allows
-// [GuardModules], no processes, no connections, and a million iterations of a while
+// Guard configures the modules and functions that the code of a run may use. The zero value
+// allows [GuardModules], no processes, no connections, and a million iterations of a while
 // loop.
 //
-// A guard is a guardrail and a record, not isolation: it tells a model early, and
-// in plain words, what it must not do. The boundary is the sandbox with its
-// network rules. The guard is in the same process as the code, which can get
-// around it. These ways are known:
+// A guard is a guardrail and a record, not isolation: it tells a model early, and in plain
+// words, that something is forbidden. The boundary is the sandbox with its network rules.
+// The guard is in the same process as the code, which can get around it. These ways are
+// known:
 //
 //   - objects of libraries that keep a module in an attribute, reached through self
 //     in a class that is derived from theirs;
@@ -33,16 +33,15 @@ import (
 //   - functions that take the name of an attribute as text: operator.attrgetter,
 //     string.Formatter, functools.update_wrapper, and a match statement with a
 //     class that defines its own __match_args__;
-//   - libraries that run or import what they are given (DataFrame.eval and query,
-//     timeit, pkgutil, optional imports of pandas);
+//   - libraries that run or import their arguments (DataFrame.eval and query, timeit,
+//     pkgutil, optional imports of pandas);
 //   - libraries that open files themselves (pandas.read_csv, numpy.save, codecs):
 //     only open is refused;
-//   - functions in C that import what they are told to, as unpickling
-//     does (pickle, pandas.read_pickle, numpy.load);
+//   - functions in C that import modules named in their input, as unpickling does (pickle,
+//     pandas.read_pickle, numpy.load);
 //   - extension modules, and any allowed module that leads to them (sys,
 //     gc, inspect, ctypes);
-//   - functions that were defined before the run, which can do what they could
-//     before;
+//   - functions that were defined before the run, which keep all their abilities;
 //   - globals, locals, vars, eval and exec, where Functions allows them: they reach
 //     the modules that were imported before the run.
 //
@@ -67,9 +66,10 @@ type Guard struct {
 	Allow []string
 	// Presets allow those modules of a list that are installed.
 	Presets []Preset
-	// Deny are modules, in the form of Allow, that are refused whatever other fields allow.
+	// Deny are modules, in the form of Allow, that are refused even if other fields allow
+	// them.
 	Deny []string
-	// Functions are those of [DangerousFunctions] that code may call nevertheless.
+	// Functions are those [DangerousFunctions] that code may call nevertheless.
 	Functions []string
 	// Processes allows starting processes and loading native libraries.
 	Processes bool
@@ -105,8 +105,8 @@ var presets = map[Preset][]string{
 	Utilities:      {"json", "datetime", "collections", "itertools", "functools"},
 }
 
-// Modules returns the modules that the preset allows, in the form of Guard.Allow.
-// Models do better when they are told what they may import.
+// Modules returns the modules that the preset allows, in the form of Guard.Allow. Models do
+// better with a list of the allowed imports.
 func (p Preset) Modules() []string { return slices.Clone(presets[p]) }
 
 // GuardModules returns the modules that every guard allows. Other modules of Python's
@@ -161,9 +161,9 @@ type Violation struct {
 	Name string `json:"name" py:"name"`
 	// Line is the line in the code, from 1; 0 if unknown.
 	Line int `json:"line" py:"line"`
-	// Message says what was refused.
+	// Message describes the refusal.
 	Message string `json:"message" py:"message"`
-	// Suggestion says what to do instead, in words meant for the model.
+	// Suggestion names an alternative, in words meant for the model.
 	Suggestion string `json:"suggestion" py:"suggestion"`
 }
 
@@ -195,11 +195,11 @@ func (e *GuardError) Error() string {
 func (e *GuardError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
 const (
-	// guardKey names the expression that returns what the guard saw.
+	// guardKey names the expression that returns the guard's report.
 	guardKey = "guard"
-	// guardName is the class of the exception that it raises.
+	// guardName is the class of the exceptions that the guard raises.
 	guardName = "GuardViolation"
-	// maxViolations is more than a working guard reports for one step.
+	// maxViolations exceeds the number that a working guard reports for one step.
 	maxViolations = 200
 	// maxGuardText bounds each text of a violation.
 	maxGuardText = 2048
@@ -211,7 +211,7 @@ var (
 	errGuardOff = errors.New("the guard is off, or its answer is malformed: code got around it")
 )
 
-// guardConfig is what the guard in the kernel receives.
+// guardConfig is the configuration that the guard in the kernel receives.
 type guardConfig struct {
 	Allow []string `json:"allow"`
 	// Optional modules are allowed where they are installed.
@@ -303,13 +303,13 @@ func (c *runContext) arm(ctx context.Context, host runHost, config *guardConfig)
 	return err
 }
 
-// guardReport is what the guard saw in one step.
+// guardReport is the report of the guard on one step.
 type guardReport struct {
 	Violations []Violation `py:"violations"`
 	Imports    []string    `py:"imports"`
 }
 
-// bound redacts the texts, and shortens what the sandbox made too long.
+// bound redacts the texts, and shortens those that are too long.
 func (g *guardReport) bound(redact *redactor) {
 	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
 	for i := range g.Imports {
@@ -325,8 +325,8 @@ func (g *guardReport) bound(redact *redactor) {
 	}
 }
 
-// report adds to a step what the guard saw. The reply to code that failed does not
-// contain it, so it is requested then. redact is applied to its texts.
+// report adds the guard's report to a step. The reply to code that failed does not contain
+// the report, so a second request fetches it. redact is applied to its texts.
 func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact *redactor) error {
 	doc, err := expressionValue(reply, guardKey)
 	if reply.Status != "ok" {

@@ -9,8 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGuardLists checks that no module or function left the lists of a guard, or came onto one of
-// those that allow, without somebody meaning it. The tests of single rules go through the lists.
+// TestGuardLists checks that nobody changes the lists of a guard by mistake: that no module or
+// function leaves them, or comes onto one of those that allow. The tests of single rules go
+// through the lists.
 func TestGuardLists(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -63,8 +63,8 @@ func checkGuard(t *testing.T, cases []guardCase) {
 	})
 }
 
-// TestGuardDocumentedMessages checks that the five examples of the documentation report
-// what is documented.
+// TestGuardDocumentedMessages checks that the five examples of the documentation report the
+// documented violations.
 func TestGuardDocumentedMessages(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		for code, want := range map[string]string{
@@ -88,9 +88,9 @@ func TestGuardDocumentedMessages(t *testing.T) {
 	})
 }
 
-// TestGuardImportMatching has the rows of the upstream table, with its two surprises
-// fixed: a listed child does not allow what belongs to its parent, and what may not be
-// used is refused where it is imported.
+// TestGuardImportMatching has the rows of the upstream table, with its two surprises fixed: a
+// listed child does not allow names of its parent, and a forbidden module is refused at its
+// import.
 func TestGuardImportMatching(t *testing.T) {
 	checkGuard(t, []guardCase{
 		{[]string{"*"}, "import os", "import os"}, // differs: a wildcard for everything does not name it
@@ -143,8 +143,8 @@ func TestGuardImports(t *testing.T) {
 	})
 }
 
-// TestGuardImportsOfTheTutorial checks that the modules that the tutorial lists, and that
-// the interpreter described there refuses, have to be listed here, too.
+// TestGuardImportsOfTheTutorial checks that the modules that the tutorial lists, and that the
+// interpreter described there refuses, have to be listed here, too.
 func TestGuardImportsOfTheTutorial(t *testing.T) {
 	var cases []guardCase
 	for _, module := range []string{"json", "functools", "string", "textwrap", "copy", "enum", "typing"} {
@@ -217,8 +217,8 @@ func TestGuardSideways(t *testing.T) {
 	})
 }
 
-// TestGuardStandIns checks that what stands in for a module, for sys.modules and for the
-// functions of builtins leads to nothing else, and that rewritten code asks the guard alone.
+// TestGuardStandIns checks that the stand-ins for modules, for sys.modules and for the
+// functions of builtins lead to nothing else, and that rewritten code asks the guard alone.
 func TestGuardStandIns(t *testing.T) {
 	checkGuard(t, []guardCase{
 		{nil, "__package__ = 'os'\nfrom . import system", "ImportError"},
@@ -300,8 +300,8 @@ func TestGuardDunders(t *testing.T) {
 	})
 }
 
-// TestGuardOperations checks that what upstream's interpreter cannot do is ordinary Python
-// here, and that functions which it refuses to call are refused.
+// TestGuardOperations checks that operations that upstream's interpreter lacks are ordinary
+// Python here, and that functions that it refuses to call are refused.
 func TestGuardOperations(t *testing.T) {
 	var cases []guardCase
 	for _, name := range DangerousFunctions() {
@@ -365,8 +365,8 @@ func TestGuardBudgets(t *testing.T) {
 	})
 }
 
-// TestGuardReports checks that a violation that code caught is still reported, and so are
-// its imports.
+// TestGuardReports checks that a violation that code caught is still reported, and so are its
+// imports.
 func TestGuardReports(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		step := guarded(t, h, Guard{}, "import math, random\ntry:\n    import os\nexcept ImportError:\n    pass\ntry:\n    open('f')\nexcept Exception:\n    pass\nmath.floor(2.5)")
@@ -429,8 +429,8 @@ func TestGuardAudit(t *testing.T) {
 	t.Errorf("the audit has no step: %s", &audit)
 }
 
-// TestGuardEnds checks that after Close the guard is off and its stand-ins are gone, and
-// that what was defined under it still works.
+// TestGuardEnds checks that after Close the guard is off and its stand-ins are gone, and that
+// names defined under it still work.
 func TestGuardEnds(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -472,8 +472,8 @@ func TestGuardOtherKernel(t *testing.T) {
 	}
 }
 
-// TestGuardLeavesWhatWasThere checks that code that was there before a guard runs under it
-// as it does without, whatever the run's code does to the names that it looks up.
+// TestGuardLeavesWhatWasThere checks that code from before a guard runs under it as it does
+// without, even if the run's code changes the names that it looks up.
 func TestGuardLeavesWhatWasThere(t *testing.T) {
 	const before = `import math, os, sys
 x = 1
@@ -516,7 +516,7 @@ def before():
 	})
 }
 
-// TestGuardPrivatePatterns checks that a pattern may name what has an underscore, though it
+// TestGuardPrivatePatterns checks that a pattern may have a name with an underscore, though it
 // cannot be rewritten.
 func TestGuardPrivatePatterns(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
@@ -612,7 +612,8 @@ func TestGuardKnownHoles(t *testing.T) {
 	})
 }
 
-// TestGuardKnownHoleOfMatch does the same with a statement that Python has from 3.10 on.
+// TestGuardKnownHoleOfMatch does the same with the match statement, which Python has from 3.10
+// on.
 func TestGuardKnownHoleOfMatch(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		step := guarded(t, h, Guard{}, "class M(type):\n    def __instancecheck__(self, o): return True\n"+
@@ -738,7 +739,7 @@ func TestGuardFields(t *testing.T) {
 	})
 }
 
-// TestGuardPackages checks that what was installed for the run may be imported.
+// TestGuardPackages checks that packages that were installed for the run may be imported.
 func TestGuardPackages(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -771,8 +772,8 @@ func TestGuardRefused(t *testing.T) {
 	h.begin(t, &rs, Params{Guard: &Guard{Allow: []string{"*"}}}) // the context is free
 }
 
-// TestGuardListsAgree checks that a preset names what every guard allows or what the preset
-// adds, never something dangerous.
+// TestGuardListsAgree checks that a preset has only modules of every guard or of its own list,
+// never a dangerous one.
 func TestGuardListsAgree(t *testing.T) {
 	t.Parallel()
 	for _, module := range []string{"os", "subprocess", "socket", "shutil", "sys", "importlib", "ctypes", "pickle"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// runHost is what runs need from a sandbox.
+// runHost is the part of a sandbox that runs need.
 type runHost interface {
 	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
 	// upload and open access files that only root may read.
@@ -20,7 +20,7 @@ type runHost interface {
 	about() about
 }
 
-// about is what the records of a run say about its sandbox, and where its log goes.
+// about has the data on a sandbox for the records of a run, and the logger.
 type about struct {
 	sandbox, template string
 	logger            *slog.Logger

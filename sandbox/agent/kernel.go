@@ -22,7 +22,7 @@ const (
 	toolsKey = "tools"
 )
 
-// toolsAnswer is what the tools module returns.
+// toolsAnswer is the result of the tools module.
 type toolsAnswer struct {
 	Known   bool     `py:"known"`
 	Taken   []string `py:"taken"`
@@ -42,7 +42,7 @@ func (r *Run) toolSpecs() (key, specs string, err error) {
 	return hex.EncodeToString(sum[:8]), string(text), err
 }
 
-// prepare sends what the run has to a kernel: its state, guard and tools.
+// prepare sends the run's state, guard and tools to a kernel.
 func (r *Run) prepare(ctx context.Context) error {
 	key, specs, err := r.toolSpecs()
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	}
 	if answered(reply, beginKey, &hello) != nil || hello.Token != c.token || armed != nil ||
 		answered(reply, toolsKey, &tools) != nil || !tools.Known || len(tools.Taken) > 0 {
-		// prepare finds out what is wrong when it does the steps one by one.
+		// prepare finds the fault when it does the steps one by one.
 		_, err := c.request(ctx, r.host, map[string]string{toolsKey: pyshim.CallTools("end")})
 		return false, err
 	}
@@ -134,8 +134,8 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 const maxRefused = 1000
 
 // leave removes tools and guard from the kernel, and records the calls that were refused
-// there because no step was under way. A kernel that can no longer be asked
-// no longer has them either, or loses them when the next run begins there.
+// there because no step was under way. It ignores errors: a kernel that no longer
+// answers has lost them, or loses them when the next run begins there.
 func (r *Run) leave(ctx context.Context) {
 	expressions := map[string]string{toolsKey: pyshim.CallTools("end")}
 	if r.guard != nil {
@@ -151,17 +151,17 @@ func (r *Run) leave(ctx context.Context) {
 	}
 }
 
-// wasCut records that the code of a step was given up before it ended, and whether
-// that was because it was late.
+// wasCut records that the code of a step was given up before it ended. late says whether
+// it took longer than StepTimeout.
 func (r *Run) wasCut(step int, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut, r.late = step, late
 }
 
-// reportCut waits for the end of code that was given up, and asks the guard for the
-// audit what it saw there: otherwise the next step would get it. It reports
-// whether the run has no kernel left, because its kernel was replaced.
+// reportCut waits for the end of code that was given up, and fetches the guard's report
+// on it for the audit: otherwise the next step would get it. It reports whether the run
+// has no kernel left, because its kernel was replaced.
 func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Lock()
 	n := r.cut
@@ -195,7 +195,7 @@ func (c *runContext) request(ctx context.Context, host runHost, expressions map[
 	return host.execute(ctx, c.id, jupyter.ExecuteRequest{Silent: true, UserExpressions: expressions}, kernelconn.Handler{})
 }
 
-// answered decodes what an expression evaluated to.
+// answered decodes the value of an expression.
 func answered(reply jupyter.ExecuteReply, key string, into any) error {
 	doc, err := expressionValue(reply, key)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 // spent.
 var ErrBudget = errors.New("agent: the budget is spent")
 
-// maxAgentDepth bounds how deeply agents may call agents, whatever their budgets say.
+// maxAgentDepth bounds how deeply agents may call agents, regardless of their budgets.
 const maxAgentDepth = 8
 
-// Budget bounds one call of a managed agent, with everything that it calls in turn:
-// what an inner agent spends, the outer ones spend as well. A zero field sets
-// no limit of its own.
+// Budget bounds one call of a managed agent, with all calls within it: an inner agent
+// also spends the budgets of the outer ones. A zero field sets no limit of its own.
 type Budget struct {
 	// MaxDepth is how many agents may be nested in this one; less than 0 means none. More
 	// than 8 in all are refused in any case.
@@ -30,7 +29,7 @@ type Budget struct {
 	MaxTokens int64
 }
 
-// Task is what a managed agent is called with.
+// Task is the argument of a managed agent.
 type Task struct {
 	Task string `py:"task" doc:"what the agent is to do, with all that it has to know"`
 }
@@ -59,7 +58,7 @@ func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.C
 	}, opts...)
 }
 
-// MustManaged is [NewManaged], and panics where that has an error.
+// MustManaged is [NewManaged], but panics on an error.
 func MustManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
 	return must(NewManaged(name, doc, budget, run, opts...))
 }
@@ -83,7 +82,7 @@ func frameOfAgent(ctx context.Context) *agentFrame {
 	return frame
 }
 
-// enterAgent opens a frame in ctx. The caller must call cancel.
+// enterAgent opens a frame in ctx. The caller must call the function returned.
 func enterAgent(ctx context.Context, name string, budget Budget) (context.Context, context.CancelCauseFunc, error) {
 	outer := frameOfAgent(ctx)
 	depth := 0
@@ -109,8 +108,8 @@ func (f *agentFrame) spent(budget string) error {
 	return fmt.Errorf("%w: %s had a budget of %s", ErrBudget, f.name, budget)
 }
 
-// spend charges the frame and those around it. If a limit is exceeded, the agent
-// that has that limit is ended.
+// spend charges the frame and those around it. If a limit is exceeded, the agent that has
+// that limit is ended.
 func (f *agentFrame) spend(calls int, tokens int64) error {
 	var failed error
 	for ; f != nil; f = f.outer {

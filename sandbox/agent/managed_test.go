@@ -29,8 +29,8 @@ func TestDepthOfAgents(t *testing.T) {
 	}
 }
 
-// What an inner agent spends, the outer ones spend too. Who spends more than its budget
-// ends, with what is within it, and nobody around it does.
+// Outer agents also pay for an inner one. An agent that exceeds its budget ends, with
+// all agents within it, and those around it go on.
 func TestBudgetsOfNestedAgents(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct {

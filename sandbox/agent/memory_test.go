@@ -23,7 +23,7 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestForeignJSONIsBounded checks that what a sandbox sends takes no more memory than its
+// TestForeignJSONIsBounded checks that JSON from a sandbox takes no more memory than its
 // length, however many values it packs into that.
 func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
 	const size = 7 << 20
@@ -61,7 +61,8 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 	}
 }
 
-// TestMuchForeignJSON checks that what a frame or a display may contain is still accepted.
+// TestMuchForeignJSON checks that the most values that a frame or a display may contain
+// are still accepted.
 func TestMuchForeignJSON(t *testing.T) {
 	t.Parallel()
 	const variables = 100_000
@@ -78,7 +79,7 @@ func TestMuchForeignJSON(t *testing.T) {
 	if err != nil || n != variables {
 		t.Errorf("%d variables, %v, want %d and no error", n, err, variables)
 	}
-	// Each is a read of a download: it must not be one a variable.
+	// Each is a read of a download: there must not be one for each variable.
 	if most := documents.Len()>>14 + 3; r.reads > most {
 		t.Errorf("%d reads of %d KiB, want at most %d", r.reads, documents.Len()>>10, most)
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Observation returns the step as text for a model: what was printed, the value of
-// the last expression, displayed results, the final answer as Python writes it, whether the code took too long, and the
-// exception that ended it. If the step began in a fresh kernel, the text says so
-// first. Each part has at most Limits.MaxOutputBytes, of its head and tail, and says
-// what is left out.
+// Observation returns the step as text for a model: the output, the value of the last expression,
+// displayed results, the final answer as Python writes it, a notice if the code took too long,
+// and the exception that ended it. If the step began in a fresh kernel, the text says so first.
+// Each part has at most Limits.MaxOutputBytes, of its head and tail, and gives the number of
+// bytes left out.
 func (s *Step) Observation() string {
 	var b strings.Builder
 	part := func(title, text string) {
@@ -61,8 +61,8 @@ func (s *Step) Observation() string {
 	return b.String()
 }
 
-// plainText returns the plain text of a result as it came; Text would leave out the
-// quotes of a string.
+// plainText returns the plain text of a result unchanged. Text would leave out the quotes of a
+// string.
 func plainText(r sandbox.Result) string {
 	var text string
 	if json.Unmarshal(r.Data["text/plain"], &text) != nil {
@@ -85,8 +85,8 @@ func (s *Step) outputLimit() int {
 	return int(min(max(s.maxOutput, 0), math.MaxInt))
 }
 
-// printed returns how many bytes the code wrote to a stream. A text from which bytes were
-// dropped has a notice in their place, which the code did not write.
+// printed returns how many bytes the code wrote to a stream. It does not count the notice that
+// replaces dropped bytes.
 func (s *Step) printed(text string, dropped int64) int64 {
 	if dropped == 0 {
 		return int64(len(text))

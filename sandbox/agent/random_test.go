@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// deltas is Python with the values and changes that TestRandomDeltas picks from, and a
-// comparison that takes no way through the codec.
+// deltas is Python with the values and changes from which TestRandomDeltas picks, and a
+// comparison that does not use the codec.
 const deltas = `
 import collections, dataclasses, pickle, random, struct
 @dataclasses.dataclass
@@ -178,10 +178,10 @@ def _compare(path):
         assert name not in want or _same(want[name], globals()[name]), '%s, a %s, differs' % (name, type(want[name]).__name__)
 `
 
-// TestRandomDeltas runs random code in a kernel, pulls what changed after each step, and
-// sends the state to a second kernel, which compares it with what the first one saved by
-// pickle: small values and those of more than 64 MiB, values that share bytes, subclasses,
-// aliases and changes in place.
+// TestRandomDeltas runs random code in a kernel, pulls the changes after each step, and
+// sends the state to a second kernel, which compares it with the first one's values, saved
+// by pickle: small values and those of more than 64 MiB, values that share bytes,
+// subclasses, aliases and changes in place.
 func TestRandomDeltas(t *testing.T) {
 	t.Parallel()
 	first, second := newPythonHost(t, "plain"), newPythonHost(t, "plain")

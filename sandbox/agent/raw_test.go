@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// ask sends a message as it is, as code can that goes past the functions in Python.
+// ask sends a message unchanged, like code that goes past the functions in Python.
 func ask(t *testing.T, s *stepCalls, message string) string {
 	t.Helper()
 	reply, err := s.input(t.Context(), bridgePrefix+message, false)
@@ -25,7 +25,7 @@ func ask(t *testing.T, s *stepCalls, message string) string {
 	return reply
 }
 
-// rawCall makes one call with a document as it is, and returns the reply to it.
+// rawCall makes one call with an unchanged document, and returns its reply.
 func rawCall(t *testing.T, s *stepCalls, id int, name, document string) string {
 	t.Helper()
 	reply := ask(t, s, fmt.Sprintf("%d.{\"calls\":[[%d,%q]],\"waiting\":[]}\n%s", id, id, name, document))
@@ -35,10 +35,10 @@ func rawCall(t *testing.T, s *stepCalls, id int, name, document string) string {
 	return reply
 }
 
-// okReply returns what Python receives for a call.
+// okReply returns the reply that Python receives for a call.
 func okReply(id int, document string) string { return fmt.Sprintf(".[[%d,\"ok\"]]\n%s", id, document) }
 
-// errorReply returns what Python receives for a call that was refused.
+// errorReply returns the reply that Python receives for a refused call.
 func errorReply(id int, kind, message string) string {
 	return fmt.Sprintf(".[[%d,\"error\"]]\n%s", id, errorLine(ToolError{Type: kind, Message: message}))
 }
@@ -49,8 +49,8 @@ type taken struct {
 	C []int   `py:"c,omitempty"`
 }
 
-// TestRawArguments sends arguments that the functions in Python would have refused or could
-// not have made. Only those that are right reach the tool.
+// TestRawArguments sends arguments that the functions in Python would have refused or could not
+// have made. Only valid ones reach the tool.
 func TestRawArguments(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int32
@@ -136,7 +136,7 @@ func refusal(t *testing.T, what, reply string, id int, kind, part string) {
 	}
 }
 
-// TestRawFinalAnswer checks that only an answer that is right ends the run, and only the first.
+// TestRawFinalAnswer checks that only a valid answer ends the run, and only the first.
 func TestRawFinalAnswer(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int32
@@ -164,8 +164,8 @@ func TestRawFinalAnswer(t *testing.T) {
 	}
 }
 
-// TestRawExchanges sends messages in which something else than the arguments is wrong, in
-// one exchange after the other.
+// TestRawExchanges sends messages with faults outside the arguments, one exchange after the
+// other.
 func TestRawExchanges(t *testing.T) {
 	t.Parallel()
 	many := func(n int) string {
@@ -213,8 +213,8 @@ func TestRawExchanges(t *testing.T) {
 	}
 }
 
-// TestRawRepeats checks that a call which arrives again is made once, that one which nothing
-// waits for any longer is given up, and that none is accepted after the step.
+// TestRawRepeats checks that a call that arrives again is made once, that an abandoned one is
+// given up, and that none is accepted after the step.
 func TestRawRepeats(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int32
@@ -345,8 +345,8 @@ func TestRawCallsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRawParts checks the bound of what arrives in parts, and that a long reply leaves in
-// parts, none of which ends within a character.
+// TestRawParts checks the bound of a message in parts, and that a long reply leaves in parts,
+// none of which ends within a character.
 func TestRawParts(t *testing.T) {
 	t.Parallel()
 	var r records
@@ -380,7 +380,7 @@ func TestRawParts(t *testing.T) {
 	}
 }
 
-// TestRawInput checks that other questions are for Params.Stdin, as they are.
+// TestRawInput checks that other questions go to Params.Stdin unchanged.
 func TestRawInput(t *testing.T) {
 	t.Parallel()
 	var r records

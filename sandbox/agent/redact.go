@@ -29,7 +29,7 @@ const (
 	// minBeginning is the least length of a secret's beginning that is hidden in a text
 	// that may have been cut: shorter ones occur in every text.
 	minBeginning = 8
-	// shortPiece is how much of a text is read at once to fill the room that it may take.
+	// shortPiece is the number of bytes that short reads at once.
 	shortPiece = 4 << 10
 )
 
@@ -212,7 +212,7 @@ func (r *redactor) step(at int32, c byte) int32 {
 	return r.root[c]
 }
 
-// plain returns how many bytes at the beginning of text begin no pattern.
+// plain returns the length of the part of text before the first byte that begins a pattern.
 func (r *redactor) plain(text []byte) int {
 	for i, c := range text {
 		if r.root[c] != 0 {
@@ -222,8 +222,8 @@ func (r *redactor) plain(text []byte) int {
 	return len(text)
 }
 
-// redaction is a stream that is being redacted. It holds back only
-// what may be the beginning of a secret.
+// redaction is a stream that is being redacted. It holds back only a possible beginning of a
+// secret.
 type redaction struct {
 	r      *redactor
 	at     int32
@@ -233,7 +233,7 @@ type redaction struct {
 	cut    bool    // the text may have been cut: the beginning of a secret is a secret, too
 }
 
-// write adds text to the stream and returns what can be released.
+// write adds text to the stream and returns the bytes that can be released.
 func (s *redaction) write(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
@@ -249,7 +249,7 @@ func (s *redaction) write(text []byte) []byte {
 		s.at = s.r.step(s.at, c)
 		secret := s.r.match[s.at]
 		if depth := s.r.depth[s.at]; s.cut && depth >= minBeginning {
-			secret = depth // which is no less than the length of a match
+			secret = depth // no less than the length of a match
 		}
 		s.held, s.found = append(s.held, c), append(s.found, secret)
 		if s.at == 0 || len(s.held) > 2*int(s.r.depth[s.at])+4096 {
@@ -259,21 +259,21 @@ func (s *redaction) write(text []byte) []byte {
 	return s.release(out, len(s.held)-int(s.r.depth[s.at]))
 }
 
-// flush returns what was held back, at the end of the stream.
+// flush returns the bytes held back, at the end of the stream.
 func (s *redaction) flush() []byte {
 	s.at = 0
 	return s.release(nil, len(s.held))
 }
 
-// release returns the first n bytes of what is held, with secrets replaced. Each byte is
-// looked at a bounded number of times: write releases at least half of what it holds, or
-// all that can be released at the end of its text.
+// release returns the first n held bytes, with secrets replaced. It looks at each byte a
+// bounded number of times: write releases at least half of the held bytes, or at the end of
+// its text all that can be released.
 func (s *redaction) release(out []byte, n int) []byte {
 	if n == 0 {
 		return out
 	}
-	// Secrets may overlap: from the end, first is where the earliest of those begins that
-	// end at i or later.
+	// Secrets may overlap. Going from the end, first is the earliest beginning of the secrets
+	// that end at i or later.
 	first := len(s.held)
 	for i := len(s.held) - 1; i >= 0; i-- {
 		first = min(first, i+1-int(s.found[i]))
@@ -295,7 +295,7 @@ func (s *redaction) release(out []byte, n int) []byte {
 
 func (r *redactor) bytes(text []byte) []byte { return r.whole(text, false) }
 
-// whole redacts a text that is all there, or from which something may have been cut.
+// whole redacts a complete text. If cut is set, bytes may be missing.
 func (r *redactor) whole(text []byte, cut bool) []byte {
 	if r == nil {
 		return text
@@ -311,10 +311,10 @@ func (r *redactor) text(text string) string {
 	return string(r.bytes([]byte(text)))
 }
 
-// short redacts a text that is not whole, or must not be, and then shortens it. The order
-// matters: what is left of a secret that was cut cannot be recognised for certain. Since
-// others cut texts too (a %.64q, a kernel), the beginning of a secret is hidden as well. Only
-// as much of a long text is read as fits.
+// short redacts a text and then shortens it to limit bytes. The order matters: the rest of a
+// secret that was cut cannot be recognised for certain. Since others cut texts too (a %.64q,
+// a kernel), the beginning of a secret is hidden as well. short reads no more of a long text
+// than it needs.
 func (r *redactor) short(text string, limit int) string {
 	if r == nil {
 		return clip.Text(text, limit)
@@ -338,7 +338,7 @@ func (r *redactor) value(v state.Value) state.Value {
 	if r == nil {
 		return v
 	}
-	clean := r.whole(v.Bytes(), v.Opaque()) // of what has no Go form, the kernel sends a piece
+	clean := r.whole(v.Bytes(), v.Opaque()) // for a value without a Go form, the kernel sends a piece
 	if string(clean) == string(v.Bytes()) {
 		return v
 	}
@@ -355,8 +355,8 @@ func (r *redactor) value(v state.Value) state.Value {
 	return parsed
 }
 
-// err redacts the text of an error, of which parts may have been cut; errors.Is and
-// errors.As still work on it.
+// err redacts the text of an error, parts of which may have been cut. errors.Is and errors.As
+// still work on it.
 func (r *redactor) err(err error) error {
 	if r == nil || err == nil {
 		return err
@@ -384,8 +384,8 @@ type redactedOutput struct {
 	message func(*jupyter.Message) error
 }
 
-// output returns a function to put before message, and one to call at the end: of
-// each stream, what may be the beginning of a secret is held back.
+// output returns a function to put before message, and one to call at the end. For each
+// stream, a possible beginning of a secret is held back.
 func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(*jupyter.Message) error, flush func() error) {
 	if r == nil {
 		return message, func() error { return nil }
@@ -415,8 +415,8 @@ func (o *redactedOutput) handle(m *jupyter.Message) error {
 	return o.say(name, s.write(text), m.Header)
 }
 
-// json redacts within a JSON document: it looks at what a string means, not at how
-// it is written there.
+// json redacts within a JSON document: it looks at the decoded strings, however they are
+// escaped.
 func (r *redactor) json(text []byte) ([]byte, error) {
 	if r == nil {
 		return text, nil

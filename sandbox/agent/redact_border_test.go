@@ -95,7 +95,7 @@ func (r *records) run(t *testing.T, redact *redactor, tools ...Tool) *stepCalls 
 	return run.bridge.step(t.Context(), 1, func() {})
 }
 
-// answer makes a call and returns what Python receives.
+// answer makes a call and returns the reply that Python receives.
 func (s *stepCalls) answer(t *testing.T, name string, arguments any) string {
 	t.Helper()
 	c := &bridgedCall{cancel: func() {}}
@@ -106,8 +106,8 @@ func (s *stepCalls) answer(t *testing.T, name string, arguments any) string {
 	return string(c.reply)
 }
 
-// doors are tools, each of which says what written returns on a way of its own. The
-// borders are where the text of each is shortened.
+// doors are tools. Each sends the text of written out in another way. borders are the lengths at
+// which these texts are shortened.
 func doors(written func() string) (tools map[string]Tool, borders map[string]int) {
 	said := func() error { return errors.New(written()) }
 	type nothing struct{}
@@ -151,8 +151,8 @@ func eachSecret(t *testing.T, test func(t *testing.T, secret string)) {
 	}
 }
 
-// TestSecretInShortText checks that of a text that is shortened no eight bytes of a secret
-// are left, wherever it is cut, here or by others before.
+// TestSecretInShortText checks that no eight bytes of a secret are left in a shortened text,
+// wherever it is cut, here or by others before.
 func TestSecretInShortText(t *testing.T) {
 	eachSecret(t, func(t *testing.T, secret string) {
 		parts, redact := piecesOf(secret), mustRedactor(t, secret)
@@ -192,8 +192,8 @@ func TestShortText(t *testing.T) {
 	}
 }
 
-// TestRepeatedSecret checks a secret that each byte of a long text may end: to mark all of
-// it again for each of them would take minutes.
+// TestRepeatedSecret checks a secret that may end at each byte of a long text: marking all of it
+// again for each byte would take minutes.
 func TestRepeatedSecret(t *testing.T) {
 	t.Parallel()
 	redact, text := mustRedactor(t, strings.Repeat("a", maxSecrets/2)), strings.Repeat("a", 4<<20)
@@ -205,9 +205,8 @@ func TestRepeatedSecret(t *testing.T) {
 	}
 }
 
-// TestSecretAtTheBorder checks that wherever a secret stands in a text that is shortened, and
-// however it is written there, no eight bytes of it are in what Python, the audit and the
-// log receive.
+// TestSecretAtTheBorder checks that no eight bytes of a secret reach Python, the audit and the
+// log, wherever it stands in a text that is shortened, and however it is written there.
 func TestSecretAtTheBorder(t *testing.T) {
 	inJSON := func(s string) string {
 		text, err := json.Marshal(s)
@@ -221,7 +220,7 @@ func TestSecretAtTheBorder(t *testing.T) {
 	}
 	eachSecret(t, func(t *testing.T, secret string) {
 		parts, redact := piecesOf(secret), mustRedactor(t, secret)
-		var written string // what the doors have to say
+		var written string // the text for the doors
 		tools, borders := doors(func() string { return written })
 		for door, border := range borders {
 			for form, write := range forms {
@@ -230,7 +229,7 @@ func TestSecretAtTheBorder(t *testing.T) {
 				}
 				for shown := range len(write(secret)) + 1 {
 					if (door == "panics" || len(secret) > 100) && shown%61 != 9 {
-						continue // long texts, of which every 61st takes each way
+						continue // of the long texts, every 61st takes each way
 					}
 					written = write(strings.Repeat(".", max(0, border-shown)) + secret)
 					var r records
@@ -253,8 +252,8 @@ func TestSecretAtTheBorder(t *testing.T) {
 	})
 }
 
-// TestSecretInPreview checks values without a Go form, of which the kernel sends only the
-// beginning of their repr.
+// TestSecretInPreview checks values without a Go form: the kernel sends only the beginning of
+// their repr.
 func TestSecretInPreview(t *testing.T) {
 	t.Parallel()
 	secret := longSecret(100)
@@ -274,7 +273,7 @@ func TestSecretInPreview(t *testing.T) {
 	}
 }
 
-// TestRefusedBesideSecret checks that the violation which ended a step is found although the
+// TestRefusedBesideSecret checks that the violation that ended a step is found although the
 // guard's text has the beginning of a secret, which is hidden there.
 func TestRefusedBesideSecret(t *testing.T) {
 	t.Parallel()
@@ -291,7 +290,7 @@ func TestRefusedBesideSecret(t *testing.T) {
 	}
 }
 
-// cannedHost answers as a kernel would that says what it likes.
+// cannedHost answers like a kernel, with any text.
 type cannedHost struct {
 	*pythonHost
 	reply jupyter.ExecuteReply
@@ -302,8 +301,8 @@ func (h *cannedHost) execute(context.Context, string, jupyter.ExecuteRequest, ke
 	return h.reply, h.err
 }
 
-// TestSecretInErrorsOfRuns checks that what a kernel says in an error has no secret, wherever
-// the text was shortened.
+// TestSecretInErrorsOfRuns checks that errors from a kernel have no secret, wherever the text was
+// shortened.
 func TestSecretInErrorsOfRuns(t *testing.T) {
 	t.Parallel()
 	secret := longSecret(100)
@@ -340,9 +339,9 @@ func TestSecretInErrorsOfRuns(t *testing.T) {
 	}
 }
 
-// TestSecretInTheKernel asks code in the kernel, for each way into it, whether it has got
-// something of a secret. The output says only yes or no, so that redaction of the output
-// changes nothing. What leaves the kernel otherwise is looked at here.
+// TestSecretInTheKernel asks code in the kernel, for each way into it, whether a part of a secret
+// arrived. The output is only yes or no, so that redaction of the output changes nothing.
+// Everything else that leaves the kernel is checked here.
 func TestSecretInTheKernel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		const secret, number = "s3cr3t-\"v\\l'\u2028ue-0123", 1711471147
@@ -430,8 +429,8 @@ def told(name, arguments):
 	})
 }
 
-// TestSecretInRecords checks what is not said in the kernel: the value and the stack of a
-// panic, what a step ended with, keys and numbers of what is displayed, what the guard says,
+// TestSecretInRecords checks texts that do not come from the kernel's code: the value and the
+// stack of a panic, the end of a step, keys and numbers of displayed data, reports of the guard,
 // and answers that have a secret only when Python shows them.
 func TestSecretInRecords(t *testing.T) {
 	t.Parallel()
@@ -473,7 +472,7 @@ func TestSecretInRecords(t *testing.T) {
 	said["the answer"] = answer.Observation()
 	var r records
 	said["a malformed request"] = ask(t, r.run(t, redact), `1.{"waiting":[17114711470000000000000000]}`)
-	var natural any // what is packed is not a value any longer when a part is hidden
+	var natural any // packed data is no value any longer when a part is hidden
 	if err := redact.value(mustValue(t, []byte(secret))).Decode(&natural); err != nil {
 		t.Error(err)
 	}

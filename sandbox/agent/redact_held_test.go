@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// printingHost answers as a kernel would that prints to both streams.
+// printingHost answers like a kernel that prints to both streams.
 type printingHost struct {
 	*pythonHost
 	text string
@@ -45,8 +45,8 @@ func (w *fullWriter) Write(p []byte) (int, error) {
 	return w.Builder.Write(p)
 }
 
-// Output that may have become a secret is there when the code has ended, and that it
-// cannot be written is an error like any other.
+// Output that was held back as a possible secret is there when the code has ended.
+// If it cannot be written, that is an error like any other.
 func TestHeldOutput(t *testing.T) {
 	t.Parallel()
 	secret := longSecret(100)

@@ -36,8 +36,8 @@ func FuzzRedaction(f *testing.F) {
 	})
 }
 
-// FuzzRedactedForms checks that a secret is gone in each of the forms that are looked for,
-// whatever it was encoded together with, and however that is cut.
+// FuzzRedactedForms checks that a secret is gone in each known form, whatever text it was
+// encoded with, and however the result is cut.
 func FuzzRedactedForms(f *testing.F) {
 	f.Add("secret", "ab", "c", 3)
 	f.Add("s3cr3t-väl\"ue <&>", "", "", 1)
@@ -62,7 +62,7 @@ func FuzzRedactedForms(f *testing.F) {
 		}
 		for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
 			text := encoding.EncodeToString([]byte(all))
-			// The characters that are made of bits of the secret only.
+			// These characters depend only on bits of the secret.
 			first, last := (8*len(before)+5)/6, 8*(len(before)+len(secret))/6
 			hidden(t, r, text, text[first:last], cut)
 		}
@@ -86,8 +86,8 @@ func hidden(t *testing.T, r *redactor, text, form string, cut int) {
 	}
 }
 
-// TestRedactedInPython checks that what Python makes of a secret is hidden as well, also in
-// the audit's code, which is source within JSON.
+// TestRedactedInPython checks that forms of a secret that Python makes are hidden as well,
+// also in the audit's code, which is source within JSON.
 func TestRedactedInPython(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		for _, secret := range []string{"line 1\nline 2", `a\b"c'd`, "t\tab\x07'x", "pässwörd", "\u00a0\U0001f600 \x7f\b\f"} {
@@ -113,7 +113,7 @@ func TestRedactedInPython(t *testing.T) {
 	})
 }
 
-// TestRedactorBounds checks the values that are refused, and those beside them.
+// TestRedactorBounds checks refused values, and the nearest allowed ones.
 func TestRedactorBounds(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789abcdef", maxSecrets/16)

@@ -21,12 +21,11 @@ var (
 	ErrRunClosed = errors.New("agent: the run is closed")
 	// ErrStepLimit is returned by Exec after Limits.MaxSteps steps.
 	ErrStepLimit = errors.New("agent: the run has no steps left")
-	// ErrStepTimeout is returned by Exec when code ran longer than
-	// Limits.StepTimeout; the step has what arrived until then, and its Error says
-	// where the code was.
+	// ErrStepTimeout is returned by Exec when code ran longer than Limits.StepTimeout. The step
+	// has the output until then, and its Error has the place that the code had reached.
 	ErrStepTimeout = errors.New("agent: the step took longer than Limits.StepTimeout")
-	// ErrRunTimeout is returned by calls after Limits.RunTimeout; a step that was
-	// under way has what arrived until then.
+	// ErrRunTimeout is returned by calls after Limits.RunTimeout. A step that was under way has
+	// the output until then.
 	ErrRunTimeout = errors.New("agent: the run took longer than Limits.RunTimeout")
 	// ErrRunFinished is returned by Exec after the final answer.
 	ErrRunFinished = errors.New("agent: the run has its final answer")
@@ -39,8 +38,8 @@ type Params struct {
 	// an earlier run of this handle, and that was not Set since, is not sent
 	// again: it stays as code left it. Nil means no state.
 	State *state.State
-	// OnConflict says what happens to variables of State that code changed since
-	// they were last sent or pulled. The default is [KeepSandbox].
+	// OnConflict is the rule for variables of State that code changed since they were last sent
+	// or pulled. The default is [KeepSandbox].
 	OnConflict ConflictRule
 	// Packages are installed first, as by [sandbox.Packages.Install]. The modules
 	// that they provide are added to Guard.Allow.
@@ -61,7 +60,7 @@ type Params struct {
 	Context string
 	// Limits bound the run.
 	Limits Limits
-	// Guard says what code may import and call; nil means no guard.
+	// Guard restricts the imports and calls of the code. Nil means no guard.
 	Guard *Guard
 	// Redact lists values that are replaced by "[redacted]" in everything that steps
 	// produce (writers, output, results, exceptions, values, the final answer), in
@@ -72,28 +71,27 @@ type Params struct {
 	// with line breaks, in hex, in a picture.
 	//
 	// Texts of errors, panics, violations and names of tools are redacted before they are
-	// shortened. Because others may have shortened them before, the first 8 bytes or more
-	// of a value are replaced there as well, also where they stand for something else:
-	// with the value "https://user:key@host", every "https://" in an error. The same holds
-	// for values without a Go form, of which a kernel sends the beginning of their repr.
+	// shortened. Because others may have shortened them before, the first 8 bytes or more of a
+	// value are replaced there as well, also where they stand for something else: with the value
+	// "https://user:key@host", every "https://" in an error. The same holds for values without a
+	// Go form: a kernel sends only the beginning of their repr.
 	//
 	// A value whose packed data contains one is replaced as a whole. Get and Pull return
 	// variables as they are. Values shorter than 4 bytes are refused.
 	Redact []string
 	// Prompt is the task, recorded in the audit.
 	Prompt string
-	// Audit receives JSON lines: the beginning, every tool call, a tool's panic with
-	// its stack, every step with its code, what a guard saw in a step that was cut
-	// off, and the end with the counters. The caller still owns it. If a Write fails,
-	// Close returns the error. May be nil.
+	// Audit receives JSON lines: the beginning, every tool call, a tool's panic with its stack,
+	// every step with its code, a guard's report on a step that was cut off, and the end with the
+	// counters. The caller still owns it. If a Write fails, Close returns the error. May be nil.
 	Audit io.Writer
 	// Trace is called when steps and tool calls begin and end. May be nil.
 	Trace *Trace
 	// Stdin answers input() in the code, as in [sandbox.RunCodeParams]; if it is
 	// nil, input() raises an EOFError.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Stdout and Stderr receive what code prints as it arrives, in full, from the
-	// goroutine that calls Exec. May be nil.
+	// Stdout and Stderr receive the output of the code as it arrives, in full, from the goroutine
+	// that calls Exec. May be nil.
 	Stdout, Stderr io.Writer
 }
 
@@ -109,10 +107,10 @@ type Limits struct {
 	StepTimeout time.Duration
 	// RunTimeout is how long the run may take, counted from Begin.
 	RunTimeout time.Duration
-	// MaxMemoryBytes is how much memory (data and private mappings, RLIMIT_DATA)
-	// the kernel may take beyond what it has at Begin: taking more raises a
-	// MemoryError in the code. Code can deliberately lift this limit; the limit that
-	// holds is the sandbox's own. It works on Linux only.
+	// MaxMemoryBytes is how much memory (data and private mappings, RLIMIT_DATA) the kernel may
+	// take in addition to its memory at Begin. Taking more raises a MemoryError in the code. Code
+	// can deliberately lift this limit; the limit that holds is the sandbox's own. It works on
+	// Linux only.
 	MaxMemoryBytes int64
 	// MaxOutputBytes is how much of each of stdout and stderr a step keeps: the
 	// head and the tail. 0 means [sandbox.DefaultMaxOutputBytes].
@@ -178,17 +176,17 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	return value, nil
 }
 
-// Pull brings what code changed into st: variables that differ from what was
-// last sent or pulled, new ones (except those whose name starts
-// with an underscore), and removals. What code changed takes precedence over a Set since.
+// Pull brings the changes of the code into st: variables that differ from the value last sent or
+// pulled, new ones (except those whose name starts with an underscore), and removals. A change by
+// code takes precedence over a Set since.
 //
-// Pull compares all of each variable, whatever its size: types, lengths, keys and their
-// order, values however deep, and the index, names and dtypes of tables. The kernel reads
-// its variables for that, which takes about a second for each GB of arrays, tables and
-// bytes, and for each 100 MB of lists and dicts. The first comparison after a list or
-// dict was sent or pulled takes as long as pulling it. Nothing large is sent unless it changed.
+// Pull compares all of each variable, of any size: types, lengths, keys and their order, values
+// however deep, and the index, names and dtypes of tables. The kernel reads its variables for
+// that, which takes about a second for each GB of arrays, tables and bytes, and for each 100 MB
+// of lists and dicts. The first comparison after a list or dict was sent or pulled takes as long
+// as pulling it. Nothing large is sent unless it changed.
 //
-// Pull does not see what has no part in the Go form:
+// Pull does not see properties that are not part of the Go form:
 //   - Attributes of an instance of a subclass beyond its base and fields, and the attrs of a table.
 //   - Whether two names, or two parts, are one object. A change through one name
 //     is brought for each variable that shows it.
@@ -245,7 +243,7 @@ func (r *Run) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	_, _ = r.reportCut(ctx) // the run ends, whatever its kernel answers
+	_, _ = r.reportCut(ctx) // the run ends in any case
 	r.leave(ctx)
 	var result *string
 	if answer, ok := r.final(); ok {

@@ -81,7 +81,7 @@ func (h *pythonHost) restart(t testing.TB) {
 	h.start(t)
 }
 
-// discarding is the sandbox of runs that have none.
+// discarding describes the sandbox of runs that have none.
 var discarding = about{logger: slog.New(slog.DiscardHandler)}
 
 func (h *pythonHost) about() about { return discarding }
@@ -308,8 +308,8 @@ func TestExceptionIsData(t *testing.T) {
 	})
 }
 
-// TestOnlyChangesAreSent checks that what the kernel has is not sent again, that what was
-// Set since is sent, and that what code made of a variable stays.
+// TestOnlyChangesAreSent checks that values that the kernel has are not sent again, that
+// values that were Set since are sent, and that changes by code stay.
 func TestOnlyChangesAreSent(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -635,7 +635,7 @@ func TestKernelIsAnotherOne(t *testing.T) {
 }
 
 // TestRunGoesOnInAnotherKernel checks that the step after the death of a kernel begins
-// where the run did, with what was pulled since.
+// with the run's state, including the values pulled since.
 func TestRunGoesOnInAnotherKernel(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -666,9 +666,9 @@ func TestRunGoesOnInAnotherKernel(t *testing.T) {
 	})
 }
 
-// TestRunWhoseModulesAreRemoved checks that after code has removed what the run has in the
-// kernel, the error says that the run began with another kernel, and that the next step
-// prepares it again.
+// TestRunWhoseModulesAreRemoved checks that after code has removed the run's modules from
+// the kernel, the error says that the run began with another kernel, and that the next
+// step prepares it again.
 func TestRunWhoseModulesAreRemoved(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs
@@ -719,7 +719,8 @@ func FuzzReadFrame(f *testing.F) {
 
 func mustRequest(code string) jupyter.ExecuteRequest { return jupyter.ExecuteRequest{Code: code} }
 
-// Decode works on every step that has a value, and says why where there is none.
+// Decode works on every step that has a value, and otherwise returns an error with the
+// reason.
 func TestDecodeStep(t *testing.T) {
 	t.Parallel()
 	var rs runs

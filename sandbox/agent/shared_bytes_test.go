@@ -9,7 +9,7 @@ import (
 )
 
 // sharedBytes is Python that makes values of many kinds from the same 131,072 bytes, by
-// name, in makers. Whatever a library is missing for is left out.
+// name, in makers. Kinds of missing libraries are left out.
 const sharedBytes = `
 import array, io
 block = array.array("d", [i / 7 for i in range(16384)])
@@ -67,7 +67,7 @@ names = sorted(makers)
 `
 
 // TestSharedBytes sets each kind of value while the kernel has a value of each other kind
-// with the same bytes, which therefore do not travel: both are right afterwards.
+// with the same bytes, which therefore are not sent: both are right afterwards.
 func TestSharedBytes(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")

@@ -10,22 +10,22 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// ConflictRule says what Begin does with a variable of its State that code in
-// the sandbox changed or deleted since this handle last sent or pulled it.
+// ConflictRule is the rule of Begin for a variable of its State that code in the
+// sandbox changed or deleted since this handle last sent or pulled it.
 type ConflictRule int
 
 const (
 	// KeepSandbox leaves the variable as code made it, unless the state's value
 	// was Set to something else since: then that newer value is sent.
 	KeepSandbox ConflictRule = iota
-	// Overwrite sets the variable to what the state holds.
+	// Overwrite sets the variable to the state's value.
 	Overwrite
 	// FailOnConflict makes Begin return a [*ConflictError]; nothing is sent.
 	FailOnConflict
 )
 
-// ConflictError reports variables that differ from what the state holds because
-// code changed them. Call Pull to accept the changes, or choose another rule.
+// ConflictError reports variables that code changed, so that they differ from the
+// state's values. Call Pull to accept the changes, or choose another rule.
 type ConflictError struct {
 	// Names are the names of the variables, in order.
 	Names []string
@@ -39,13 +39,13 @@ func (e *ConflictError) Error() string {
 // Change is a variable that code changed.
 type Change struct {
 	Name string
-	// Kind and Size describe what Pull would bring; they are zero if Deleted.
+	// Kind and Size describe the new value; they are zero if Deleted.
 	Kind    state.Kind
 	Size    int64
 	Deleted bool
 }
 
-// change is what the kernel reports about a changed variable.
+// change is the kernel's report of a changed variable.
 type change struct {
 	Name    string     `py:"name"`
 	Kind    state.Kind `py:"kind"`
@@ -54,8 +54,8 @@ type change struct {
 	Deleted bool       `py:"deleted"`
 }
 
-// Changed returns what Pull would bring, without bringing it: variables sorted
-// by name, including new ones.
+// Changed returns the changes that Pull would bring, without bringing them. They are
+// sorted by name and include new variables.
 func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *runContext) delete(ctx context.Context, host runHost, name string) erro
 	return nil
 }
 
-// resolve applies a rule to what code changed: a value that it forgets is sent again.
+// resolve applies a rule to changes by code. A value that it forgets is sent again.
 func (c *runContext) resolve(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	if rule == KeepSandbox || len(c.known) == 0 {
 		return nil

@@ -67,7 +67,7 @@ func TestChangedAndDelete(t *testing.T) {
 		if err := r.Pull(t.Context(), st); err != nil {
 			t.Fatal(err)
 		}
-		// What Delete removed is not a change by the code: the state keeps it.
+		// A removal by Delete is not a change by the code: the state keeps the variable.
 		if diff := cmp.Diff([]string{"a", "c"}, st.Names()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -103,7 +103,7 @@ func TestConflicts(t *testing.T) {
 			t.Errorf("overwrite: %s, want %s", step.Value.Bytes(), `{"v":1,"value":{"$":"tuple","items":[1,3,1,1]}}`)
 		}
 		r.Close()
-		// The code made it equal to what the state holds: there is no conflict.
+		// The code made it equal to the state's value: there is no conflict.
 		r = h.begin(t, &rs, Params{State: st})
 		mustExec(t, r, "edited = 7")
 		r.Close()
@@ -352,7 +352,7 @@ func TestGigabyte(t *testing.T) {
 	}
 }
 
-// TestOneOfAThousand has a thousand small variables, one of which changed.
+// TestOneOfAThousand has a thousand small variables and changes one of them.
 func TestOneOfAThousand(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")

@@ -27,9 +27,8 @@ type Step struct {
 	// code was. If the code did not stop within 2 seconds, or stopped without an
 	// exception, it is a TimeoutError without a traceback that says so.
 	sandbox.Execution
-	// Restarted reports whether the step began in a fresh kernel, because the kernel
-	// of the previous step died or was replaced: the variables were then those of
-	// Params.State.
+	// Restarted reports whether the step began in a fresh kernel, because the kernel of the
+	// previous step died or was replaced. The variables were then those of Params.State.
 	Restarted bool
 	// Final reports whether the run has its final answer: Value is then the argument
 	// of the code's first call of final_answer(…). Nothing else sets Final.
@@ -40,7 +39,7 @@ type Step struct {
 	Value state.Value
 	// Refused is the violation that ended the code; nil when something else ended it.
 	Refused *Violation
-	// Violations are what the guard refused, whether the code caught it or not.
+	// Violations are all refusals of the guard, including those that the code caught.
 	Violations []Violation
 	// Imports are the modules that the code imported under a guard, sorted.
 	Imports []string
@@ -52,9 +51,9 @@ type Step struct {
 	overran   time.Duration // the limit after which the code was interrupted; else 0
 }
 
-// Decode stores Value in what to points to, by the rules of [state.Unmarshal]: the
-// final answer if Final is set, otherwise the value of the last expression. The error
-// says so if there is none.
+// Decode stores Value in the variable to which to points, by the rules of
+// [state.Unmarshal]: the final answer if Final is set, otherwise the value of the last
+// expression. If there is none, Decode returns an error.
 func (s *Step) Decode(to any) error {
 	if !s.Final && !hasMain(s.Results) {
 		why := "the code does not end with an expression that has a value"
@@ -79,10 +78,10 @@ func (s *Step) Truncated() bool { return s.StdoutDropped > 0 || s.StderrDropped 
 // step's Error says where the code was. If the code does not stop, its kernel is
 // replaced before the next step, which has Restarted set.
 //
-// If the kernel dies while running the code, Exec returns [sandbox.ErrKernelDied]. If
-// the kernel was replaced since the last step for another reason, it returns
+// If the kernel dies while running the code, Exec returns [sandbox.ErrKernelDied]. If the
+// kernel was replaced since the last step for another reason, it returns
 // [sandbox.ErrKernelRestarted], and the code did not start. In both cases variables are
-// lost; the next Exec begins with what Params.State holds by then, and with the guard
+// lost. The next Exec begins with the current values of Params.State, and with the guard
 // and the tools.
 //
 // If ctx ends, Exec returns within 100 ms and the code is interrupted. If the
@@ -207,7 +206,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 			err = nil
 		}
 	}
-	// The cause of ctx may be the timeout of another run, of which this run is a tool call.
+	// The cause of ctx may be the timeout of another run that called this one as a tool.
 	late := errors.Is(err, ErrStepTimeout) && !errors.Is(context.Cause(ctx), ErrStepTimeout)
 	interrupted, _ := errors.AsType[*sandbox.InterruptedError](err)
 	if ended := late && interrupted != nil && interrupted.Ended; err != nil && !ended {
@@ -248,8 +247,8 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	return records, nil
 }
 
-// overrun records that the code was interrupted because it took longer than limit,
-// and makes sure that Error says what became of it.
+// overrun records that the code was interrupted because it took longer than limit, and
+// makes sure that Error describes the outcome.
 func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedError) {
 	s.overran = limit
 	if s.Error != nil {
@@ -268,7 +267,7 @@ func (s *Step) overrun(limit time.Duration, interrupted *sandbox.InterruptedErro
 	s.Error = &sandbox.ExecutionError{Name: "TimeoutError", Value: fmt.Sprintf("the code took longer than %v, and %s", limit, why)}
 }
 
-// final returns the final answer, if there is one.
+// final returns the final answer, and whether there is one.
 func (r *Run) final() (state.Value, bool) {
 	r.bridge.mu.Lock()
 	defer r.bridge.mu.Unlock()

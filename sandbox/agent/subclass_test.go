@@ -41,7 +41,7 @@ class Folder(type(pathlib.Path())): pass
 `
 
 // TestSubclasses takes objects whose classes override how they answer to another kernel and
-// back: what they store is there again, in its order.
+// back: their stored content is there again, in its order.
 func TestSubclasses(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ make, change, check string }{

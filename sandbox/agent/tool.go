@@ -16,10 +16,9 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Tool is a function of this program that code in a sandbox may call by its
-// name. It runs in this program, with access to what this program has; only
-// arguments and results travel. [NewTool], [ToolFromSchema] and [NewManaged] make one.
-// See [Params].Tools.
+// Tool is a function of this program that code in a sandbox may call by its name. It runs in this
+// program, with all of its access; only arguments and results travel. [NewTool], [ToolFromSchema]
+// and [NewManaged] make one. See [Params].Tools.
 type Tool struct {
 	name, doc  string
 	parameters []toolParameter
@@ -56,10 +55,9 @@ type ToolCall struct {
 	Arguments state.Value
 }
 
-// ToolError is an error of a tool that says what code in the sandbox sees of
-// it: an exception ToolError with these attributes. Of any other error, code
-// sees the text, the Go type (below anything that fmt.Errorf added), and whether
-// it is [sandbox.ErrRetryable].
+// ToolError is an error of a tool that defines the exception for code in the sandbox: a ToolError
+// with these attributes. Of any other error, code sees the text, the Go type (below anything that
+// fmt.Errorf added), and whether it is [sandbox.ErrRetryable].
 type ToolError struct {
 	// Type names the kind of error.
 	Type    string
@@ -104,9 +102,9 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 // stack go to Params.Audit and, at level error, to the logger of [sandbox.WithLogger],
 // or to [slog.Default] if that logger takes no errors or is not set.
 //
-// The error says why name or a parameter's name cannot be a name in Python, which type
-// has no Python form, or which option is nil. [MustTool] is for a program that knows all
-// of them when it is written.
+// NewTool returns an error if name or a parameter's name cannot be a name in Python, if a type
+// has no Python form, or if an option is nil. [MustTool] is for a program that knows all of them
+// when it is written.
 func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -133,7 +131,7 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 	return t, nil
 }
 
-// MustTool is [NewTool], and panics where that has an error.
+// MustTool is [NewTool], but panics on an error.
 func MustTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
 	return must(NewTool(name, doc, fn, opts...))
 }
@@ -145,7 +143,7 @@ func must(t Tool, err error) Tool {
 	return t
 }
 
-// newTool returns a tool with all but its function.
+// newTool returns a tool without its function.
 func newTool(name, doc string, opts []ToolOption) (Tool, error) {
 	t := Tool{name: name, doc: strings.TrimSpace(doc)}
 	if err := state.CheckName(name); err != nil {
@@ -163,7 +161,7 @@ func newTool(name, doc string, opts []ToolOption) (Tool, error) {
 	return t, nil
 }
 
-// resultValue returns what a tool's function returned as the code gets it.
+// resultValue converts the result of a tool's function for the code.
 func resultValue(out any) (state.Value, error) {
 	var v state.Value
 	var err error
@@ -182,7 +180,7 @@ func resultValue(out any) (state.Value, error) {
 type argumentError struct{ err error }
 
 func (e *argumentError) Error() string {
-	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // for a reader who writes Python
+	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // the reader writes Python
 		return fmt.Sprintf("wrong arguments: %.256s: %s", wrong.Path, wrong.Reason)
 	}
 	return "wrong arguments: " + e.err.Error()
@@ -192,7 +190,8 @@ func (e *argumentError) Unwrap() error { return e.err }
 // Name returns the name by which code calls the tool.
 func (t Tool) Name() string { return t.name }
 
-// Signature returns how code calls the tool: "search(query: str, limit: int = None) -> list[str]".
+// Signature returns the signature of the tool, such as
+// "search(query: str, limit: int = None) -> list[str]".
 func (t Tool) Signature() string {
 	list := make([]string, len(t.parameters))
 	for i, p := range t.parameters {
@@ -295,7 +294,7 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn says why the first argument without a Go form has none.
+// opaqueIn describes the first argument without a Go form, and the reason.
 func opaqueIn(arguments any) string {
 	switch arguments := arguments.(type) {
 	case map[string]any:
@@ -322,7 +321,7 @@ func errToolLimit(format string, arguments ...any) error {
 	return &ToolError{Type: "LimitError", Message: fmt.Sprintf(format, arguments...)}
 }
 
-// errorSeen returns what code in the sandbox sees of an error.
+// errorSeen converts an error for the code in the sandbox.
 func errorSeen(redact *redactor, err error) ToolError {
 	seen := ToolError{Message: redact.short(err.Error(), maxToolError)}
 	if _, ok := errors.AsType[*argumentError](err); ok {
@@ -346,8 +345,7 @@ func errorSeen(redact *redactor, err error) ToolError {
 	return seen
 }
 
-// typeOfError returns the name of an error's Go type, below whatever fmt.Errorf
-// wrapped around it.
+// typeOfError returns the name of an error's Go type, below anything that fmt.Errorf added.
 func typeOfError(err error) string {
 	for reflect.TypeOf(err) == wrapped {
 		err = errors.Unwrap(err)

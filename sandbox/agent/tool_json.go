@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// jsonOf returns what encoding/json writes for a value that was decoded into any.
+// jsonOf converts a value that was decoded into any to one that encoding/json can
+// write.
 func jsonOf(value any) (any, error) {
 	switch value := value.(type) {
 	case nil, bool, int64, *big.Int, string, []byte, time.Time, encoding.TextMarshaler:

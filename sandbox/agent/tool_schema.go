@@ -23,21 +23,22 @@ import (
 // required may be left out or None, and is then not in the arguments. [Tool.Schema]
 // returns schema as it is.
 //
-// A property whose name cannot be a parameter in Python has one that can: what is not a
-// letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a digit
-// one before it. In the arguments it has its own name again.
+// A property whose name cannot be a parameter in Python has one that can: a character other than
+// a letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a digit one
+// before it. In the arguments it has its own name again.
 //
-// The arguments are checked against schema before fn is called; what does not match, or
-// would take too long to check, raises a TypeError in the code. Two things are left to fn:
-// formats, and patterns that [regexp] does not know, with what depends on them. fn receives a JSON object: bytes are base64 in it, tuples are
-// arrays, times are RFC 3339; other values that JSON does not have raise a TypeError.
-// What fn returns travels as package state defines, and a [json.RawMessage] as the value
-// that it stands for. Contexts, errors and panics of fn are those of [NewTool].
+// The arguments are checked against schema before fn is called. Arguments that do not match, or
+// would take too long to check, raise a TypeError in the code. Two things are left to fn:
+// formats, and patterns that [regexp] does not know, with the keywords that depend on them. fn
+// receives a JSON object: bytes are base64 in it, tuples are arrays, times are RFC 3339; other
+// values that JSON does not have raise a TypeError. The result of fn travels as package state
+// defines, and a [json.RawMessage] as the value of its text. Contexts, errors and panics of fn
+// are those of [NewTool].
 //
-// The error says what is wrong with the name, the schema or an option. References have to
-// be within the schema, such as "#/$defs/name": those to other documents, to an $anchor or
-// to a nested $id are refused, and $dynamicRef. So are two properties with one name in
-// Python, and more than 100 schemas in each other.
+// ToolFromSchema returns an error if the name, the schema or an option is invalid. References
+// have to be within the schema, such as "#/$defs/name": those to other documents, to an $anchor
+// or to a nested $id are refused, and $dynamicRef. So are two properties with one name in Python,
+// and schemas nested more than 100 deep.
 func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Context, json.RawMessage) (any, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -65,7 +66,7 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 // objectSchema is the schema of a tool's arguments.
 type objectSchema struct {
 	resolved   *jsonschema.Resolved
-	plain      *plainSchema // the same
+	plain      *plainSchema // the same schema
 	parameters []toolParameter
 	own        map[string]string // the names of properties, by those of their parameters
 }
@@ -114,10 +115,10 @@ func readSchema(text json.RawMessage) (*objectSchema, error) {
 	return o, nil
 }
 
-// propertyNames returns the names of a schema's properties in their order, which a map
-// does not have.
+// propertyNames returns the names of a schema's properties in their order, which a map would
+// lose.
 func propertyNames(schema json.RawMessage) ([]string, error) {
-	var object map[string]json.RawMessage // no struct, for which case does not matter
+	var object map[string]json.RawMessage // a struct would ignore case
 	if err := json.Unmarshal(schema, &object); err != nil {
 		return nil, err
 	}
@@ -167,7 +168,7 @@ func pythonName(property string) string {
 	return "_" + name // a digit comes first
 }
 
-// schemaType describes what a property may be.
+// schemaType describes the types that a property may have.
 func schemaType(s *jsonschema.Schema) pythonType {
 	types := s.Types
 	if s.Type != "" {
@@ -178,7 +179,7 @@ func schemaType(s *jsonschema.Schema) pythonType {
 	}
 	var annotations, details []string
 	for i, one := range types {
-		if slices.Contains(types[:i], one) { // else what is in it would be described twice at each level
+		if slices.Contains(types[:i], one) { // describing a type twice would double the text at each level
 			continue
 		}
 		annotation := cmp.Or(pythonTypes[one], "Any")
@@ -211,14 +212,14 @@ func schemaDict(s *jsonschema.Schema) string {
 	return "{" + strings.Join(keys, ", ") + "}"
 }
 
-// pythonTypes are the types of JSON Schema.
+// pythonTypes maps the types of JSON Schema to Python's.
 var pythonTypes = map[string]string{
 	"":       "Any",
 	"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None",
 }
 
-// arguments returns the JSON object that a call's arguments stand for, once it matches
-// the schema.
+// arguments returns a call's arguments as a JSON object, or an error if they do not match the
+// schema.
 func (o *objectSchema) arguments(v state.Value) (json.RawMessage, error) {
 	var given map[string]any
 	if err := v.Decode(&given); err != nil {

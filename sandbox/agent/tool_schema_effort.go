@@ -11,27 +11,28 @@ import (
 	"strings"
 )
 
-// maxSchemaLevels is how deep the schemas in a schema may be nested. To read one takes time
-// that grows with the square of that.
+// maxSchemaLevels is how deep the schemas in a schema may be nested. The time to read a schema
+// grows with the square of its depth.
 const maxSchemaLevels = 100
 
 // maxCheckLevels is how deep the check of a value may go: a schema may refer to itself.
 const maxCheckLevels = 1000
 
-// How many schemas the check of a call's arguments may apply: checkBase, and checkPerByte for
-// each byte of them. Without a limit, a few references or a nested value are work for ever.
+// The check of a call's arguments may apply checkBase schemas, and checkPerByte more for each
+// byte of the arguments. Without a limit, a few references or a nested value could keep it
+// busy for ever.
 const checkBase, checkPerByte = 100_000, 32
 
-// Keywords with schemas in them, by what those are applied to.
+// Keywords with schemas in them, grouped by the values to which those apply.
 var (
 	toSameValue = []string{"not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies"}
 	toFields    = []string{"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
 	toItems     = []string{"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
 	toNothing   = []string{"$defs", "definitions", "contentSchema"}
 	withSchemas = slices.Concat(toSameValue, toFields, toItems, toNothing)
-	// withNames are those whose object is none of schema's keywords, but has a schema by name.
+	// withNames are keywords whose object maps names to schemas, and has no keywords itself.
 	withNames = []string{"dependentSchemas", "dependencies", "properties", "patternProperties", "$defs", "definitions"}
-	// keywords are all for which this file looks.
+	// keywords are all keywords that this file reads.
 	keywords = append([]string{"$id", "$ref", "$dynamicRef", "pattern", "type", "required", "enum", "const"}, withSchemas...)
 )
 
@@ -57,10 +58,10 @@ func newPlainSchema(root any) (*plainSchema, error) {
 	return p, nil
 }
 
-// tidy removes what encoding/json would take for a keyword because it ignores case, and
+// tidy removes keys that encoding/json would take for a keyword because it ignores case, and
 // patterns that Go cannot compile: those of JSON Schema are JavaScript's, which can look
-// ahead. It reports whether the schema allows more than before. What depends on such a
-// pattern is removed with it, so that nothing is refused because of that.
+// ahead. It reports whether the schema allows more than before. Keywords that depend on such a
+// pattern are removed with it, so that nothing is refused because of that.
 func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	object, ok := schema.(map[string]any)
 	switch {
@@ -101,7 +102,7 @@ func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	return looser, nil
 }
 
-// reference notes to which other schema a schema refers.
+// reference notes the schema to which a schema refers.
 func (p *plainSchema) reference(object map[string]any, level int) error {
 	if dynamic, ok := object["$dynamicRef"]; ok {
 		return fmt.Errorf("it has a $dynamicRef, %.128q: only a $ref is followed", fmt.Sprint(dynamic))
@@ -139,7 +140,7 @@ func partsOf(object map[string]any, keyword string) []any {
 	return nil
 }
 
-// follow returns what a JSON pointer leads to, "#/$defs/name" for instance.
+// follow returns the target of a JSON pointer such as "#/$defs/name".
 func follow(root any, ref string) (any, bool) {
 	pointer, err := url.PathUnescape(ref)
 	if err != nil {
@@ -165,7 +166,7 @@ func follow(root any, ref string) (any, bool) {
 
 var errEffort = errors.New("they are too large or too deeply nested to be checked against the tool's schema")
 
-// effort counts the schemas that the check of a value applies, whatever their results are.
+// effort counts the schemas that the check of a value applies, whether they match or not.
 type effort struct {
 	targets map[string]any
 	left    int
@@ -208,8 +209,8 @@ func (e *effort) apply(schema, value any, level int) error {
 	return nil
 }
 
-// applyAll applies the schemas of keywords to the field or item of a place, "" being the
-// whole value.
+// applyAll applies the schemas of keywords to the field or item at place. An empty place means
+// the whole value.
 func (e *effort) applyAll(object map[string]any, words []string, place string, value any, level int) error {
 	for _, keyword := range words {
 		for _, part := range partsFor(object, keyword, place) {

@@ -31,7 +31,7 @@ func callSchema(t *testing.T, schema string, arguments map[string]any) (string, 
 	return got, err
 }
 
-// The check of arguments ends, whatever the schema refers to and whatever the code passes.
+// The check of arguments ends, for any schema with references and any arguments.
 func TestChecksOfSchemasEnd(t *testing.T) {
 	t.Parallel()
 	var doubled strings.Builder
@@ -66,7 +66,7 @@ func TestChecksOfSchemasEnd(t *testing.T) {
 	}
 }
 
-// A schema of another program is read and described in a time that it does not choose.
+// Another program's schema cannot make reading and describing it slow.
 func TestHostileSchemasAreRead(t *testing.T) {
 	t.Parallel()
 	tool, err := ToolFromSchema("f", "", json.RawMessage(`{"type":"object","properties":{"a":`+
@@ -90,7 +90,7 @@ func TestHostileSchemasAreRead(t *testing.T) {
 	}
 }
 
-// Keywords are those with their own case, and names of properties are none.
+// Keywords count only in their own case, and never as names of properties.
 func TestKeywordsOfSchemas(t *testing.T) {
 	t.Parallel()
 	const schema = `{"type":"object","TYPE":"string","Required":["b"],"properties":{"a":{"AllOf":[false],"$Ref":"x"},
@@ -101,7 +101,7 @@ func TestKeywordsOfSchemas(t *testing.T) {
 	}
 }
 
-// What a pattern that Go does not know decides is left to the tool: nothing is refused
+// Decisions of a pattern that Go does not know are left to the tool: nothing is refused
 // because of it.
 func TestForeignPatterns(t *testing.T) {
 	t.Parallel()

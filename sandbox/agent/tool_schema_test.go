@@ -75,7 +75,8 @@ func TestWrongSchemas(t *testing.T) {
 	}
 }
 
-// What code passes arrives as JSON of the schema, and what does not match it does not arrive.
+// Arguments of code arrive as JSON of the schema, and those that do not match it do not
+// arrive.
 func TestToolFromSchemaIsCalled(t *testing.T) {
 	eachEngine(t, func(t *testing.T, h *pythonHost) {
 		var rs runs

@@ -99,7 +99,7 @@ func text(t testing.TB, r *Run, code string) string {
 	return s
 }
 
-// caught returns code that evaluates to what an expression raised.
+// caught returns code that evaluates to the exception of an expression.
 func caught(expression string) string {
 	return "try:\n    r = repr(" + expression + ")\nexcept Exception as e:\n    r = type(e).__name__ + ': ' + str(e) + ': ' + str(getattr(e, 'type', '')) + str(getattr(e, 'retryable', ''))\nr"
 }
@@ -186,8 +186,8 @@ func TestToolCalls(t *testing.T) {
 	})
 }
 
-// TestApprovedTooLate checks that a call that is approved when nothing waits for it any
-// longer is not made.
+// TestApprovedTooLate checks that a call is not made if it is approved when nothing waits for it
+// any longer.
 func TestApprovedTooLate(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
@@ -549,8 +549,8 @@ func mustValue(t testing.TB, v any) state.Value {
 	return value
 }
 
-// TestCallsGivenUp checks that code which gives up its calls over and over has no more of
-// them running here than allowed.
+// TestCallsGivenUp checks that code that gives up its calls over and over has no more of them
+// running here than allowed.
 func TestCallsGivenUp(t *testing.T) {
 	t.Parallel()
 	var running, most atomic.Int32
@@ -586,8 +586,8 @@ func TestCallsGivenUp(t *testing.T) {
 	}
 }
 
-// TestToolThatEndsAtOnce checks that a call which ended before anything waited for it has
-// its result, although its context ended together with it.
+// TestToolThatEndsAtOnce checks that a call that ended before anything waited for it has its
+// result, although its context ended together with it.
 func TestToolThatEndsAtOnce(t *testing.T) {
 	t.Parallel()
 	quick := MustTool("quick", "", func(context.Context, struct{}) (int, error) { return 1, nil }, WithToolLimits(ToolLimits{Timeout: time.Hour}))

@@ -27,8 +27,8 @@ type toolParameter struct {
 	required  bool
 }
 
-// parametersOf returns the parameters that a struct's fields stand for, the required
-// ones first.
+// parametersOf returns the parameters for a struct's fields, the required ones
+// first.
 func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("the argument is a %s: it has to be a struct, whose fields are the parameters", t)
@@ -61,7 +61,7 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	return list, nil
 }
 
-// requiredFirst sorts parameters as Python wants them.
+// requiredFirst moves required parameters to the front, as Python demands.
 func requiredFirst(list []toolParameter) {
 	slices.SortStableFunc(list, func(a, b toolParameter) int {
 		switch {
@@ -74,8 +74,8 @@ func requiredFirst(list []toolParameter) {
 	})
 }
 
-// checkParameter allows what CheckName allows, and also names of builtins: a
-// parameter hides them in its own function only.
+// checkParameter allows the names that CheckName allows, and also names of
+// builtins: a parameter hides them in its own function only.
 func checkParameter(name string) error {
 	err := state.CheckName(name)
 	if refused, ok := errors.AsType[*state.NameError](err); ok && strings.Contains(refused.Reason, "builtin") {

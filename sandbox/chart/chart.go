@@ -1,6 +1,5 @@
-// Package chart has the data of figures and data frames as results of a sandbox
-// contain them, in E2B's format. Values come from the sandbox and may be anything that
-// their types can hold.
+// Package chart has the data of figures and data frames, as results of a sandbox contain them, in
+// E2B's format. Values come from the sandbox and may be anything that their types can hold.
 package chart
 
 import (
@@ -18,9 +17,8 @@ import (
 // MIMEType is the type of a figure's data in a result.
 const MIMEType = "e2b/chart"
 
-// Chart is what a figure shows, as data. It is one of [*Line],
-// [*Scatter], [*Bar], [*Pie], [*BoxAndWhisker],
-// [*Super] and [*Unknown].
+// Chart is the data of a figure. It is one of [*Line], [*Scatter], [*Bar], [*Pie],
+// [*BoxAndWhisker], [*Super] and [*Unknown].
 type Chart interface{ chart() }
 
 // Axes is embedded in charts with two axes.
@@ -132,12 +130,12 @@ type Super struct {
 // Unknown is a figure whose data is not a known chart.
 type Unknown struct {
 	Title string
-	// Type is what the figure calls itself, mostly "unknown".
+	// Type is the figure's own name for its type, mostly "unknown".
 	Type string
-	// Raw is all the data that was received.
+	// Raw is all the received data.
 	Raw json.RawMessage
-	// Err says why the data cannot be read as a chart of its Type; nil if that Type
-	// is not a known one.
+	// Err is the reason why the data cannot be read as a chart of its Type. Nil means that the
+	// Type is not a known one.
 	Err error
 }
 
@@ -149,9 +147,9 @@ func (*BoxAndWhisker) chart() {}
 func (*Super) chart()         {}
 func (*Unknown) chart()       {}
 
-// Parse reads the data of a figure; ok is false if there is none. E2B's service
-// sends an empty object for a figure that it could not read at all: that counts as
-// none. For malformed data Parse returns an [*Unknown] that says so.
+// Parse reads the data of a figure; ok is false if there is none. E2B's service sends an empty
+// object for a figure that it could not read at all, which counts as none. For malformed data
+// Parse returns an [*Unknown] with the error.
 func Parse(data json.RawMessage) (c Chart, ok bool) {
 	if isEmptyObject(data) {
 		return nil, false
@@ -184,8 +182,8 @@ type chartJSON struct {
 // maxValues bounds the JSON values of a chart: enough for 300,000 points.
 const maxValues = 1 << 20
 
-// parse reads a chart. Only the outermost may be a superchart: figures do not
-// nest them, and each part is read anew, so the nesting must not be deep.
+// parse reads a chart. Only the outermost may be a superchart: figures do not nest them, and each
+// part is read anew, so the nesting must not be deep.
 func parse(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
 	if err := boundjson.Unmarshal(data, &c, maxValues, math.MaxInt); err != nil {
@@ -204,7 +202,7 @@ func parse(data json.RawMessage, outermost bool) Chart {
 
 var errElements = errors.New("it has no elements")
 
-// typed returns nil for an unknown type.
+// typed returns a chart of the known type, or nil for an unknown type.
 func (c *chartJSON) typed(outermost bool) (Chart, error) {
 	axes := Axes{c.XLabel, c.YLabel, c.XUnit, c.YUnit}
 	switch c.Type {
@@ -281,7 +279,7 @@ func (c *chartJSON) series() ([]PointData, error) {
 	})
 }
 
-// elements reads each element of a chart with one.
+// elements converts each element of a chart with one.
 func elements[From, To any](c *chartJSON, one func(From) (To, error)) ([]To, error) {
 	var from []From
 	if len(c.Elements) == 0 || string(c.Elements) == "null" {

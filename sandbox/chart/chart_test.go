@@ -65,7 +65,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s: a chart: %v (-want +got):\n%s", name, ok, diff)
 		}
 	}
-	// What the service sends for a figure that it could not read at all.
+	// The service sends this for a figure that it could not read at all.
 	for _, data := range []string{`{}`, " { }\n"} {
 		if got, ok := Parse(json.RawMessage(data)); ok || got != nil {
 			t.Errorf("%q is the chart %+v", data, got)

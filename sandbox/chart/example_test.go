@@ -8,7 +8,8 @@ import (
 )
 
 func ExampleParse() {
-	// What a plot of matplotlib is beside its picture: Result.Data[chart.MIMEType].
+	// The data that comes beside the picture of a matplotlib plot:
+	// Result.Data[chart.MIMEType].
 	data := json.RawMessage(`{"type":"pie","title":"Fruit","elements":[{"label":"apple","angle":270,"radius":1},{"label":"pear","angle":90,"radius":1}]}`)
 	figure, ok := chart.Parse(data)
 	if !ok {

@@ -15,15 +15,16 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Params says what spans have. The zero value leaves out everything that may be secret.
+// Params configures the content of spans. The zero value leaves out everything that may
+// be secret.
 type Params struct {
 	// Content adds the text of commands, code and arguments of tools, and the messages
 	// of exceptions and of tools' errors, each up to 4 KiB.
 	Content bool
 }
 
-// WithTracing returns an option of the client that reports its calls as spans of p.
-// It is a [sandbox.WithTrace], of which a client has one.
+// WithTracing returns an option of the client that reports its calls as spans of p. It
+// is a [sandbox.WithTrace], of which a client can have only one.
 func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 	t := newTracer(p, params)
 	return sandbox.WithTrace(sandbox.Trace{
@@ -37,13 +38,13 @@ func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 }
 
 // AgentTrace returns hooks that report the steps and tool calls of a run as spans of p.
-// Spans of what a tool does with its context belong to the span of the call.
+// Spans that a tool starts in its context belong to the span of the call.
 func AgentTrace(p trace.TracerProvider, params *Params) *agent.Trace {
 	t := newTracer(p, params)
 	return &agent.Trace{Step: t.step, Tool: t.tool}
 }
 
-// scope names this package as what reports the spans.
+// scope names this package as the source of the spans.
 const scope = "github.com/e2bctl/e2bctl/sandbox/otel"
 
 // The attributes of spans.
@@ -79,12 +80,12 @@ func newTracer(p trace.TracerProvider, params *Params) tracer {
 	return tracer{p.Tracer(scope), params.Content}
 }
 
-// begin starts a span. Its end is the caller's.
+// begin starts a span. The caller must end it.
 func (t tracer) begin(ctx context.Context, name string, kind trace.SpanKind, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
 	return t.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
 }
 
-// text adds a text that may be secret, if it is wanted.
+// text adds a text that may be secret, if Params asks for it.
 func (t tracer) text(span trace.Span, key attribute.Key, text string) {
 	if !t.content || !span.IsRecording() {
 		return
@@ -139,7 +140,7 @@ func (t tracer) code(ctx context.Context, sb *sandbox.Sandbox, code string) (con
 	}
 }
 
-// execution adds what came of code.
+// execution adds the outcome of code.
 func (t tracer) execution(span trace.Span, e *sandbox.Execution) {
 	if e.Count > 0 {
 		span.SetAttributes(keyCount.Int(e.Count))
@@ -177,8 +178,8 @@ func (t tracer) tool(ctx context.Context, call agent.ToolCall) (context.Context,
 	}
 }
 
-// end ends a span with the error of its call. What code and commands say of their
-// failure is theirs, and may be secret.
+// end ends a span with the error of its call. It leaves out the messages of code and
+// commands, which may be secret.
 func end(span trace.Span, err error) {
 	var description string
 	raised, isRaised := errors.AsType[*sandbox.ExecutionError](err)

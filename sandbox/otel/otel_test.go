@@ -104,7 +104,7 @@ func attributes(span tracetest.SpanStub) map[string]string {
 	return all
 }
 
-// check compares a span that was begun within parent.
+// check compares a span that was started within parent.
 func check(t *testing.T, span tracetest.SpanStub, parent trace.SpanContext, status sdktrace.Status, want map[string]string) {
 	t.Helper()
 	if span.Parent.SpanID() != parent.SpanID() || span.SpanContext.TraceID() != parent.TraceID() {
@@ -245,7 +245,7 @@ func TestSpansOfRuns(t *testing.T) {
 	}
 }
 
-// Without a span a request has no header, and what is begun has nothing of a trace.
+// Without a span a request has no header, and code and commands get no trace.
 func TestNoSpan(t *testing.T) {
 	t.Parallel()
 	x := newTraced(t, nil)

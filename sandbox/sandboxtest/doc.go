@@ -6,8 +6,8 @@
 //		...
 //	}
 //
-// The Python of the sandboxes is prepared once per machine; without that, New logs to
-// the test what it lacks:
+// The Python of the sandboxes is prepared once per machine. Without that, New logs
+// the missing parts to the test:
 //
 //	func TestMain(m *testing.M) {
 //		if _, err := local.Setup(context.Background(), os.Stderr); err != nil {

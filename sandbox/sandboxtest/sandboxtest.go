@@ -12,14 +12,14 @@ import (
 )
 
 // Cloud is a cloud that lives as long as its test. Create creates sandboxes in it;
-// Options and Env are for programs that create their own. It has what tests of
-// failures need: Advance moves the clock of lifetimes, Inject makes requests
-// fail, and Requests returns what was sent.
+// Options and Env are for programs that create their own. For tests of failures, Advance
+// moves the clock of lifetimes, Inject makes requests fail, and Requests returns the
+// requests that were sent.
 type Cloud struct{ *local.Cloud }
 
-// New starts a cloud that logs to t and is closed when t ends, with all its
-// sandboxes. Where the machine cannot run one the test is skipped, or fails
-// if the variable CI is "true", because nobody reads the skips there.
+// New starts a cloud that logs to t and is closed when t ends, with all its sandboxes. If
+// the machine cannot run a cloud, the test is skipped. If the variable CI is "true" it
+// fails instead, because nobody reads the skips there.
 func New(t testing.TB, opts ...local.Option) *Cloud {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -42,8 +42,8 @@ func New(t testing.TB, opts ...local.Option) *Cloud {
 }
 
 // Inject makes a later request fail, as [local.Cloud.Inject] does. It fails t at once if
-// there is something wrong with f, and the test of New fails at its end if no request met
-// f. Like t.Fatal, Inject must be called from the goroutine of t.
+// f is invalid. The test of New fails at its end if no request met f. Like t.Fatal,
+// Inject must be called from the goroutine of t.
 func (c *Cloud) Inject(t testing.TB, f local.Fault) {
 	t.Helper()
 	if err := c.Cloud.Inject(f); err != nil {
@@ -52,9 +52,9 @@ func (c *Cloud) Inject(t testing.TB, f local.Fault) {
 }
 
 // Create creates a sandbox that is closed when t ends, before the cloud is closed. It
-// fails t at once if there is no sandbox; an error of closing fails t at its end.
-// opts are applied after those of the cloud. Like t.Fatal, Create must be called from
-// the goroutine of t.
+// fails t at once if it cannot create the sandbox; an error of closing fails t at its
+// end. opts are applied after those of the cloud. Like t.Fatal, Create must be called
+// from the goroutine of t.
 func (c *Cloud) Create(t testing.TB, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 	t.Helper()
 	sb, err := sandbox.Create(t.Context(), append([]sandbox.CreateOption{c.Option()}, opts...)...)
@@ -80,7 +80,7 @@ func (c *Cloud) Setenv(t testing.TB) {
 	}
 }
 
-// impossible reports whether the machine, not the program, is the reason.
+// impossible reports whether the error is caused by the machine, not the program.
 func impossible(err error) bool {
 	return errors.Is(err, local.ErrNoIsolation) || errors.Is(err, local.ErrUnsupported)
 }

@@ -99,7 +99,8 @@ func TestSetenv(t *testing.T) {
 	}
 }
 
-// TestNewLogs checks that the test is told what the Python of its sandboxes lacks.
+// TestNewLogs checks that the log of the test lists the parts that the sandboxes' Python
+// lacks.
 func TestNewLogs(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without the prepared Python
 	t.Setenv("E2BCTL_PYTHON", "")

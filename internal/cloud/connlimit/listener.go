@@ -2,13 +2,13 @@
 // a descriptor before the client has shown a key.
 //
 // A connection is a stranger until a request on it is admitted, that is, until a
-// handler has found that its sender may use the service. A stranger is closed after
-// a while, whatever it does: sending half a request head, sending nothing, HTTP/2
+// handler has found that its sender may use the service. A stranger is closed after a
+// while, even if it is busy: sending half a request head, sending nothing, HTTP/2
 // without a request, a body that does not end, or not reading its answers. When the
-// number of connections reaches the limit, the oldest stranger, or else the
-// connection that has been idle for longest, is closed to make room for the next
-// one. A connection on which an admitted request is being served, or that was
-// upgraded by one, is never closed.
+// number of connections reaches the limit, the oldest stranger, or else the connection
+// that has been idle for longest, is closed to make room for the next one. A connection
+// on which an admitted request is being served, or that was upgraded by one, is never
+// closed.
 package connlimit
 
 import (
@@ -40,7 +40,7 @@ type Listener struct {
 	*limit
 }
 
-// limit is what listeners share that count their connections together.
+// limit is shared by listeners that count their connections together.
 type limit struct {
 	options Options
 
@@ -58,7 +58,7 @@ func New(inner *net.TCPListener, o Options) *Listener {
 }
 
 // Beside returns a listener that accepts from inner and counts its connections together
-// with those of l. If either is closed, no connections are left to both.
+// with those of l. Closing either one closes the connections of both.
 func (l *Listener) Beside(inner *net.TCPListener) *Listener { return &Listener{inner, l.limit} }
 
 // conn is a connection of a client. Its fields are guarded by the mutex of its
@@ -87,7 +87,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add makes room for a connection. It returns nil if there is none.
+// add makes room for a connection. It returns nil if that fails.
 func (l *limit) add(inner *net.TCPConn) *conn {
 	for {
 		l.mu.Lock()
@@ -115,8 +115,7 @@ func (l *limit) add(inner *net.TCPConn) *conn {
 	return c
 }
 
-// makeRoom closes a connection that is not in use and reports whether there was
-// one.
+// makeRoom closes a connection that is not in use, and reports whether it found one.
 func (l *limit) makeRoom() bool {
 	l.mu.Lock()
 	first := l.strangers.Front()
@@ -145,7 +144,8 @@ func (l *limit) makeRoom() bool {
 	return true
 }
 
-// takeStranger forgets a connection and reports true if it is still a stranger.
+// takeStranger forgets a connection if it is still a stranger, and reports whether it
+// was.
 func (l *limit) takeStranger(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +157,7 @@ func (l *limit) takeStranger(c *conn) bool {
 }
 
 // Close closes the listener and every connection, including upgraded ones, which the
-// server no longer knows of.
+// server no longer knows.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true

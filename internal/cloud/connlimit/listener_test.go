@@ -193,11 +193,11 @@ func head(path string) []byte {
 	return b.Bytes()
 }
 
-// A connection on which no request was admitted ends, whatever keeps it open; one
-// on which a request was admitted stays.
+// A connection on which no request was admitted ends, even if it is kept busy;
+// one on which a request was admitted stays.
 func TestStrangersEnd(t *testing.T) {
 	t.Parallel()
-	s := start(t, 100, 5*time.Second) // in which a busy machine makes all requests
+	s := start(t, 100, 5*time.Second) // enough for a busy machine to make all requests
 	known := s.dial(t)
 	known.mustGet(t, "/known")
 	busy := s.dial(t)

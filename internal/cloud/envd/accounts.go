@@ -24,12 +24,12 @@ const (
 // ErrNoID is the error of an account with an id that the sandbox does not have.
 var ErrNoID = errors.New("the sandbox does not have such an id")
 
-// account returns one that was added to the sandbox, as packages and builds of templates
-// do, or that its image has; nil if there is none of that name. It is looked for each time:
-// nobody tells when it changes.
+// account returns an account of the sandbox's files: of its image, or added by a package or
+// a build of a template. It returns nil if none has the name. It reads the files each time,
+// because nobody reports changes to them.
 func account(name, passwd, group string) *User { return accountWith(0, name, passwd, group) }
 
-// accountWith returns the account with this text in a field of its line.
+// accountWith returns the account whose line has text in a field.
 func accountWith(field int, text, passwd, group string) *User {
 	var user *User
 	eachLine(passwd, func(fields []string) bool {
@@ -50,8 +50,8 @@ func accountWith(field int, text, passwd, group string) *User {
 	return user
 }
 
-// AsInFiles returns one of the users of a sandbox with what the sandbox's own files say
-// about it: an image may have accounts of these names.
+// AsInFiles returns a user of a sandbox as the sandbox's own files define it, because an
+// image may have accounts of these names. Without such an account it returns user.
 func AsInFiles(user User) User {
 	found := account(user.Name, passwdFile, groupFile)
 	if found == nil {
@@ -63,8 +63,9 @@ func AsInFiles(user User) User {
 	return *found
 }
 
-// find returns the account that a request or an image names: by its name or its id, and
-// after a colon the name or the id of the group that it is to have; nil if there is none.
+// find returns the account that a request or an image names, by name or id, or nil if there
+// is none. A group may follow after a colon, by name or id; it becomes the account's only
+// group.
 func (u *users) find(name string) *User {
 	who, group, grouped := strings.Cut(name, ":")
 	user := account(who, u.passwd.file, u.group.file)
@@ -80,7 +81,7 @@ func (u *users) find(name string) *User {
 		return user
 	}
 	gid, ok := groupID(group, u.group.file)
-	if !ok && group == user.Name && u.index(group) >= 0 { // its own group, which no file needs to list
+	if !ok && group == user.Name && u.index(group) >= 0 { // its own group, which may be missing in the file
 		return user
 	}
 	if !ok {
@@ -91,14 +92,14 @@ func (u *users) find(name string) *User {
 	return &with
 }
 
-// index returns which of the sandbox's own users has this name, or this id; -1 for none.
+// index returns the index of the sandbox's own user with this name or id, or -1.
 func (u *users) index(who string) int {
 	return slices.IndexFunc(u.list, func(user User) bool {
 		return user.Name == who || strconv.FormatUint(uint64(user.UID), 10) == who
 	})
 }
 
-// usable returns an account, unless the sandbox does not have its ids.
+// usable returns an account, or an error if the sandbox does not have its ids.
 func (u *users) usable(user *User) (*User, error) {
 	if u.anyUser {
 		return user, nil
@@ -118,7 +119,7 @@ func (u *users) usable(user *User) (*User, error) {
 	return nil, fmt.Errorf("user: %s is %d:%d: %w: %s", bounded(user.Name), user.UID, user.GID, ErrNoID, u.single)
 }
 
-// groupID returns the id of a group that is named, or the id that its name is.
+// groupID returns the id of a group, which name names or spells in digits.
 func groupID(name, file string) (gid uint32, found bool) {
 	eachLine(file, func(fields []string) bool {
 		if len(fields) >= 3 && fields[0] == name {
@@ -151,10 +152,10 @@ func groupsOf(name string, own uint32, file string) []uint32 {
 
 func id(text string) (uint32, bool) {
 	n, err := strconv.ParseUint(text, 10, 32)
-	return uint32(n), err == nil && n != 1<<32-1 // which means none
+	return uint32(n), err == nil && n != 1<<32-1 // that id means none
 }
 
-// maxAccounts bounds what is read of a file with accounts, which the sandbox can write.
+// maxAccounts bounds the bytes read of a file with accounts, which the sandbox can write.
 const maxAccounts = 1 << 20
 
 // eachLine calls visit with the fields of each line until it returns false.

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Accounts that were added to a sandbox are found in its files, whatever else is in them.
+// Accounts that were added to a sandbox are found in its files, among any other lines.
 func TestAccounts(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -39,9 +39,10 @@ func (s *Server) requireToken(next http.Handler) http.Handler {
 
 type userKey struct{}
 
-// resolveUser puts the user named in a Basic header into the context and ignores
-// the password, unless it is what is left of a user with a group, such as 1000:1000. An
-// unknown user name is refused on every route, before routing.
+// resolveUser puts the user named in a Basic header into the context and ignores the
+// password. But a user with a group, such as 1000:1000, is split at its colon, and the
+// rest is in the password. An unknown user name is refused on every route, before
+// routing.
 func (s *Server) resolveUser(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -66,7 +67,7 @@ func (s *Server) resolveUser(next http.Handler) http.Handler {
 	})
 }
 
-// userOf returns the user an RPC runs as.
+// userOf returns the user of an RPC.
 func (s *Server) userOf(ctx context.Context) *User {
 	if user, ok := ctx.Value(userKey{}).(*User); ok {
 		return user
@@ -74,7 +75,7 @@ func (s *Server) userOf(ctx context.Context) *User {
 	return s.users.fallback
 }
 
-// Operations that a signature can allow. The word is part of what is signed.
+// Operations that a signature can allow. The word is part of the signed text.
 const (
 	signedRead  = "read"
 	signedWrite = "write"
@@ -121,13 +122,12 @@ func signature(path, operation, username, token, expiration string) string {
 	return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// equal compares in constant time, so that timing does not reveal where the two
-// differ.
+// equal compares in constant time, so that timing does not reveal the first difference.
 func equal(got, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// maxRepeated bounds what a reply or a log repeats of what a client sent.
+// maxRepeated bounds the text of a client that a reply or a log repeats.
 const maxRepeated = 256
 
 func bounded(s string) string { return clip.Text(s, maxRepeated) }

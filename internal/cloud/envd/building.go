@@ -16,7 +16,7 @@ import (
 )
 
 // The routes here are for builds of templates of the local cloud; E2B's envd has none of
-// them. They do what root may do in the sandbox, without any of its programs.
+// them. They act as root of the sandbox, without any of its programs.
 
 // serveBuilding adds the routes.
 func (s *Server) serveBuilding(r *router) {
@@ -26,12 +26,12 @@ func (s *Server) serveBuilding(r *router) {
 	r.handle(http.MethodPost, "/local/account", building(s.account))
 }
 
-// building answers with what a function returns.
+// building answers with the result of a function.
 func building(do func(r *http.Request, query url.Values) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, err := do(r, r.URL.Query())
 		if err != nil {
-			_, _ = io.Copy(io.Discard, r.Body) // the client sends it all before it reads the answer
+			_, _ = io.Copy(io.Discard, r.Body) // the client sends the whole body before it reads the answer
 			writeError(w, http.StatusUnprocessableEntity, bounded(err.Error()))
 			return
 		}
@@ -64,7 +64,7 @@ func (s *Server) place(r *http.Request, query url.Values) (any, error) {
 }
 
 // ownerNamed returns the ids of "user" or "user:group", each of them a name or a number.
-// "" is nobody.
+// It returns nil for an empty text.
 func (s *Server) ownerNamed(text string) (*treecopy.Owner, error) {
 	if text == "" {
 		return nil, nil
@@ -88,7 +88,7 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
 	if err := treecopy.Pack(w, found); err != nil {
-		panic(http.ErrAbortHandler) // so that the archive is not taken for a whole one
+		panic(http.ErrAbortHandler) // so that a broken archive is not taken for a whole one
 	}
 }
 

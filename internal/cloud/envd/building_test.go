@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/treecopy"
 )
 
-// An account is made once, with an id that nobody has.
+// An account is made once, with an unused id.
 func TestNewAccount(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -72,8 +72,8 @@ func TestNewAccount(t *testing.T) {
 	}
 }
 
-// Where processes have only one id, files can belong to other ids only if the options say so,
-// which they do in containers. Each user of the sandbox has a group of the same name.
+// If processes have only one id, files can belong to other ids only if the options say so, as
+// they do in containers. Each user of the sandbox has a group of the same name.
 func TestAnyOwner(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestAnyOwner(t *testing.T) {
 	}
 }
 
-// The routes for builds need the token, as all do.
+// The routes for builds need the token, as all routes do.
 func TestBuildingNeedsToken(t *testing.T) {
 	t.Parallel()
 	d := serve(t, func(o *Options) { o.Token = "secret" })

@@ -73,7 +73,8 @@ func (s *Server) composeFiles(req *composeRequest) (string, error) {
 		}
 		info, err := os.Stat(sources[i])
 		switch {
-		// Compared are the files, because one has many paths: sources are removed in the end.
+		// The files are compared, not the paths, because a file has many paths, and sources
+		// are removed in the end.
 		case err == nil && os.SameFile(info, old):
 			return "", refuse(http.StatusBadRequest, "source path equals destination: %s", sources[i])
 		case isMissing(err):

@@ -46,8 +46,8 @@ func owned(u *User, err error) error {
 	return err
 }
 
-// openDir opens a directory. It does not open anything else that has taken its
-// name, such as a pipe.
+// openDir opens a directory. It opens nothing else that has taken its name,
+// such as a pipe.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 }

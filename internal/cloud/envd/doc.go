@@ -8,7 +8,7 @@
 // that has already happened, and an upload that breaks off keeps the old file.
 //
 // Everything here runs inside the sandbox and trusts its caller as far as the access
-// token goes: file operations have envd's rights, as in envd, and the user of a
-// request decides only how paths expand, who owns new files, and which user processes
-// run as. What protects the host is the sandbox around it.
+// token goes. File operations have envd's rights, as in envd. The user of a request
+// decides only how paths expand, who owns new files, and which user processes run as.
+// The sandbox around envd protects the host.
 package envd

@@ -27,8 +27,8 @@ type fileTarget struct {
 	length int64 // of an upload, if it is known
 }
 
-// fileTarget checks what uploads and downloads have in common, and writes the
-// error answer if something is wrong.
+// fileTarget does the checks that uploads and downloads share, and answers with an
+// error if one of them fails.
 func (s *Server) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
 	query := r.URL.Query()
 	for _, name := range []string{"path", "username", "signature", "signature_expiration"} {
@@ -114,8 +114,8 @@ func ends(info fs.FileInfo) bool {
 	return info.Mode().IsRegular() || isNull
 }
 
-// openRegular opens a file that [ends] for reading. Code in the sandbox may have put a
-// pipe in its place, whose open would never return, or a terminal.
+// openRegular opens a file that [ends] for reading. Code in the sandbox may have
+// replaced it by a pipe, whose open would never return, or by a terminal.
 func openRegular(path string) (*os.File, error) {
 	f, err := openPatiently(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -166,8 +166,8 @@ func sendCompressed(w http.ResponseWriter, f *os.File) {
 	_ = z.Close() // the client is gone
 }
 
-// sendSizeless sends a file whose content the kernel produces as it is read, as
-// under /proc: such files report size zero. It reports whether this was one.
+// sendSizeless sends a file that the kernel generates as it is read, such as those
+// under /proc, which report size zero. It reports false if this file is not generated.
 func sendSizeless(w http.ResponseWriter, f *os.File) bool {
 	head := make([]byte, 512)
 	n, err := f.Read(head)

@@ -50,7 +50,7 @@ func parseAcceptEncoding(header string) acceptance {
 }
 
 // parseCoding parses one coding of a header. As in envd, a quality that is not a
-// number is ignored, and then it is 1.
+// number is ignored and counts as 1.
 func parseCoding(item string) offer {
 	coding, parameters, _ := strings.Cut(item, ";")
 	o := offer{strings.ToLower(strings.TrimSpace(coding)), 1}

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// entry describes what is at path. For a symbolic link, type and mode are those of
+// entry describes the file at path. For a symbolic link, type and mode are those of
 // its target and the rest is the link's own; a broken link has no type.
 func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	info, err := os.Lstat(path)
@@ -48,13 +48,13 @@ func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	return entry, nil
 }
 
-// text makes a name valid UTF-8, as strings on the wire must be, so that one file
-// with another kind of name does not hide the directory it is in. Invalid bytes
-// become U+FFFD.
+// text makes a name valid UTF-8, as strings on the wire must be. Otherwise one file
+// with another kind of name would hide its whole directory. Invalid bytes become
+// U+FFFD.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// entryIfAny is entry for a path that may have gone since it was seen: in that case
-// it returns nil.
+// entryIfAny is entry for a path that may have gone since it was seen. Then it
+// returns nil.
 func (s *Server) entryIfAny(path string) *filesystem.EntryInfo {
 	entry, err := s.entry(path)
 	if err != nil {

@@ -24,13 +24,13 @@ import (
 // maxMessage bounds one Connect request. The largest is a SendInput.
 const maxMessage = 32 << 20
 
-// Options says what an [Server] serves.
+// Options configures a [Server].
 type Options struct {
 	Users          []User
 	DefaultUser    string // of a request that names none; "": the first of Users
 	AnyUser        bool   // processes may have every id, although Users share one
 	AnyOwner       bool   // builds may give files to ids that processes cannot have here
-	OneUser        string // why Users share one id, and what to do; "": this machine allows them no other
+	OneUser        string // the reason why Users share one id, and a remedy; "": this machine allows no other id
 	DefaultWorkdir string // for an empty path or cwd; "": the user's home
 
 	Token string // the sandbox's access token; "": none is required
@@ -41,8 +41,8 @@ type Options struct {
 
 	Scratch string // directory for uploads in progress; "": the system's temporary directory
 
-	MemoryBytes uint64 // what the sandbox may use, for metrics; 0: what the machine has
-	CPUs        int    // the same
+	MemoryBytes uint64 // the sandbox's limit, for metrics; 0: the machine's memory
+	CPUs        int    // the same for processors
 
 	Memory *child.Memory // detects processes killed by the memory limit; nil detects none
 	// MemoryUse returns how much memory is in use and how much more is cache, for
@@ -54,7 +54,7 @@ type Options struct {
 	// itself.
 	Terminal func(context.Context) (controller, tty *os.File, err error)
 
-	// NoProcesses is why nothing can be started; "": everything can.
+	// NoProcesses is the reason why nothing can be started. Empty means that everything can.
 	NoProcesses string
 
 	Logger *slog.Logger // of the starts and ends of processes; nil: no log
@@ -67,7 +67,7 @@ type Server struct {
 	sandbox   atomic.Pointer[sandbox]
 	path      string
 	scratch   string
-	homes     string // where accounts that builds add have theirs
+	homes     string // the directory of homes of accounts that builds add
 	anyOwner  bool   // see Options
 	processes *processes
 	watchers  *watchers
@@ -77,8 +77,8 @@ type Server struct {
 	refusal   error // of every process; nil: none
 }
 
-// New checks o and returns an envd that runs nothing yet. [Server.Close] ends
-// everything it will have started.
+// New checks o and returns an envd without processes. [Server.Close] ends all that it starts
+// later.
 func New(o Options) (*Server, error) {
 	users, err := newUsers(o.Users, o.DefaultUser, o.AnyUser, o.OneUser)
 	if err != nil {
@@ -112,14 +112,14 @@ func New(o Options) (*Server, error) {
 	return s, s.Become(o.Token, o.System, o.Envs)
 }
 
-// sandbox is what changes when a sandbox that was saved goes on as another one.
+// sandbox has the values that change when a saved sandbox goes on as another one.
 type sandbox struct {
 	token string
 	envs  map[string]string // System over Envs
 }
 
-// Become changes the access token and the variables, as of [Options], of what is asked for and
-// started from now on.
+// Become changes the access token and the variables of [Options], for later requests and
+// processes.
 func (s *Server) Become(token string, system, envs map[string]string) error {
 	all := make(map[string]string, len(system)+len(envs))
 	maps.Copy(all, envs)
@@ -131,7 +131,7 @@ func (s *Server) Become(token string, system, envs map[string]string) error {
 	return nil
 }
 
-// Token returns the access token that is required now; "": none.
+// Token returns the access token that is required now. Empty means none.
 func (s *Server) Token() string { return s.sandbox.Load().token }
 
 // Handler serves port 49983. Its server should have neither a read nor a write
@@ -146,8 +146,8 @@ func (s *Server) Handler() http.Handler {
 	r.handle(http.MethodPost, "/files/compose", s.compose)
 	s.serveBuilding(r)
 
-	// Replies are compressed when a client asks for it, however small they are. It
-	// costs more than it saves, so this module's own client does not ask.
+	// Replies of any size are compressed when a client asks for it. It costs more than it
+	// saves, so this module's own client does not ask.
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(cutMessages{})}
 	r.mount(processconnect.NewProcessHandler(&processService{s}, options...))
 	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{s},

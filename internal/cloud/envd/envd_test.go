@@ -31,7 +31,7 @@ type daemon struct {
 	options []connect.ClientOption
 }
 
-// serve starts an envd with one user, "me", who is the user running the test.
+// serve starts an envd with one user, "me", the user that runs the test.
 func serve(t *testing.T, change ...func(*Options)) *daemon {
 	t.Helper()
 	home := t.TempDir()
@@ -66,8 +66,8 @@ func (d *daemon) files(options ...connect.ClientOption) filesystemconnect.Filesy
 	return filesystemconnect.NewFilesystemClient(d.http, d.url, append(options, d.options...)...)
 }
 
-// hesitate makes the client one that takes little of an answer before it is read: its
-// sockets buffer little, and nothing is compressed.
+// hesitate makes the client take little of an answer before it is read: its sockets
+// buffer little, and nothing is compressed.
 func (d *daemon) hesitate(t *testing.T) {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true}

@@ -323,7 +323,7 @@ func TestUploadRaw(t *testing.T) {
 	})
 }
 
-// TestOverwrite: overwriting a file keeps what identifies it.
+// TestOverwrite: an overwritten file keeps its identity.
 func TestOverwrite(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -35,7 +35,7 @@ func (s *filesystemService) resolve(ctx context.Context, path string) (string, e
 	return resolved, nil
 }
 
-// entry describes what is at path now.
+// entry describes the file at path.
 func (s *filesystemService) entry(path string) (*filesystem.EntryInfo, error) {
 	entry, err := s.server.entry(path)
 	if isMissing(err) {
@@ -112,8 +112,8 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	return connect.NewResponse(&filesystem.MoveResponse{Entry: entry}), nil
 }
 
-// rename renames source to destination. Of two names of one file, the system's call
-// leaves both without an error; then the source is removed, as mv does.
+// rename renames source to destination. If both are names of one file, the system
+// call leaves both without an error; then rename removes the source, as mv does.
 func rename(source, destination string) error {
 	from, err := os.Lstat(source)
 	if err != nil {
@@ -130,8 +130,8 @@ func rename(source, destination string) error {
 	return os.Remove(source)
 }
 
-// sameEntry reports whether two paths are one entry of one directory, which several
-// paths may lead to.
+// sameEntry reports whether two paths are one entry of one directory. Several paths
+// may lead to a directory.
 func sameEntry(a, b string) (bool, error) {
 	if filepath.Base(a) != filepath.Base(b) {
 		return false, nil

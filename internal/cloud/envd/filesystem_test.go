@@ -29,8 +29,8 @@ func TestStat(t *testing.T) {
 	if err := errors.Join(os.Symlink("file", d.home+"/link"), os.Symlink("none", d.home+"/broken"), unix.Mkfifo(d.home+"/pipe", 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	// Other groups with the same number may come first in the names: ask what envd
-	// says.
+	// Other groups with the same number may come first in the names, so the name
+	// comes from envd.
 	group := d.server.users.ownerGroup(uint32(os.Getgid()))
 	for _, want := range []*filesystem.EntryInfo{
 		{Name: "file", Type: isFile, Path: "file", Size: 4, Mode: 0o644, Permissions: "-rw-r--r--"},
@@ -144,7 +144,7 @@ func TestMoveAndRemove(t *testing.T) {
 	if _, err := move("new", "new/b/c"); connect.CodeOf(err) != connect.CodeInternal {
 		t.Errorf("into a file: %v, want connect.CodeInternal", err)
 	}
-	for range 2 { // removing what does not exist succeeds
+	for range 2 { // removing a missing file succeeds
 		if _, err := d.files().Remove(t.Context(), connect.NewRequest(&filesystem.RemoveRequest{Path: "new"})); err != nil {
 			t.Errorf("Remove: %v", err)
 		}

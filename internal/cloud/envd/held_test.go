@@ -34,8 +34,8 @@ func heldEnd(t *testing.T, s trailed) result {
 	return r
 }
 
-// wantHeld checks that r is what was read up to the end of a process, and that the stream
-// reports that the output is still held.
+// wantHeld checks that r was read up to the end of a process, and that the stream reports
+// that the output is still held.
 func wantHeld(t *testing.T, s trailed, r result, err error) {
 	t.Helper()
 	if err != nil || r.end == nil {
@@ -131,8 +131,8 @@ func TestOutputHeldCounts(t *testing.T) {
 	patience.Until(t, "the end of what is held", func() bool { return open() == 0 })
 }
 
-// TestOutputHeldAfterDeadline: the time limit of a command that has ended does not
-// apply to what it left behind.
+// TestOutputHeldAfterDeadline: the time limit of a command that has ended does not apply
+// to the processes that it left.
 func TestOutputHeldAfterDeadline(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

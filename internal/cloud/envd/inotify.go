@@ -25,8 +25,8 @@ const (
 var errOverflow = errors.New("queue or buffer overflow")
 
 // inotify follows directories with the kernel's inotify interface. Libraries for it
-// read ahead in a goroutine of their own, so that it is impossible to find out whether
-// a change the kernel has reported was already passed on.
+// read ahead in a goroutine of their own. Then nobody can know whether a change that
+// the kernel has reported was already passed on.
 //
 // wait, setDeadline and interrupt may be called from any goroutine, the other methods
 // by one goroutine at a time.
@@ -37,7 +37,7 @@ type inotify struct {
 	ids  map[string]int32
 }
 
-// change is an event at a path; mask says what happened, in the kernel's bits.
+// change is an event at a path; mask has the kernel's bits for it.
 type change struct {
 	path string
 	mask uint32
@@ -61,8 +61,8 @@ func newInotify() (*inotify, error) {
 
 func (n *inotify) close() error { return n.file.Close() }
 
-// add asks the kernel to report on a directory. A directory that is already followed
-// under a name it no longer has is known by the new name from then on.
+// add asks the kernel to report on a directory. If the directory is already followed
+// under an old name, add replaces that name.
 func (n *inotify) add(dir string, events uint32) error {
 	var id int
 	var failed error
@@ -188,7 +188,7 @@ func (n *inotify) change(id int32, mask uint32, name string) (change, bool) {
 		n.drop(id)
 		return change{}, false
 	case mask&unix.IN_MOVE_SELF != 0:
-		n.remove(path) // the kernel does not say where it is now
+		n.remove(path) // the new path is unknown
 	}
 	if name != "" {
 		path += "/" + name

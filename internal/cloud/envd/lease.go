@@ -13,9 +13,9 @@ import (
 // leasePatience is how long an open waits for the end of leases.
 const leasePatience = time.Second
 
-// openPatiently opens a file without waiting for the other end of a pipe, but waits
-// for a process that has a lease of the file to be done with it: the text of the
-// sandbox's /proc/meminfo is written then.
+// openPatiently opens a file without waiting for the other end of a pipe. It does
+// wait for a process that has a lease of the file: that is when the text of the
+// sandbox's /proc/meminfo is written.
 func openPatiently(path string, flags int) (f *os.File, err error) {
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		f, err = os.OpenFile(path, flags, 0)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOpenLeased: a file that another process has a lease of is opened when that
+// TestOpenLeased: a file that another process has leased is opened when that
 // process is done with it.
 func TestOpenLeased(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "leased")

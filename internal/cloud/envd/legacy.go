@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// legacyClients keeps the oldest Python SDK working, which refuses fields it does
-// not know: it receives only names, types and paths.
+// legacyClients keeps the oldest Python SDK working, which refuses unknown
+// fields: it receives only names, types and paths.
 type legacyClients struct{}
 
 const legacyUserAgent = "connect-python" // exactly: newer ones append a version
@@ -49,7 +49,7 @@ func (legacyClients) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 
 type strippingConn struct{ connect.StreamingHandlerConn }
 
-// Send strips msg in place, because nobody else holds it.
+// Send strips msg in place, which nobody else holds.
 func (c strippingConn) Send(msg any) error {
 	stripReply(msg)
 	return c.StreamingHandlerConn.Send(msg)

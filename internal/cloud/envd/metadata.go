@@ -75,8 +75,8 @@ func readMetadata(path string, info fs.FileInfo) map[string]string {
 	return metadata
 }
 
-// writeMetadata replaces the metadata of f and returns what is stored now, which
-// is nothing if the filesystem does not support metadata.
+// writeMetadata replaces the metadata of f and returns the metadata stored now. It
+// is empty if the filesystem does not support metadata.
 func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, error) {
 	fd := int(f.Fd())
 	for _, name := range attributes(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) }) {
@@ -97,8 +97,8 @@ func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, e
 	return metadata, nil
 }
 
-// attributes returns the names of the attributes that are metadata, among those that
-// list reports.
+// attributes returns the names of the attributes that are metadata, out of those
+// that list returns.
 func attributes(list func([]byte) (int, error)) []string {
 	size, err := list(nil)
 	if err != nil || size == 0 {

@@ -32,10 +32,10 @@ type usage struct {
 	DiskTotal   uint64  `json:"disk_total"`
 }
 
-// metrics adds up the processes that /proc shows, which are the sandbox's: the
-// kernel's own totals in /proc are the host's.
+// metrics adds up the sandbox's processes, which are those in /proc: the kernel's
+// own totals in /proc are the host's.
 type metrics struct {
-	memory    uint64 // what the sandbox may use
+	memory    uint64 // the sandbox's limit
 	memoryUse func() (used, cache uint64, known bool)
 	cpus      uint32
 
@@ -114,8 +114,8 @@ func (m *metrics) percent(now time.Time, used time.Duration) float64 {
 	return math.Round(min(share, 1)*10000) / 100
 }
 
-// processTotals returns the processor time of all processes, including reaped
-// children of those still there, and their private memory.
+// processTotals returns the processor time and the private memory of all
+// processes. The time includes their reaped children.
 func processTotals() (used time.Duration, resident uint64, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {

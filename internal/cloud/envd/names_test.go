@@ -17,7 +17,8 @@ import (
 )
 
 // TestTwoPaths names one file by two paths in calls that take two: by ".", by "..", through
-// a linked directory, by a linked file and by a second name. No call loses what it holds.
+// a linked directory, by a linked file and by a second name. No call loses the file's
+// content.
 func TestTwoPaths(t *testing.T) {
 	t.Parallel()
 	for _, other := range []string{"dir/./a", "dir/../dir/a", "linked/a", "linked/../dir/a", "link", "second", "dir/second"} {
@@ -44,7 +45,7 @@ func TestTwoPaths(t *testing.T) {
 	}
 	for _, test := range []struct {
 		to     string
-		stays  bool // "a" is the file's name still
+		stays  bool // the file is still named "a"
 		reason string
 	}{
 		{"dir/./a", true, "one entry"},
@@ -83,7 +84,7 @@ func serveNames(t *testing.T) *daemon {
 	return d
 }
 
-// TestComposeOverDirectory: what cannot take its name leaves no temporary file.
+// TestComposeOverDirectory: a file that cannot get its name leaves no temporary file.
 func TestComposeOverDirectory(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

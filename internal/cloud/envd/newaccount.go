@@ -18,14 +18,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// accountName is what an account may be called.
+// accountName matches the names of accounts that builds may add.
 var accountName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
 
-// firstID is the lowest one of accounts that builds add.
+// firstID is the lowest id of accounts that builds add.
 const firstID = 1001
 
-// account answers with an account, which is made if there is none of that name, and lets it
-// become root without a password if that is asked for.
+// account answers with an account, which it makes if none has the name. On request it lets
+// the account become root without a password.
 func (s *Server) account(_ *http.Request, query url.Values) (any, error) {
 	name := query.Get("name")
 	if !accountName().MatchString(name) {
@@ -94,7 +94,7 @@ func (s *Server) addAccount(name string) (*User, error) {
 	return account(name, s.users.passwd.file, s.users.group.file), nil
 }
 
-// addLine appends a line to a file, unless the file has it: then it needs no right to write.
+// addLine appends a line to a file. If the file has it already, no right to write is needed.
 func addLine(file, line string, mode os.FileMode) (added bool, err error) {
 	text, err := head(file, maxAccounts)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(strings.Split(string(text), "\n"), line) {

@@ -35,7 +35,7 @@ var (
 	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
 )
 
-// stream says which output a chunk belongs to.
+// stream is an output of a process.
 type stream int
 
 const (
@@ -91,7 +91,7 @@ func (c *chunk) event() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
 }
 
-// output passes what a process writes to its subscribers. The queues bound memory;
+// output passes the output of a process to its subscribers. The queues bound memory;
 // when they are full, the process waits:
 //
 //   - for the oldest subscriber (the Start stream while it exists) for as long as it
@@ -155,9 +155,9 @@ func (o *output) unsubscribe(s *subscriber) {
 	o.remove(s)
 }
 
-// gather returns what to send after c was received: c followed by what is already
-// queued, as far as one event may hold it. A reader that keeps up receives every write
-// at once; a slower one receives many small writes for the price of one.
+// gather returns the chunk to send after c was received: c followed by the chunks that
+// are already queued, up to the limit of one event. A reader that keeps up receives
+// every write at once; a slower one receives many small writes for the price of one.
 func (s *subscriber) gather(c *chunk) *chunk {
 	joined := false
 	for {
@@ -266,10 +266,9 @@ func (o *output) end() {
 	o.subscribers = nil
 }
 
-// copyFrom publishes what it reads from f until its end, which for a terminal is EIO.
-// A deadline set on f ends it too, after it has published what is in the pipe by then;
-// copyFrom then reports true: the end was not reached, so somebody still holds the
-// other side.
+// copyFrom publishes the output from f until its end, which for a terminal is EIO. A
+// deadline set on f ends it too, after it has published everything in the pipe.
+// copyFrom then reports true, because another process still holds the other side.
 func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {

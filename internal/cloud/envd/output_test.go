@@ -80,8 +80,8 @@ func TestStalledReader(t *testing.T) {
 	})
 }
 
-// TestOldestMayTakeItsTime: the oldest subscriber may, until the process is
-// signalled.
+// TestOldestMayTakeItsTime: the oldest subscriber may hold the process up until
+// it is signalled.
 func TestOldestMayTakeItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, oldest := newOutput()
@@ -105,8 +105,8 @@ func TestOldestMayTakeItsTime(t *testing.T) {
 	})
 }
 
-// TestSuccessor: the next subscriber takes the place of the oldest when that has
-// gone.
+// TestSuccessor: the next subscriber takes the place of the oldest when that one
+// has gone.
 func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, first := newOutput()

@@ -12,12 +12,13 @@ import (
 )
 
 type paths struct {
-	workdir string // what an empty path means; "": the home
+	workdir string // the meaning of an empty path; "": the home
 }
 
-// resolve turns the path of a request into an absolute one, as envd does: relative
-// to the home, not to the working directory; an absolute path stays as it is,
-// uncleaned, because clients compare it with what they sent.
+// resolve turns the path of a request into an absolute one, as envd does. A
+// relative path is relative to the home, not to the working directory. An absolute
+// path stays unchanged, uncleaned, because clients compare it with the one they
+// sent.
 func (p paths) resolve(path string, user *User) (string, error) {
 	switch {
 	case len(path) >= unix.PathMax:

@@ -33,15 +33,14 @@ type launch struct {
 	pty    *process.PTY // nil: pipes
 	// terminal opens the terminal that pty asks for.
 	terminal func() (controller, tty *os.File, err error)
-	// deadline ends the process regardless of who is connected by then; zero means
-	// none.
+	// deadline ends the process even if clients are connected. Zero means no deadline.
 	deadline time.Time
 	memory   *child.Memory
 	grace    time.Duration
 }
 
-// running is a process and its output. The process leads a session of its own, so that
-// a signal reaches everything that it started and that did not detach.
+// running is a process and its output. The process leads a session of its own, so that a
+// signal reaches everything that it started and that did not detach.
 type running struct {
 	pid    uint32
 	config *process.ProcessConfig
@@ -64,10 +63,10 @@ type running struct {
 	reaped    bool // the leader was reaped; others of its session may go on
 	signalled bool // once the leader is reaped, its output is no longer waited for
 	expired   bool // ended by its deadline
-	settled   bool // what is read from now on is dropped
+	settled   bool // later output is dropped
 
 	ended   chan struct{}                  // closed when the process is gone and end is set
-	end     *process.ProcessEvent_EndEvent // how it ended
+	end     *process.ProcessEvent_EndEvent // its exit status or signal
 	retired bool                           // guarded by the mutex of processes
 	held    bool                           // it ended by itself while others held its output; set before ended is closed
 }
@@ -141,12 +140,12 @@ func (l *launch) open(r *running) (stdio, error) {
 // executed, and exits with 127 or 126. Shells disagree about an empty name.
 const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit 127; }; exec "$@"`
 
-// exec starts the command. If it cannot be executed, a shell is started instead, which
-// runs unexecutable: the client sees a process that failed, not a call that failed.
+// exec starts the command. If it cannot be executed, a shell that runs unexecutable is
+// started instead: the client sees a process that failed, not a call that failed.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name, args := l.config.GetCmd(), l.config.GetArgs()
-	path := child.LookPath(name, l.env)                         // as the process would, not envd
-	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have a plain shell only, which has the same flags
+	path := child.LookPath(name, l.env)                         // with the PATH of the process, not of envd
+	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have only a plain shell, which has the same flags
 		name, path = filepath.Base(guest.PlainShell), guest.PlainShell
 		if words := wordsOf(args); words != nil && isMissing(statError(path)) {
 			name, args = words[0], words[1:]
@@ -172,9 +171,9 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 	return group, nil
 }
 
-// wordsOf returns the words of the command line that a shell is started with, if it has no
-// other flags and the line has nothing but words: what the exec form of a Dockerfile's RUN is
-// sent as. It returns nil for anything else.
+// wordsOf returns the words of a shell's command line, if the shell has no other flags and
+// the line has only words. The exec form of a Dockerfile's RUN is sent as such a line. It
+// returns nil for anything else.
 func wordsOf(args []string) []string {
 	if len(args) > 0 && args[0] == "-l" {
 		args = args[1:]
@@ -186,7 +185,7 @@ func wordsOf(args []string) []string {
 	return words
 }
 
-// errNoShell is the error of a command in a sandbox of an image that has no shell.
+// errNoShell is the error of a command in a sandbox whose image has no shell.
 var errNoShell = errors.New("there is no such program, and its image has neither " + guest.LoginShell + " nor " + guest.PlainShell +
 	", which command lines need that are more than a program and its arguments: start a program of the image, or make the image with a shell")
 
@@ -217,10 +216,10 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// wait returns when the process has ended and its output was published: all of it or,
-// if other processes hold the output open, what was written within grace. Once the
-// process has been signalled, wait does not wait for them at all. The caller must then
-// call finish, which informs the subscribers, and linger.
+// wait returns when the process has ended and its output was published: all of it or, if
+// other processes hold the output open, the output within grace. Once the process has been
+// signalled, wait does not wait for those at all. The caller must then call finish, which
+// informs the subscribers, and linger.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {
@@ -248,7 +247,7 @@ func (r *running) wait() {
 	held := slices.ContainsFunc(r.sources, func(s *source) bool { return s.held })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = held && !r.signalled // otherwise the signal may be about to end them too
+	r.held = held && !r.signalled // otherwise the signal may be about to end them, too
 }
 
 // linger reads and drops the output of processes that still hold it open, so that they
@@ -313,7 +312,7 @@ func (r *running) signal(sig unix.Signal) error {
 		r.stopReading(longAgo)
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended, which is about to be recorded
+		return nil // it has ended, but that is not recorded yet
 	}
 	return err
 }
@@ -321,7 +320,7 @@ func (r *running) signal(sig unix.Signal) error {
 // longAgo is a deadline that has already passed.
 var longAgo = time.Unix(1, 0)
 
-// stopReading makes the copies end at the given time, after what is in the pipes by
+// stopReading makes the copies end at the given time. They publish everything in the pipes by
 // then.
 func (r *running) stopReading(at time.Time) {
 	for _, s := range r.sources {
@@ -342,8 +341,8 @@ func (r *running) hasExpired() bool {
 	return r.expired
 }
 
-// abandon kills the process and what is left of its group, and informs no subscriber.
-// It must be called only once.
+// abandon kills the process and the rest of its group, and informs no subscriber. It must be
+// called only once.
 func (r *running) abandon() {
 	close(r.output.abandoned)
 	_ = r.signal(unix.SIGKILL)

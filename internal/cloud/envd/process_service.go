@@ -202,7 +202,7 @@ func contextFailure(ctx context.Context) error {
 	return connect.NewError(connect.CodeCanceled, ctx.Err())
 }
 
-// keepaliveInterval returns the interval the client asked for, which is in seconds.
+// keepaliveInterval returns the interval of the header, which is in seconds.
 func keepaliveInterval(header http.Header) time.Duration {
 	const fallback = 90 * time.Second
 	const longest = 24 * 60 * 60
@@ -317,7 +317,7 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }
 
-// SendSignal signals the process and what it started. A SIGKILL is answered once the
+// SendSignal signals the process and those that it started. A SIGKILL is answered once the
 // process has gone.
 func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.server.processes.find(req.Msg.GetProcess())

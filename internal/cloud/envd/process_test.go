@@ -28,7 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// result is what a stream reported.
+// result is the output and the end of a stream.
 type result struct {
 	pid                 uint32
 	stdout, stderr, pty string
@@ -188,7 +188,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestWireBytes checks what clients that decode frames by hand depend on.
+// TestWireBytes checks the bytes on which clients depend that decode frames by hand.
 func TestWireBytes(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -464,7 +464,7 @@ func TestDeadlineKills(t *testing.T) {
 		if connect.CodeOf(err) != connect.CodeDeadlineExceeded || r.end != nil {
 			t.Errorf("Start: end %v, %v, want deadline_exceeded without an end", r.end, err)
 		}
-		// The process has ended, and everybody else is told how.
+		// The process has ended, and all others receive its end.
 		seen, err := collect(watching)
 		if connect.CodeOf(err) != connect.CodeDeadlineExceeded && seen.end.GetStatus() != "signal: killed" {
 			t.Errorf("Connect: end %v, %v", seen.end, err)
@@ -474,7 +474,7 @@ func TestDeadlineKills(t *testing.T) {
 }
 
 // inTime calls f with a limit, and then with longer ones until f reports that the limit was
-// not over too early: on a busy machine it may be before there is anything to see.
+// not too early. On a busy machine it may end before there is anything to see.
 func inTime(t *testing.T, limit time.Duration, f func(limit time.Duration) bool) {
 	t.Helper()
 	for ; limit < patience.Limit; limit *= 2 {
@@ -485,7 +485,7 @@ func inTime(t *testing.T, limit time.Duration, f func(limit time.Duration) bool)
 	t.Fatalf("even %v were over too early", limit/2)
 }
 
-// wantTimeUp fails the test unless err says that the time is over. It returns false, for
+// wantTimeUp fails the test unless err means that the time is over. It returns false, for
 // inTime.
 func wantTimeUp(t *testing.T, err error) bool {
 	t.Helper()
@@ -519,8 +519,8 @@ func TestDeadlineOfConnect(t *testing.T) {
 	d.kill(t, pid, process.Signal_SIGNAL_SIGKILL)
 }
 
-// TestDisconnect leaves a process running whose client has gone; it can be found and
-// connected to again.
+// TestDisconnect leaves a process running after its client has gone. The process can be
+// found and connected to again.
 func TestDisconnect(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -593,8 +593,7 @@ func TestKeepaliveInterval(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverything closes envd while a process runs whose output nobody
-// reads.
+// TestCloseEndsEverything closes envd while a process runs, and nobody reads its output.
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -716,9 +715,9 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestTerminalInterrupted types lines, with Ctrl-C between them, into a program that
-// asks its terminal to keep pending input: every line arrives, in order. (Otherwise a
-// terminal drops at Ctrl-C whatever has not been read.)
+// TestTerminalInterrupted types lines, with Ctrl-C between them, into a program that asks
+// its terminal to keep pending input: every line arrives, in order. (Otherwise a terminal
+// drops all unread input at Ctrl-C.)
 func TestTerminalInterrupted(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/dev/ptmx"); err != nil {

@@ -23,8 +23,8 @@ const (
 	// others still hold open.
 	maxProcesses = 1024
 	// outputGrace is how long to wait for the end of the output after the process
-	// itself has ended. The service's daemon waits for as long as it takes, so that a
-	// server that a command left in the background hangs that command's client.
+	// itself has ended. The service's daemon waits forever. There, a server that a
+	// command left in the background hangs that command's client.
 	outputGrace = 500 * time.Millisecond
 	// killLimit is how long a kill waits for the end of the process.
 	killLimit = 5 * time.Second
@@ -56,7 +56,7 @@ type processes struct {
 	retired  []retired // oldest first
 }
 
-// retired is what is kept of an ended process for a while.
+// retired is the record of an ended process, kept for a while.
 type retired struct {
 	pid  uint32
 	tag  *string
@@ -112,8 +112,8 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	return r, first, nil
 }
 
-// retire records that r has ended. It is called before the subscribers learn of it; of
-// several calls only the first one counts.
+// retire records that r has ended, before the subscribers learn of it. Only the first
+// call counts.
 func (ps *processes) retire(r *running, held bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -135,8 +135,8 @@ func (ps *processes) retire(r *running, held bool) {
 }
 
 // kill ends r and returns when it has gone and is no longer listed, so that the client
-// sees this in whatever it does after the answer. It waits for a process that the
-// kernel cannot end yet no longer than ctx lasts, and no longer than killLimit.
+// sees this in any call after the answer. It waits for a process that the kernel
+// cannot end yet, but no longer than ctx lasts and killLimit.
 func (ps *processes) kill(ctx context.Context, r *running) error {
 	if err := r.signal(unix.SIGKILL); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (ps *processes) kill(ctx context.Context, r *running) error {
 	return nil
 }
 
-// forget drops r once nothing of it is left to close.
+// forget drops r once all of its files are closed.
 func (ps *processes) forget(r *running) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

@@ -29,7 +29,7 @@ func (r *router) handle(method, path string, h http.HandlerFunc) {
 	r.routes[path][method] = h
 }
 
-// mount registers what a generated NewXxxHandler returns.
+// mount registers the results of a generated NewXxxHandler.
 func (r *router) mount(prefix string, h http.Handler) { r.services[prefix] = h }
 
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {

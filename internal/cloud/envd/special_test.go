@@ -78,8 +78,8 @@ func TestUploadToPipe(t *testing.T) {
 	}
 }
 
-// TestUploadToDevice: a device that stores nothing accepts any amount, whatever the disk
-// has room for.
+// TestUploadToDevice: a device that stores nothing accepts any amount, even without room
+// on the disk.
 func TestUploadToDevice(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -122,7 +122,7 @@ func TestPipesInTheWay(t *testing.T) {
 	}
 }
 
-// TestHugePasswd: both what is read of a file of names and how many names are kept are
+// TestHugePasswd: the bytes read of a file of names and the number of names kept are
 // bounded.
 func TestHugePasswd(t *testing.T) {
 	t.Parallel()

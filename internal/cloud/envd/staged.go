@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagedFile holds the content of an upload until the upload is complete. Nothing
-// reaches it by a name unless the filesystem makes no files without one.
+// stagedFile holds the content of an upload until the upload is complete. It has no name,
+// unless the filesystem makes no files without one.
 type stagedFile struct {
 	*os.File
 	name string // "" for a file without a name
 }
 
-// stage makes a staged file in the first of dirs in which it can. The caller closes it.
+// stage makes a staged file in the first of dirs that allows it. The caller closes it.
 func stage(dirs ...string) (f *stagedFile, err error) {
 	for _, dir := range dirs {
 		if f, err = stageIn(dir); err == nil {
@@ -47,7 +47,7 @@ func stageIn(dir string) (*stagedFile, error) {
 	return &stagedFile{File: f, name: f.Name()}, nil
 }
 
-// Close closes the file, which is gone unless it was linked.
+// Close closes the file, which removes it unless it was linked.
 func (s *stagedFile) Close() error {
 	err := s.File.Close()
 	if s.name != "" {
@@ -56,8 +56,8 @@ func (s *stagedFile) Close() error {
 	return err
 }
 
-// link gives the file the name path. It returns an error that is [os.ErrExist] if there
-// is something at path already, and [unix.EXDEV] if path is out of the file's reach.
+// link gives the file the name path. It returns an error that is [os.ErrExist] if path
+// exists already, and [unix.EXDEV] if path is on another mount.
 func (s *stagedFile) link(path string) error {
 	if s.name != "" {
 		return os.Link(s.name, path)
@@ -75,10 +75,10 @@ func (s *stagedFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// stagingFor returns the directories in which to stage a new file of dir: first the
-// scratch directory, if files of it can be linked into dir, because watchers of dir would
-// see what happens to a file without a name in it. Programs may remove the scratch
-// directory, or close it.
+// stagingFor returns the directories in which to stage a new file of dir. The scratch
+// directory comes first, if its files can be linked into dir: watchers of dir see the
+// events of a nameless file in dir itself. Programs may remove the scratch directory, or
+// close it.
 func (s *Server) stagingFor(dir string) []string {
 	there, err := mountOf(dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *Server) stagingFor(dir string) []string {
 	return []string{s.scratch, dir}
 }
 
-// mountOf returns the number of the mount that path is on.
+// mountOf returns the number of the mount that has path.
 func mountOf(path string) (uint64, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &stat); err != nil {
@@ -104,9 +104,9 @@ func mountOf(path string) (uint64, error) {
 
 // announce makes watchers of a file that was linked to path see it as one that was
 // created there and written to: its attributes change, then its content, then it is
-// closed. A file that another upload has put there meanwhile keeps its content. Where
-// nothing can be announced, because the file is gone or another user's whose times this
-// process may not change, watchers see its creation alone.
+// closed. A file that another upload has put there meanwhile keeps its content. If the
+// file is gone, or belongs to another user so that this process may not change its times,
+// watchers see only its creation.
 func announce(path string) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -119,8 +119,8 @@ func announce(path string) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{omit, now}, 0)
 }
 
-// linkTarget returns the path at which a file is made that is created through path: the
-// end of a chain of links of which the last leads to nothing.
+// linkTarget returns the path of the file that a creation through path makes: the end of
+// a chain of links, if the last one leads to nothing.
 func linkTarget(path string) string {
 	const most = 40 // as the kernel
 	for range most {
@@ -137,5 +137,5 @@ func linkTarget(path string) string {
 }
 
 // parent returns the directory of an absolute path, with a slash at its end. Unlike
-// [filepath.Dir] it leaves "link/.." to the kernel, for which that is not ".".
+// [filepath.Dir] it leaves "link/.." to the kernel, where it may differ from ".".
 func parent(path string) string { return path[:strings.LastIndexByte(path, '/')+1] }

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is how much is read before anything is written. An upload that fits into one
+// block is the number of bytes read before the first write. An upload that fits into one
 // block is written with one write, which watchers see as one event.
 const block = 256 << 10
 
@@ -37,8 +37,8 @@ func (c *received) writeTo(w io.Writer) error {
 	return c.rest.copyTo(w)
 }
 
-// stage makes rest a staged file in one of dirs that holds all of c, in place of the one
-// it was.
+// stage makes rest a staged file in one of dirs that holds all of c. It replaces the
+// earlier staged file.
 func (c *received) stage(dirs ...string) error {
 	f, err := stage(dirs...)
 	if err != nil {
@@ -62,12 +62,12 @@ func (c *received) close() error {
 // storeFile writes body to path and gives the file to user. It returns the metadata
 // that the filesystem accepted.
 //
-// Nothing of an upload is at path before the whole body has arrived: in memory if it
-// fits into a block, otherwise in a staged file. So an upload that is cut off keeps an
-// existing file as it was and leaves no new one, here and in what a snapshot or a fork
-// has of the sandbox. A new file then gets its name. An existing file is overwritten in
-// place, so that hard links, permissions, open descriptors and watches keep referring to
-// it. Of several uploads to one file, the last to be complete remains, as a whole.
+// No part of an upload is at path before the whole body has arrived: in memory if it fits
+// into a block, otherwise in a staged file. So an upload that is cut off keeps an
+// existing file as it was and leaves no new one, here and in a snapshot or fork of the
+// sandbox. A new file then gets its name. An existing file is overwritten in place, so
+// that hard links, permissions, open descriptors and watches keep referring to it. Of
+// several uploads to one file, the last to be complete remains, as a whole.
 //
 // A pipe or a device receives the body as it arrives, and keeps its owner.
 func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (kept map[string]string, err error) {
@@ -116,9 +116,9 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 	return s.settle(path, c, user, metadata)
 }
 
-// settle makes c the content of the file at path, which is made if it is missing.
+// settle makes c the content of the file at path, and makes the file if it is missing.
 func (s *Server) settle(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
-	const tries = 16 // each one lost to another upload, or to who removes the file
+	const tries = 16 // each one lost to another upload, or to a program that removes the file
 	for range tries {
 		f, info, err := openExisting(path)
 		switch {
@@ -139,7 +139,7 @@ func (s *Server) settle(path string, c *received, user *User, metadata map[strin
 	return nil, refuse(http.StatusConflict, "too many uploads to %s at once", path)
 }
 
-// create gives c the name path. Its error is [fs.ErrExist] if there is something already.
+// create gives c the name path. Its error is [fs.ErrExist] if path exists already.
 func (s *Server) create(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	dir := parent(path)
 	if c.rest == nil {
@@ -166,7 +166,7 @@ func (s *Server) create(path string, c *received, user *User, metadata map[strin
 	return kept, nil
 }
 
-// openExisting opens what is at path, which may be a pipe or a device.
+// openExisting opens the file at path, which may be a pipe or a device.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
 	// O_NONBLOCK is for a pipe that nobody reads, O_NOCTTY for a terminal, which must
 	// not become this process's controlling one.
@@ -220,9 +220,9 @@ func adopt(f *os.File, user *User, metadata map[string]string) (map[string]strin
 	return writeMetadata(f, metadata)
 }
 
-// reserve makes room for size bytes in f, which has the length old and may have holes.
-// If there is no room, f is as it was. Where the filesystem cannot reserve room, nothing
-// happens.
+// reserve makes room for size bytes in f, which has the length old and may have holes. If
+// there is no room, f stays as it was. If the filesystem cannot reserve room, reserve
+// does nothing.
 func reserve(f *os.File, old, size int64) error {
 	if size == 0 {
 		return nil

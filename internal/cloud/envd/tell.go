@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// tell logs the start and the end of a process. It returns when the process has ended, and
-// nobody waits for what it does meanwhile.
+// tell logs the start and the end of a process. It returns when the process has ended.
+// Nobody waits for it.
 func (ps *processes) tell(l *launch, r *running) {
 	began := time.Now()
 	ctx := context.Background()
@@ -24,13 +24,14 @@ func (ps *processes) tell(l *launch, r *running) {
 	ps.logger.InfoContext(ctx, "process ended", "pid", r.pid, "status", r.end.GetStatus(), "took", time.Since(began))
 }
 
-// Bounds of the command line of a process in the log: what is looked at, and what is kept.
+// Bounds, in bytes, of a process's command line for the log: of the text read, and of the
+// text logged.
 const (
 	maxCommand     = 64 << 10
 	maxCommandKept = 512
 )
 
-// secrets are what looks like a secret in a command line, between what is kept.
+// secrets replace the parts of a command line that look like secrets.
 var secrets = []func(string) string{
 	replacing(`(://)[^/\s@'"]*(@)`), // user and password of an address
 	replacing(`(?i)(\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}()`),
@@ -43,8 +44,8 @@ func replacing(expression string) func(string) string {
 	return func(s string) string { return compiled().ReplaceAllString(s, "$1***$2") }
 }
 
-// commandLine returns a command for the log, without what looks like a secret. That cannot
-// be all: what must stay secret belongs in the environment or stdin.
+// commandLine returns a command for the log, without the parts that look like secrets. It
+// cannot find them all: a secret belongs in the environment or stdin.
 func commandLine(name string, args []string) string {
 	var line strings.Builder
 	line.WriteString(name)

@@ -42,8 +42,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestTellKilled: the log says that memory ran out while a process ran, whose own status may
-// not show it.
+// TestTellKilled: the log reports that memory ran out while a process ran, because the
+// process's own status may not show it.
 func TestTellKilled(t *testing.T) {
 	t.Parallel()
 	for kills, want := range map[int]bool{0: false, 2: true} {
@@ -57,7 +57,7 @@ func TestTellKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counted.Store(int64(kills)) // as if children of it were killed
+		counted.Store(int64(kills)) // as if children of the process were killed
 		if err := r.signal(unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}

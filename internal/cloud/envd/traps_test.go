@@ -24,8 +24,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestProcessTraps covers the traps of the wire reference that no other test names; the
-// number is the trap's.
+// TestProcessTraps covers the traps of the wire reference that no other test names. The
+// numbers are those of the traps.
 func TestProcessTraps(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -220,7 +220,7 @@ func TestConnectTraps(t *testing.T) {
 	}
 }
 
-// bomb returns a small message that unpacks to more than a message may be.
+// bomb returns a small message that unpacks to more than the limit.
 func bomb(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -243,8 +243,8 @@ func (blanks) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestVanishedClients closes the connection in every state of a stream: nothing of it
-// stays except the process, which another client can end.
+// TestVanishedClients closes the connection in every state of a stream: nothing of it stays
+// except the process, which another client can end.
 func TestVanishedClients(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -346,7 +346,7 @@ func FuzzFiles(f *testing.F) {
 	f.Fuzz(func(t *testing.T, span, authorization, contentType, coding string, body []byte) {
 		for _, r := range []*http.Request{
 			httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files?path=file", nil),
-			// All to one path, whatever the form says.
+			// All go to one path, regardless of the form.
 			httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/files?path=upload", bytes.NewReader(body)),
 		} {
 			r.Header.Set("Range", span)

@@ -59,8 +59,9 @@ func (u slowUpload) answer(t *testing.T) int {
 }
 
 // TestUploadInProgress looks at a directory, as a snapshot does, while an upload of a new
-// file is in progress: nothing of it is there, whether the file's name is free or that
-// of a link that leads nowhere. Cut off, the upload leaves nothing; completed, the file.
+// file is in progress. Nothing of the upload is there, whether the file's name is free or
+// that of a link that leads nowhere. Cut off, the upload leaves nothing; completed, the
+// file.
 func TestUploadInProgress(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"file", "link"} {
@@ -138,7 +139,7 @@ func names(t *testing.T, dir string) (list []string) {
 }
 
 // TestStagedElsewhere uploads new files where files of the scratch directory cannot be
-// linked, and where none can be without a name.
+// linked, and where no file can be without a name.
 func TestStagedElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,7 +166,7 @@ func TestStagedElsewhere(t *testing.T) {
 		t.Errorf("left %v, want 3 files", list)
 	}
 
-	// A file that turns out to be out of reach is staged anew beside its name.
+	// A file that cannot be linked there is staged anew beside its name.
 	c := &received{head: []byte("moved"), size: 5}
 	if err := c.stage(d.server.scratch); err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ type users struct {
 	passwd   idNames
 	group    idNames
 	anyUser  bool   // processes may have every id
-	single   string // why the users of the list share one id, and what to do
+	single   string // the reason why the users of the list share one id, and a remedy
 }
 
 func newUsers(list []User, fallback string, anyUser bool, single string) (*users, error) {
@@ -44,7 +44,7 @@ func newUsers(list []User, fallback string, anyUser bool, single string) (*users
 	return u, nil
 }
 
-// named returns an account: one of the sandbox's own, or one that was added to it.
+// named returns an account of the sandbox: a built-in one, or one that was added.
 func (u *users) named(name string) (*User, error) {
 	for i := range u.list {
 		if u.list[i].Name == name {
@@ -57,8 +57,8 @@ func (u *users) named(name string) (*User, error) {
 	return nil, fmt.Errorf("user: unknown user %s", bounded(name))
 }
 
-// lookup is named, except that an empty name means the default user and errors are
-// worded as the file routes word them.
+// lookup is named, but an empty name means the default user, and errors are worded as
+// on the file routes.
 func (u *users) lookup(name string) (*User, error) {
 	if name == "" {
 		return u.fallback, nil

@@ -21,7 +21,7 @@ import (
 const (
 	// maxWatchedDirs bounds one recursive watch.
 	maxWatchedDirs = 16 << 10
-	// maxReported bounds what is remembered about new directories. Above it, some
+	// maxReported bounds the record of files found in new directories. Above it, some
 	// creations are reported twice.
 	maxReported = 64 << 10
 )
@@ -33,22 +33,22 @@ type watch struct {
 	root      string // without symbolic links: the prefix of events' paths
 	asked     string // the path in the request: the prefix of entries' paths
 	recursive bool
-	entries   bool // describe what changed
+	entries   bool // add descriptions of the changed files
 
 	mu     sync.Mutex // held while changes are read and handled
-	failed error      // why no more changes will be read
+	failed error      // the reason why no more changes will be read
 
 	dirs map[string]bool // below root, watched
-	// reported is what was found by looking into a new directory. The kernel may have
-	// seen its creation as well, and would report it again. If the name later belongs
-	// to another file, its creation is reported.
+	// reported has the files that were found in a new directory. The kernel may have
+	// seen their creation as well, and would report it again. If the name later
+	// belongs to another file, its creation is reported.
 	reported map[string]inode
 	// halfChmod is a directory whose change of mode was reported by one of two
 	// watches, its parent's or its own; the other one reports it next.
 	halfChmod string
 }
 
-// watchRequest is what streaming and polled watch requests have in common.
+// watchRequest has the fields that streamed and polled watch requests share.
 type watchRequest interface {
 	GetPath() string
 	GetRecursive() bool
@@ -96,7 +96,7 @@ var errTooManyDirs = fmt.Errorf("too many directories: the bound of a watch is %
 func (w *watch) close() error { return w.notify.close() }
 
 // add watches dir, which has just been found, and everything below it if the watch is
-// recursive. It calls found with everything that is already in there.
+// recursive. It calls found with each file that already exists below dir.
 func (w *watch) add(dir string, found func(path string) error) error {
 	events := uint32(followed)
 	if dir == w.root {
@@ -245,8 +245,8 @@ func (w *watch) created(path string, tell func(string, filesystem.EventType) err
 	}))
 }
 
-// forget drops path. If a directory was renamed, it also drops what is below it, which
-// is found again under the new name. A removed directory is empty.
+// forget drops path. If a directory was renamed, it also drops the files below, which
+// are found again under the new name. A removed directory is empty.
 func (w *watch) forget(path string, renamed bool) {
 	delete(w.reported, path)
 	if !w.dirs[path] {

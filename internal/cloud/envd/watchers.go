@@ -36,7 +36,7 @@ var (
 // watchers holds every watch, streamed or polled.
 type watchers struct {
 	waits sync.WaitGroup
-	life  context.Context //nolint:containedctx // of what no request bounds
+	life  context.Context //nolint:containedctx // of polled watches, which outlive requests
 	end   context.CancelFunc
 
 	mu     sync.Mutex
@@ -214,7 +214,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		defer stop()
 		err := ws.run(ctx, w, 0, p.keep, nil)
 		p.fail(errors.Join(err, w.close()))
-		// An ended watcher, with what it kept, takes up its place until it is
+		// An ended watcher and its kept events take up its place until it is
 		// removed.
 		select {
 		case <-ctx.Done():
@@ -253,8 +253,8 @@ func (p *polled) fail(err error) {
 	p.err = err
 }
 
-// take returns the kept events; once they are all taken, it returns why there will
-// be no more.
+// take returns the kept events. Once they are all taken, it returns the error that
+// ended the watch.
 func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,12 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// exchange is a request as it is on the wire, and what envd 0.6.13 answers to it.
+// exchange is a request on the wire, and the answer of envd 0.6.13.
 type exchange struct {
 	name, request string
 	status        string // every status line, interim ones too
 	kind          string // Content-Type
-	body          string // of a streamed, its frames
+	body          string // of a streamed answer, its frames
 }
 
 const (
@@ -90,7 +90,7 @@ func (d *daemon) exchange(t *testing.T, of exchange) exchange {
 
 var pids = regexp.MustCompile(`"pid":\d+`)
 
-// readable returns a body without what differs from one answer to the next.
+// readable returns a body without the parts that differ in each answer.
 func readable(t *testing.T, res *http.Response, body string) string {
 	t.Helper()
 	if coding := res.Header.Get("Content-Encoding"); coding != "" {
@@ -106,7 +106,7 @@ func readable(t *testing.T, res *http.Response, body string) string {
 	return pids.ReplaceAllString(strings.Join(list, " "), `"pid":1`)
 }
 
-// names returns what is in the home.
+// names returns the names of the files in the home.
 func (d *daemon) names(t *testing.T) string {
 	t.Helper()
 	list, err := os.ReadDir(d.home)
@@ -120,8 +120,8 @@ func (d *daemon) names(t *testing.T) string {
 	return strings.Join(names, " ")
 }
 
-// TestWireOfUploads: what is no form, or says two things at once, is refused, and then
-// nothing is written.
+// TestWireOfUploads: a body that is not a form, or contradicts itself, is refused, and
+// then nothing is written.
 func TestWireOfUploads(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

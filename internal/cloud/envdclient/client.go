@@ -17,14 +17,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Bounds of what a sandbox answers.
+// Bounds of the answers of a sandbox, in bytes.
 const (
 	maxMessage  = 4 << 20
 	maxAnswer   = 64 << 10
 	maxRepeated = 1 << 10
 )
 
-// Client talks to the envd of one sandbox. It is safe for concurrent use. Close it.
+// Client talks to the envd of one sandbox. It is safe for concurrent use. The caller must
+// close it.
 type Client struct {
 	http      *http.Client
 	transport *http.Transport
@@ -44,7 +45,7 @@ func New(dial func(ctx context.Context, port int) (net.Conn, error), token strin
 	return c
 }
 
-// base is the address of envd, whose host nobody looks at.
+// base is the address of envd. Its host is not used.
 const base = "http://envd"
 
 // Close closes the connections of calls that have returned.
@@ -54,21 +55,22 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 type Command struct {
 	Args []string
 	User string // "": the sandbox's default one
-	Dir  string // "": the sandbox's default one; ~ is the home of the user
+	Dir  string // "": the sandbox's default one; ~ is the user's home
 	Envs map[string]string
-	// Stdout and Stderr take what it writes; nil: nobody does.
+	// Stdout and Stderr receive the output. Nil drops it.
 	Stdout, Stderr io.Writer
 }
 
-// Shell returns a command that runs a line as the service runs what it is told.
+// Shell returns a command that runs a line as the service runs commands.
 func Shell(line string) Command { return Command{Args: []string{"/bin/bash", "-l", "-c", line}} }
 
 // Check returns a command that runs a line to learn something about the sandbox. It reads no
-// file of the user's, whose .bashrc must not change the outcome.
+// file of the user, because .bashrc must not change the outcome.
 func Check(line string) Command {
 	return Command{
 		Args: []string{"/bin/bash", "-p", "-c", line}, // -p: without BASH_ENV, too
-		// ss reads /proc at once. Otherwise it complains first that it may not ask the kernel.
+		// With it, ss reads /proc at once. Otherwise ss first complains that it may not ask
+		// the kernel.
 		Envs: map[string]string{"PROC_ROOT": "/proc"},
 	}
 }
@@ -81,7 +83,7 @@ var onlySleeps = lazyregexp.New(`^\s*sleep\s+[0-9.]+[smhd]?\s*$`)
 // ExitError means that a command failed.
 type ExitError struct {
 	Code   int
-	Detail string // what envd says about it
+	Detail string // envd's description
 }
 
 func (e *ExitError) Error() string {
@@ -100,7 +102,7 @@ type RefusedError struct {
 func (e *RefusedError) Error() string { return e.Reason }
 
 // Run runs a command until it ends. It ends at the deadline of ctx, too. The error is an
-// [*ExitError] if it ran and failed.
+// [*ExitError] if the command ran and failed.
 func (c *Client) Run(ctx context.Context, command Command) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,11 +110,11 @@ func (c *Client) Run(ctx context.Context, command Command) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }() // what matters was received
+	defer func() { _ = stream.Close() }() // all that matters was received
 	return outcome(ctx, stream, command)
 }
 
-// outcome returns how the command of a stream ended, and hands on what it writes until then.
+// outcome returns the outcome of a stream's command, and passes on its output until then.
 func outcome(ctx context.Context, stream *connect.ServerStreamForClient[process.StartResponse], command Command) error {
 	for stream.Receive() {
 		switch event := stream.Msg().GetEvent().GetEvent().(type) {
@@ -133,10 +135,10 @@ func outcome(ctx context.Context, stream *connect.ServerStreamForClient[process.
 	return failure(ctx, stream.Err(), "it ended without a status")
 }
 
-// Start starts a command that runs on when ctx is done. The channel gets what [Client.Run]
-// would return, or the cause of ctx if that is done before.
+// Start starts a command that runs on when ctx is done. The channel gets the result of
+// [Client.Run], or the cause of ctx if ctx is done before.
 func (c *Client) Start(ctx context.Context, command Command) (<-chan error, error) {
-	// Without the deadline of ctx, which envd would hold the command to.
+	// The deadline of ctx is left out, because envd would end the command then.
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	forget := func() { stop(); cancel(nil) }
@@ -152,7 +154,7 @@ func (c *Client) Start(ctx context.Context, command Command) (<-chan error, erro
 		ended := make(chan error, 1)
 		go func() {
 			defer forget()
-			defer func() { _ = stream.Close() }() // what matters was received
+			defer func() { _ = stream.Close() }() // all that matters was received
 			ended <- outcome(lasting, stream, command)
 		}()
 		return ended, nil
@@ -196,7 +198,7 @@ func write(w io.Writer, data []byte) error {
 	return err
 }
 
-// failure words the error of a call of envd.
+// failure converts the error of a call of envd.
 func failure(ctx context.Context, err error, otherwise string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

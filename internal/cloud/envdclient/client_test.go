@@ -93,7 +93,7 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// A command that is given up ends, and one that was started runs on.
+// A command that is given up ends, and a command that was started runs on.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	client, daemon, home := serve(t)
@@ -138,7 +138,7 @@ func (f onWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What builds need is done without any program of the sandbox.
+// The calls for builds work without any program of the sandbox.
 func TestBuilding(t *testing.T) {
 	t.Parallel()
 	client, _, home := serve(t)
@@ -186,7 +186,7 @@ func TestBuilding(t *testing.T) {
 	}
 }
 
-// What a sandbox answers is bounded, and an error says what it was.
+// Answers of a sandbox are bounded, and errors describe them.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{

@@ -1,4 +1,4 @@
-// Package envdclient is what the server asks of the envd of a sandbox: running commands,
-// and what builds of templates need. What comes back is what sandboxed code wanted it to be: it is bounded,
-// and nothing in it is trusted.
+// Package envdclient calls the envd of a sandbox for the server: it runs commands, and makes the
+// calls that builds of templates need. Sandboxed code controls the answers: they are bounded, and
+// nothing in them is trusted.
 package envdclient

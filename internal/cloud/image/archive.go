@@ -14,24 +14,24 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Keeper is a program that keeps images itself.
+// Keeper is a program that stores images itself.
 type Keeper interface {
-	// Architecture is the one that its images must be for, as Go names it.
+	// Architecture is the architecture of its images, as Go names it.
 	Architecture() string
-	// Has reports whether it has an image, by the digest.
+	// Has reports whether it has the image with a digest.
 	Has(ctx context.Context, digest string) (bool, error)
-	// Name returns the name and the labels that it is to know the image by.
+	// Name returns the name and the labels by which it will know the image.
 	Name(digest string) (tag string, labels map[string]string)
-	// Load takes an image from an archive as docker save writes them.
+	// Load takes an image from an archive in the format of docker save.
 	Load(ctx context.Context, digest string, archive io.Reader) error
 }
 
 // Scratch is the reference of the empty image, which no registry has.
 const Scratch = "scratch"
 
-// Give fetches an image and hands it to a keeper, unless the keeper has it already. It works
+// Give fetches an image and passes it to a keeper, unless the keeper has it already. It works
 // as Pull does, but leaves no layers here. Each layer is verified before the keeper gets it.
-// The image's configuration is returned; the keeper does not get it.
+// Give returns the image's configuration; the keeper does not get it.
 func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
 	img, err := p.give(ctx, reference, auth, to, progress)
 	if err != nil && ctx.Err() != nil {
@@ -45,7 +45,7 @@ func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keep
 }
 
 func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
-	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
+	ctx, cancel := context.WithCancel(ctx) // downloads end with this call
 	defer cancel()
 	f, err := p.findNew(ctx, platformOf(to.Architecture()), reference, auth)
 	if err != nil {
@@ -75,7 +75,7 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 	return img, nil
 }
 
-// findNew looks up an image of which all layers will be read, even those that are here already.
+// findNew looks up an image whose layers will all be read, even those that are here already.
 func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, auth *Auth) (*found, error) {
 	if reference == Scratch {
 		return nothing(on)
@@ -120,7 +120,7 @@ func (p *pull) stream(ctx context.Context, to Keeper) (err error) {
 	}()
 	err = to.Load(ctx, p.digest, r)
 	r.CloseWithError(errUnread)
-	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // then the keeper's error is only a consequence
+	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // otherwise the keeper's error is only a consequence
 		return failed
 	}
 	return err
@@ -161,7 +161,7 @@ func (p *pull) archive(ctx context.Context, dir string, to Keeper, w io.Writer) 
 	return out.Close()
 }
 
-// archiveLayer writes one layer when all of it is here and is what was asked for.
+// archiveLayer writes one layer, once it is complete and verified.
 func (p *pull) archiveLayer(ctx context.Context, dir string, i int, name string, out *tar.Writer) (err error) {
 	which := fmt.Sprintf("layer %d of %d", i+1, len(p.blobs))
 	plain, err := p.plain(ctx, dir, i, which)
@@ -212,7 +212,7 @@ func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *o
 	if err == nil {
 		err = sum.finish()
 	}
-	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // then err is only a consequence
+	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // otherwise err is only a consequence
 		err = damaged
 	}
 	if err == nil {

@@ -141,7 +141,7 @@ func TestGiveNothing(t *testing.T) {
 	}
 }
 
-// TestGiveDamaged: the error says why the keeper failed, and an archive with damaged layers never
+// TestGiveDamaged: the error has the keeper's reason, and an archive with damaged layers never
 // gets to its end.
 func TestGiveDamaged(t *testing.T) {
 	t.Parallel()

@@ -15,17 +15,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// maxImages bounds the images that are known by the digest of what a tag stands for.
+// maxImages bounds the images that are known by the digest of a tag.
 const maxImages = 1000
 
-// What comes before the ids of what is not a layer of an image.
+// Prefixes of the ids of records other than layers of an image.
 const (
 	mergedPrefix = "merged-" // all layers of an image in one
 	imagePrefix  = "image-"  // an image
 )
 
-// cache knows the layers that were unpacked, which it holds, by their chain ids, and images,
-// whose registry need then only say that a tag still stands for them.
+// cache has the unpacked layers by their chain ids, and holds them. It also has images: for
+// such an image, the registry need only confirm that the tag still points to it.
 type cache struct {
 	store  *store.Store
 	layers *layers.Set
@@ -38,12 +38,12 @@ type cache struct {
 // entry is a layer or an image. The names of its fields are part of the format.
 type entry struct {
 	Layer string `json:",omitempty"` // its id; "": it is an image
-	Depth int    `json:",omitempty"` // how many are below it
+	Depth int    `json:",omitempty"` // number of layers below it
 	Image *known `json:",omitempty"`
 	Used  time.Time
 }
 
-// known is an image.
+// known is the record of an image.
 type known struct {
 	Digest, Arch string // of its manifest; that of its programs
 	Config       Config
@@ -88,7 +88,7 @@ func (c *cache) has(chain string) bool {
 	return c.entries[chain] != nil
 }
 
-// get returns a layer, which the caller holds.
+// get returns a layer, and holds it for the caller.
 func (c *cache) get(chain string) (id string, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,13 +97,13 @@ func (c *cache) get(chain string) (id string, found bool) {
 		return "", false
 	}
 	if _, err := c.layers.Hold(e.Layer); err != nil {
-		return "", false // the cache holds it, so this does not happen
+		return "", false // cannot happen, because the cache holds it
 	}
 	e.Used = time.Now().UTC()
 	return e.Layer, true
 }
 
-// touch notes that an image was used: all of its layers at the same time, so that none is
+// touch records the use of an image. All of its layers get the same time, so that none is
 // dropped before those above it.
 func (c *cache) touch(f *found) {
 	c.mu.Lock()
@@ -116,7 +116,7 @@ func (c *cache) touch(f *found) {
 	}
 }
 
-// put notes a layer, above others of a number.
+// put adds a layer that has depth layers below it.
 func (c *cache) put(chain string, depth int, id string) error {
 	if _, err := c.layers.Hold(id); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (c *cache) put(chain string, depth int, id string) error {
 	return err
 }
 
-// set stores an entry and returns the former one, if any.
+// set stores an entry and returns the previous one, if any.
 func (c *cache) set(key string, e *entry) (former *entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +148,8 @@ func (c *cache) set(key string, e *entry) (former *entry, err error) {
 	return former, nil
 }
 
-// image returns what a digest stands for on this machine, if all of its layers are here.
+// image returns the known image for a digest on this machine, or nil unless all of its
+// layers are here.
 func (c *cache) image(digest string) *known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,7 +164,8 @@ func (c *cache) image(digest string) *known {
 	return e.Image
 }
 
-// putImage notes an image by what was asked for. That it cannot be stored costs a request.
+// putImage records an image under the digest that was asked for. If it cannot be stored,
+// the only cost is another request.
 func (c *cache) putImage(f *found) {
 	if f.asked == "" || c.has(imageKey(f.asked)) {
 		return
@@ -182,7 +184,7 @@ func (c *cache) putImage(f *found) {
 	}
 }
 
-// surplus returns the images above the number that are known.
+// surplus returns the oldest images beyond maxImages.
 func (c *cache) surplus() []layers.Use {
 	images := slices.DeleteFunc(c.uses(), func(u layers.Use) bool { return len(u.Layers) > 0 })
 	slices.SortFunc(images, func(a, b layers.Use) int { return a.At.Compare(b.At) })
@@ -191,8 +193,8 @@ func (c *cache) surplus() []layers.Use {
 
 func imageKey(digest string) string { return imagePrefix + strings.ReplaceAll(digest, ":", "-") }
 
-// uses returns all entries. Layers come before those below them, without which they are of
-// no use.
+// uses returns all entries. Each layer comes before those below it, because it is of no use
+// without them.
 func (c *cache) uses() []layers.Use {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package image fetches container images and makes layers of theirs, without a daemon.
+// Package image fetches container images and makes layers from them, without a daemon.
 //
-// A layer of an image is unpacked once for all images that have it above the same ones, and
-// shared by all sandboxes. It is known by its chain id, which says that: what a layer
-// contains depends on those below, whose directories it has to repeat.
+// A layer of an image is unpacked once for all images that have it above the same layers,
+// and shared by all sandboxes. Its chain id identifies it together with the layers below,
+// because its content depends on them: it has to repeat their directories.
 //
-// All that is fetched is foreign. Nothing of a layer is used before its digest was compared
-// at the end of the stream; who it is unpacked by has rights over the files of that layer
-// only.
+// Everything fetched is foreign. A layer is used only after its digest was compared at the
+// end of the stream. The process that unpacks a layer has rights over the files of that
+// layer only.
 package image

@@ -25,7 +25,8 @@ const (
 	maxArchiveLinks   = 10
 )
 
-// openAllowed opens the directory that contains name, of those that images may be read of.
+// openAllowed opens the directory that contains name, out of those from which images may
+// be read.
 func (p *Puller) openAllowed(name string) (root *os.Root, rest string, err error) {
 	if !filepath.IsAbs(name) {
 		return nil, "", fmt.Errorf("%q is not an absolute path", name)
@@ -44,7 +45,7 @@ func (p *Puller) openAllowed(name string) (root *os.Root, rest string, err error
 // openFile opens a regular file.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	info, err := root.Stat(name)
-	if err == nil && !info.Mode().IsRegular() { // which may wait for somebody
+	if err == nil && !info.Mode().IsRegular() { // opening a pipe could block
 		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("it is not a regular file")}
 	}
 	if err != nil {
@@ -98,12 +99,12 @@ func (l ociLayout) find(ctx context.Context, on v1.Platform, name, tag string) (
 	}
 	found, err := resolve(ctx, on, l, name, root, text)
 	if found != nil {
-		found.asked = "" // a file says nothing about whether it is the same
+		found.asked = "" // an image of a file is looked up each time
 	}
 	return found, err
 }
 
-// tagged returns what a tag stands for in an index.json.
+// tagged returns the descriptor of a tag in an index.json.
 func tagged(text []byte, tag string) (v1.Descriptor, error) {
 	var index v1.IndexManifest
 	if err := boundjson.Unmarshal(text, &index, maxValues, 8); err != nil {
@@ -138,7 +139,7 @@ func (l ociLayout) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, erro
 
 func (l ociLayout) name(h v1.Hash) string { return filepath.Join(l.dir, "blobs", h.Algorithm, h.Hex) }
 
-// archive is one of docker save: a tar of files, that is read where these are.
+// archive is an archive of docker save: a tar, whose files are read in place.
 type archive struct {
 	file  *os.File
 	parts map[string]part
@@ -150,7 +151,7 @@ type part struct {
 	link     string
 }
 
-// saved is what an archive says of one of its images.
+// saved is an archive's description of one of its images.
 type saved struct {
 	Config   string
 	RepoTags []string
@@ -237,7 +238,7 @@ func pick(all []saved, tag string) (saved, error) {
 	return saved{}, fmt.Errorf("it has no image %q, only %q", tag, tags)
 }
 
-// index notes where the files of an archive are.
+// index records the positions of the archive's files.
 func (a *archive) index() error {
 	r := tar.NewReader(a.file)
 	for {
@@ -258,7 +259,7 @@ func (a *archive) index() error {
 		one := part{at: at, size: h.Size}
 		switch h.Typeflag {
 		case tar.TypeReg:
-		case tar.TypeSymlink: // older ones have a layer once
+		case tar.TypeSymlink: // older archives have a layer once, and links to it
 			one.link = path.Join(path.Dir(path.Clean(h.Name)), h.Linkname)
 		case tar.TypeLink:
 			one.link = path.Clean(h.Linkname)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeArchive writes what docker save would of images.
+// writeArchive writes images in the format of docker save.
 func writeArchive(t testing.TB, path string, images map[string]v1.Image) {
 	t.Helper()
 	all := map[name.Tag]v1.Image{}
@@ -45,8 +45,8 @@ func writeLayout(t testing.TB, dir string, tags map[string]v1.Image) {
 	}
 }
 
-// TestFiles: images come from archives and layouts in directories for which that is allowed,
-// and from no other file.
+// TestFiles: images come from archives and layouts in allowed directories, and from no other
+// file.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	allowed, outside := t.TempDir(), t.TempDir()
@@ -116,7 +116,7 @@ func TestFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w = newWorld(t, func(_ *world, o *Options) { o.Archives = []string{"/nowhere", allowed} }) // without what is cached
+	w = newWorld(t, func(_ *world, o *Options) { o.Archives = []string{"/nowhere", allowed} }) // with an empty cache
 	for ref, want := range map[string]string{
 		"docker-archive:" + filepath.Join(outside, "one.tar"):           "may not be read from " + outside,
 		"docker-archive:" + at("../"+filepath.Base(outside)+"/one.tar"): "may not be read from",
@@ -146,8 +146,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestArchiveLinks: links in an archive, as older ones have them, lead to files of it, and no
-// circle of them ends in anything but an error.
+// TestArchiveLinks: links in an archive, as older archives have them, lead to files of it,
+// and a circle of links is an error.
 func TestArchiveLinks(t *testing.T) {
 	t.Parallel()
 	a := &archive{parts: map[string]part{

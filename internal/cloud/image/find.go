@@ -19,20 +19,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
-// Bounds of what describes an image.
+// Bounds of the descriptions of an image.
 const (
 	maxManifest = 4 << 20 // bytes, as registries have it
 	maxConfig   = 8 << 20
 	maxValues   = 200_000 // in the JSON of one of them
 	maxLayers   = 127     // as for Docker
-	maxIndexes  = 3       // inside each other
+	maxIndexes  = 3       // nested
 )
 
-// found is an image whose layers are still where they come from.
+// found is an image that was looked up, before its layers are fetched.
 type found struct {
 	name     string // for messages
 	platform v1.Platform
-	asked    string // the digest that was asked for, or that a tag stands for; "": none
+	asked    string // the digest that was asked for, or that of the tag; "": none
 	digest   string
 	config   Config
 	blobs    []blob // lowest first
@@ -41,28 +41,28 @@ type found struct {
 	close    func()
 }
 
-// blob is a layer as it is fetched.
+// blob is a layer in its fetched form.
 type blob struct {
-	digest string // of what is fetched, for messages
-	size   int64  // of that
+	digest string // of the fetched bytes, for messages
+	size   int64  // of the fetched bytes
 	diffID v1.Hash
 	chain  string // identifies the layer together with those below it
 }
 
-// origin is what images are fetched from. It compares digests, of a blob at its end.
+// origin is a source of images. It compares digests, that of a blob at its end.
 type origin interface {
 	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
 }
 
-// platform is that of the rooms of this machine.
+// platform is the platform of this machine's rooms.
 var platform = platformOf(runtime.GOARCH)
 
 func platformOf(architecture string) v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: architecture}
 }
 
-// resolve follows what a reference stands for to an image for a platform.
+// resolve follows the descriptor of a reference to an image for a platform.
 func resolve(ctx context.Context, on v1.Platform, from origin, name string, root v1.Descriptor, text []byte) (*found, error) {
 	f := &found{name: name, platform: on, asked: root.Digest.String(), close: func() {}}
 	for depth := 0; ; depth++ {
@@ -99,7 +99,7 @@ func resolve(ctx context.Context, on v1.Platform, from origin, name string, root
 	return f, nil
 }
 
-// kindOf returns what a manifest is, which some registries tell wrong.
+// kindOf returns the kind of a manifest, which some registries report wrong.
 func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	if len(text) > maxManifest {
 		return "", fmt.Errorf("its manifest has more than %d MiB", maxManifest>>20)
@@ -107,7 +107,7 @@ func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	kind := d.MediaType
 	if !kind.IsIndex() && !kind.IsImage() {
 		var of struct{ MediaType types.MediaType }
-		_ = json.Unmarshal(text, &of) // then it is of no known kind
+		_ = json.Unmarshal(text, &of) // on an error it is of no known kind
 		if kind == "" || of.MediaType.IsIndex() || of.MediaType.IsImage() {
 			kind = of.MediaType
 		}
@@ -128,14 +128,14 @@ func choose(on v1.Platform, text []byte) (v1.Descriptor, error) {
 	for _, m := range index.Manifests {
 		if m.Platform == nil {
 			if len(index.Manifests) == 1 {
-				return m, nil // its configuration says what it is for
+				return m, nil // its configuration has the platform
 			}
 			continue
 		}
 		if m.Platform.OS == on.OS && m.Platform.Architecture == on.Architecture {
 			return m, nil
 		}
-		if m.Platform.OS != "unknown" { // which are notes about the others
+		if m.Platform.OS != "unknown" { // unknown ones are attestations of the others
 			others = append(others, m.Platform.String())
 		}
 	}
@@ -175,7 +175,7 @@ func parseConfig(text []byte) (*v1.ConfigFile, error) {
 	return &c, boundjson.Unmarshal(text, &c, maxValues, 8)
 }
 
-// describe takes over what a configuration says, and the layers.
+// describe sets the fields from a configuration, and the layers.
 func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
 	if is := (v1.Platform{OS: c.OS, Architecture: c.Architecture}); !is.Equals(f.platform) {
 		return platformError(f.platform, is.String())
@@ -215,8 +215,9 @@ func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
 	return nil
 }
 
-// fetch returns a layer as it comes. What is not a file already becomes one in dir, so that
-// layers come while others are unpacked, and nothing of it is unpacked that is not all there.
+// fetch returns a layer in its fetched form. A layer of a registry becomes a file in dir
+// first, so that layers arrive while others are unpacked, and no incomplete layer is
+// unpacked.
 func (p *pull) fetch(ctx context.Context, dir string, i int, which string) (_ io.ReadCloser, err error) {
 	if p.local {
 		return p.open(ctx, i)

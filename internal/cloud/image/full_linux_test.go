@@ -41,7 +41,8 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestOnSmallDisk is TestFullDisk where there is a disk for it: an image that does not fit,
-// as it is fetched or unpacked, says so and leaves nothing, and one that fits still works.
+// fetched or unpacked, is an error that names the cause and leaves nothing, and an image
+// that fits still works.
 func TestOnSmallDisk(t *testing.T) {
 	dir := os.Getenv(fullVariable)
 	if dir == "" {

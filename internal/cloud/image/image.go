@@ -9,16 +9,16 @@ import (
 
 // Image is an image that has been pulled.
 type Image struct {
-	// Reference is what it was asked for as, and Digest that of its manifest for this
-	// machine's architecture, or of its configuration if it came from an archive of docker
-	// save, which has no manifest.
+	// Reference is the reference that was asked for. Digest is that of the manifest for
+	// this machine's architecture, or of the configuration if the image came from an
+	// archive of docker save, which has no manifest.
 	Reference, Digest string
-	// Layers are the ids of its layers, lowest first, each of which the caller holds once.
+	// Layers are the ids of its layers, lowest first. The caller holds each of them once.
 	Layers []string
 	Config Config
 }
 
-// Config says how programs of an image want to be run, as its configuration does.
+// Config is how programs of an image are to run, from the image's configuration.
 type Config struct {
 	Env          []string // NAME=VALUE
 	User         string

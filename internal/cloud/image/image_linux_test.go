@@ -59,7 +59,7 @@ type world struct {
 	answer   func(w http.ResponseWriter, r *http.Request) (answered bool)
 }
 
-// newWorld makes one with options that change changes.
+// newWorld makes a world with options that change changes.
 func newWorld(t testing.TB, change func(w *world, o *Options)) *world {
 	t.Helper()
 	return newWorldIn(t, filepath.Join(t.TempDir(), "state"), change)
@@ -103,7 +103,7 @@ func (w *world) open(t testing.TB, change func(w *world, o *Options)) {
 	w.Puller = p
 }
 
-// host is the registry's, as it is in references.
+// host is the registry's host in references.
 func (w *world) host() string { return strings.TrimPrefix(w.registry.URL, "http://") }
 
 // asked returns the requests since the last call.
@@ -115,7 +115,7 @@ func (w *world) asked() []string {
 	return asked
 }
 
-// blobs are those of requests that fetched one.
+// blobs returns the paths of requests that fetched a blob.
 func blobs(requests []string) (paths []string) {
 	for _, r := range requests {
 		if strings.HasPrefix(r, "GET ") && strings.Contains(r, "/blobs/") {
@@ -125,7 +125,7 @@ func blobs(requests []string) (paths []string) {
 	return paths
 }
 
-// answers makes the registry answer some requests otherwise.
+// answers makes the registry answer some requests differently.
 func (w *world) answers(answer func(w http.ResponseWriter, r *http.Request) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -263,7 +263,7 @@ func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
 	return img
 }
 
-// push makes the registry have an image.
+// push adds an image to the registry.
 func (w *world) push(t testing.TB, path string, img v1.Image) (reference string) {
 	t.Helper()
 	reference = w.host() + "/" + path
@@ -288,7 +288,7 @@ func digestOf(t testing.TB, img v1.Image) string {
 	return d.String()
 }
 
-// files are those of layers, as a sandbox sees them.
+// files returns the files of layers, as a sandbox sees them.
 func (w *world) files(t testing.TB, ids []string) (all []string) {
 	t.Helper()
 	dirs, err := w.layers.Hold(ids...)
@@ -320,7 +320,7 @@ func (w *world) files(t testing.TB, ids []string) (all []string) {
 	return all
 }
 
-// left returns the layers that are kept, and fails if something is that is no layer.
+// left returns the layers that are kept, and fails if anything else is left.
 func (w *world) left(t testing.TB) (ids []string) {
 	t.Helper()
 	w.store.Wait()
@@ -339,8 +339,8 @@ func (w *world) left(t testing.TB) (ids []string) {
 	return ids
 }
 
-// TestPull: what a registry has is what sandboxes see, however it is compressed, and it is
-// fetched once, by how many asks and for how many images ever.
+// TestPull: sandboxes see the files of a registry's image, with any compression. It is
+// fetched only once, for any number of callers and images.
 func TestPull(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -407,7 +407,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestConcurrent: those who want the same layer at the same time wait for one.
+// TestConcurrent: callers that want the same layer at the same time wait for one.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -442,7 +442,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestManyLayers: an image with more layers than a sandbox stands on has one, and is kept so.
+// TestManyLayers: an image with more layers than a sandbox can have gets a single one, which
+// is kept.
 func TestManyLayers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -500,8 +501,8 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// TestDamaged: what is not what was asked for is not used, and nothing is left of it, not
-// even if only the last byte of the last layer is another.
+// TestDamaged: bytes with a wrong digest are not used, and nothing of them is left, even if
+// only the last byte of the last layer is wrong.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	base := layerOf(t, types.OCILayer, "a", strings.Repeat("a", 100_000))
@@ -512,11 +513,11 @@ func TestDamaged(t *testing.T) {
 	}
 	text := tarOf(t, "b", strings.Repeat("b", 100_000))
 	changed := bytes.Clone(text)
-	changed[len(changed)-1] ^= 1 // in what a tar ends with, which nobody looks at
+	changed[len(changed)-1] ^= 1 // in the end of a tar, which nobody reads
 	lying := compressed{plain, v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
 	for name, tt := range map[string]struct {
 		image v1.Image
-		body  []byte // of the last layer; nil: what it is
+		body  []byte // of the last layer; nil: the right one
 		want  string
 	}{
 		"the same size, other bytes":   {imageOf(t, base, plain), changed, "error verifying sha256 checksum"},
@@ -554,7 +555,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTooLarge: neither what an image says nor what it unpacks to passes its bound.
+// TestTooLarge: neither the size that an image declares nor its unpacked size may exceed the
+// bound.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *Options) { o.MaxBytes = 1 << 20 })
@@ -572,7 +574,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestStalled: a registry that does not go on is left when the caller has enough.
+// TestStalled: a pull from a registry that stalls ends when the caller gives up.
 func TestStalled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -603,8 +605,8 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestCredentials: private registries get those of the keychain or of the call, and nobody
-// that they redirect to does.
+// TestCredentials: private registries get the credentials of the keychain or of the call, and
+// hosts to which they redirect do not.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	var elsewhere []string
@@ -667,7 +669,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestMirrors: a name is looked for where it was mapped to, only there, with its path.
+// TestMirrors: an image is looked for only in the mirror of its registry, with the mirror's
+// path.
 func TestMirrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world, o *Options) {
@@ -693,8 +696,8 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// TestInsecure: nothing but what was named, and this machine, is spoken to without TLS, not
-// even if a redirect leads there, and certificates count but for those that were named.
+// TestInsecure: only named registries and this machine may be used without TLS, even after a
+// redirect, and certificates are verified except for named ones.
 func TestInsecure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *Options) { o.Insecure = []string{"10.1.2.3:5000"} })

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// TestPlatforms: of an index, Pull takes the image for this machine and Give the one for the
-// keeper's. If there is none, the error says which platforms there are.
+// TestPlatforms: from an index, Pull takes the image for this machine and Give the one for
+// the keeper's. If there is none, the error lists the platforms of the index.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

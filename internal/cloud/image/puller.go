@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is how large an image may be, unpacked.
+	// DefaultMaxBytes is the maximum size of an image, unpacked.
 	DefaultMaxBytes = 20 << 30
 	// maxDownloads bounds how many layers are fetched at once, for all images together.
 	maxDownloads = 4
@@ -30,39 +30,39 @@ const (
 type Options struct {
 	Store  *store.Store
 	Layers *layers.Set // of that store
-	// Unpack makes a layer in dir, an empty directory, of an uncompressed tar, above
-	// those below, lowest first. It reads tar to its end.
+	// Unpack makes a layer in dir, an empty directory, from an uncompressed tar. below are the
+	// layers below it, lowest first. Unpack reads tar to its end.
 	Unpack func(ctx context.Context, below []string, tar io.Reader, dir string) error
-	// Mirrors has the URL of the registry to ask instead, http or https, for the names of
-	// registries. No other one is asked for these.
+	// Mirrors maps names of registries to the URL, http or https, of the registry to ask
+	// instead. No other registry is asked for these.
 	Mirrors map[string]string
-	// Insecure are registries, as they are written in references, that need no valid
-	// certificate and may speak plain HTTP. Those on this machine may always do that.
+	// Insecure are registries, as written in references, that need no valid certificate and
+	// may speak plain HTTP. Those on this machine may always speak plain HTTP.
 	Insecure []string
-	// Keychain has credentials; nil: those of the user's docker configuration.
+	// Keychain has credentials. Nil means those of the user's docker configuration.
 	Keychain authn.Keychain
-	// Archives are directories of which images may be read, as docker-archive:/PATH[:NAME]
-	// and oci:/PATH[:TAG]. None: a reference, which comes from whoever has a key, never
-	// reads a file of the host.
+	// Archives are directories from which images may be read, as docker-archive:/PATH[:NAME]
+	// and oci:/PATH[:TAG]. Without them a reference never reads a file of the host, because
+	// anybody with a key can give one.
 	Archives []string
 	MaxBytes int64 // 0: DefaultMaxBytes
-	// MakeRoom is called before so many bytes are written, and with 0 afterwards, when they
-	// count; nil: it is not.
+	// MakeRoom is called before that many bytes are written, and afterwards with 0, when they
+	// count. May be nil.
 	MakeRoom func(ctx context.Context, bytes int64) error
 	Logger   *slog.Logger // nil: no log
 }
 
-// Puller pulls images. It is safe for concurrent use. Close it.
+// Puller pulls images. It is safe for concurrent use. The caller must close it.
 type Puller struct {
 	options   Options
 	cache     *cache
 	remote    *registries
 	turns     turns
-	downloads chan struct{} // of maxDownloads
+	downloads chan struct{} // one slot for each of maxDownloads
 }
 
-// Open returns what pulls images, and holds the layers that it knows. It is called before
-// layers that nobody holds are removed.
+// Open returns a Puller, which holds the layers that it knows. It must be called before layers
+// that nobody holds are removed.
 func Open(o Options) (*Puller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -84,13 +84,14 @@ func Open(o Options) (*Puller, error) {
 // Close ends connections that are kept for the next image.
 func (p *Puller) Close() { p.remote.transport.close() }
 
-// Uses returns what of the images is kept that can be fetched again, for who makes room.
+// Uses returns the kept layers and images that can be fetched again, for callers that make
+// room.
 func (p *Puller) Uses() []layers.Use { return p.cache.uses() }
 
-// Pull fetches an image: what of it is not here yet. A tag is looked up once, and what it
-// stood for is in the answer. auth are credentials; nil: those of the keychain, if any.
-// progress is told each step, one at a time; nil: nobody is. After an error nothing of it is
-// left but whole layers, for the next attempt.
+// Pull fetches the layers of an image that are not here yet. A tag is looked up once, and the
+// digest is in the answer. auth are credentials; nil means those of the keychain, if any.
+// progress receives each step, one at a time, and may be nil. After an error only whole layers
+// of the image are left, for the next attempt.
 func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
 	img, err := p.pull(ctx, reference, auth, progress)
 	if err != nil && ctx.Err() != nil {
@@ -104,7 +105,7 @@ func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progres
 }
 
 func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
-	ctx, cancel := context.WithCancel(ctx) // what is fetched ends with this call
+	ctx, cancel := context.WithCancel(ctx) // downloads end with this call
 	defer cancel()
 	f, err := p.find(ctx, platform, reference, auth, p.cache)
 	if err != nil {
@@ -115,8 +116,8 @@ func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progres
 	return one.run(ctx)
 }
 
-// find looks an image up. known has those of this machine that need not be fetched again; nil:
-// none.
+// find looks an image up. known has the images of this machine that need not be fetched again;
+// it may be nil.
 func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	if path, is := strings.CutPrefix(reference, "docker-archive:"); is {
 		return p.findArchive(on, path)
@@ -127,7 +128,7 @@ func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, aut
 	return p.remote.find(ctx, on, reference, auth, known)
 }
 
-// pull is one call of Pull whose image was found.
+// pull is one call of Pull, after its image was found.
 type pull struct {
 	*Puller
 	*found
@@ -164,8 +165,8 @@ func (p *pull) run(ctx context.Context) (Image, error) {
 	return Image{Digest: p.digest, Config: p.config, Layers: ids}, nil
 }
 
-// checkSize refuses an image that is larger than it may be as it is fetched, and makes room
-// for what is not here.
+// checkSize refuses an image whose compressed layers exceed the limit, and makes room for the
+// missing ones.
 func (p *pull) checkSize(ctx context.Context, here func(l blob) bool, makeRoom func(ctx context.Context, bytes int64) error) error {
 	var fetch int64
 	for _, l := range p.blobs {
@@ -194,19 +195,19 @@ func (p *pull) progress(format string, a ...any) {
 	}
 }
 
-// hold notes that a layer is held until the call ends.
+// hold records that a layer is held until the call ends.
 func (p *pull) hold(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = append(p.held, id)
 }
 
-// layers makes the layers that are not here yet, with temporary files in dir, and returns
-// all, lowest first, which are held until the call ends.
+// layers makes the missing layers, with temporary files in dir. It returns all layers, lowest
+// first; they are held until the call ends.
 func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	ids = make([]string, len(p.blobs))
-	var below chan struct{} // closed when all below are in ids
+	var below chan struct{} // closed when all layers below are in ids
 	for i := range p.blobs {
 		wait, done := below, make(chan struct{})
 		below = done
@@ -226,7 +227,7 @@ func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error)
 				return err
 			}
 			ids[i] = id
-			if wait != nil { // ids above this one are not to be used before those below
+			if wait != nil { // nobody may use ids above this one before those below
 				select {
 				case <-wait:
 				case <-ctx.Done():
@@ -272,7 +273,7 @@ func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]str
 	return id, p.cache.put(l.chain, i, id)
 }
 
-// unpack makes a layer of a stream above others.
+// unpack makes a layer from a stream, above others.
 func (p *pull) unpack(ctx context.Context, l blob, below []string, from io.Reader) (id string, err error) {
 	dirs, err := p.options.Layers.Hold(below...)
 	if err != nil {
@@ -290,21 +291,21 @@ func (p *pull) unpack(ctx context.Context, l blob, below []string, from io.Reade
 			return err
 		}
 		err = p.options.Unpack(ctx, dirs, sum, dir)
-		if sum.failed != nil { // of which the other is a consequence
+		if sum.failed != nil { // the other error is a consequence
 			err = sum.failed
 		}
 		if err == nil {
 			err = sum.finish()
 		}
-		if _, damaged := io.Copy(io.Discard, from); damaged != nil { // a better reason than what came of it
+		if _, damaged := io.Copy(io.Discard, from); damaged != nil { // a better reason than its consequence
 			err = damaged
 		}
 		return err
 	})
 }
 
-// chain returns the layers as sandboxes stand on them: those of an image that has many become
-// one, which is kept, too. The caller holds them.
+// chain returns the layers for sandboxes. Those of an image with many layers become one, which
+// is kept, too. The caller holds them.
 func (p *pull) chain(ctx context.Context, ids []string) ([]string, error) {
 	if len(ids) <= layers.MaxChain {
 		_, err := p.options.Layers.Hold(ids...)

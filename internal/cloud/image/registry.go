@@ -25,7 +25,7 @@ import (
 // bounds the rest.
 const answerTimeout = time.Minute
 
-// registries are those that can be asked.
+// registries are the registries that can be asked.
 type registries struct {
 	mirrors   map[string]mirror // by the name of the registry
 	insecure  []string
@@ -33,7 +33,7 @@ type registries struct {
 	transport *doors
 }
 
-// mirror is asked instead of a registry.
+// mirror is a registry to ask instead of another one.
 type mirror struct {
 	registry name.Registry
 	prefix   string // before names of repositories
@@ -70,8 +70,9 @@ func newRegistries(o Options) (*registries, error) {
 	return r, nil
 }
 
-// doors are the ways to registries: without valid certificates only to those that were
-// named, and without any to these and to this machine, wherever a redirect leads.
+// doors are the transports to registries. Only registries that were named may lack a valid
+// certificate, and only these and this machine may speak plain HTTP, wherever a redirect
+// leads.
 type doors struct {
 	secure, lax *http.Transport
 	insecure    []string
@@ -102,7 +103,7 @@ func (d *doors) close() {
 	d.lax.CloseIdleConnections()
 }
 
-// place returns where an image is fetched from.
+// place returns the reference from which an image is fetched.
 func (r *registries) place(reference string) (name.Reference, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *registries) place(reference string) (name.Reference, error) {
 	return of.Tag(ref.Identifier()), nil
 }
 
-// find looks an image up. One that the cache has is not fetched again, if its registry says
-// that the reference still stands for it. known may be nil.
+// find looks an image up. It does not fetch a cached image again, if the registry confirms
+// that the reference still points to it. known may be nil.
 func (r *registries) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	ref, err := r.place(reference)
 	if err != nil {
@@ -149,7 +150,7 @@ func (r *registries) find(ctx context.Context, on v1.Platform, reference string,
 				return image.found(reference, head.Digest.String()), nil
 			}
 		}
-		ref = ref.Context().Digest(head.Digest.String()) // which cannot move
+		ref = ref.Context().Digest(head.Digest.String()) // a digest cannot move
 	}
 	got, err := p.Get(ctx, ref)
 	if err != nil {
@@ -159,7 +160,7 @@ func (r *registries) find(ctx context.Context, on v1.Platform, reference string,
 	return f, explain(ref, err)
 }
 
-// found returns an image of which all layers were here.
+// found returns an image whose layers were all here.
 func (k *known) found(name, asked string) *found {
 	f := &found{name: name, asked: asked, digest: k.Digest, config: k.Config, close: func() {}}
 	for _, b := range k.Blobs {
@@ -197,7 +198,7 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 	return newWhole(body, d.Size, d.Digest)
 }
 
-// explain says what can be done about what a registry answered.
+// explain adds advice to the error of a registry.
 func explain(ref name.Reference, err error) error {
 	registry := ref.Context().RegistryStr()
 	var refused *transport.Error

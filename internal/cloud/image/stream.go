@@ -16,8 +16,8 @@ import (
 // maxWindow bounds the memory that a compressed layer can demand.
 const maxWindow = 128 << 20
 
-// decompress returns what a layer contains, whichever way it is compressed: what its first
-// bytes say counts, as it does for Docker.
+// decompress returns the uncompressed content of a layer. The first bytes determine the
+// compression, as for Docker.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 256<<10)
 	magic, err := b.Peek(4)
@@ -37,30 +37,29 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// digestError means that bytes are not what was asked for.
+// digestError means that bytes do not have the expected digest.
 type digestError struct{ got, want v1.Hash }
 
 func (e *digestError) Error() string {
 	return fmt.Sprintf("its digest is %s, not %s: it is damaged or was tampered with", e.got, e.want)
 }
 
-// verifier reads a layer's content, of which it counts the bytes, and compares its digest at
-// the end.
+// verifier reads a layer's content, counts its bytes, and compares its digest at the end.
 type verifier struct {
 	r      io.Reader
 	want   v1.Hash
 	sum    hash.Hash
 	count  func(n int64) error
-	failed error // what a Read returned
+	failed error // the error of a Read
 }
 
-// newVerifier returns one that counts for a pull.
+// newVerifier returns a verifier that counts for a pull.
 func newVerifier(r io.Reader, want v1.Hash, p *pull) (*verifier, error) {
 	sum, err := v1.Hasher(want.Algorithm)
 	return &verifier{r: r, want: want, sum: sum, count: p.count}, err
 }
 
-// count notes that bytes were unpacked, unless they are too many.
+// count counts unpacked bytes, and returns an error if there are too many.
 func (p *pull) count(n int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +81,7 @@ func (v *verifier) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// finish reads what is left, and returns an error unless all of it is what was asked for.
+// finish reads the rest, and returns an error unless the content has the expected digest.
 func (v *verifier) finish() error {
 	if _, err := io.Copy(io.Discard, v); err != nil {
 		return err
@@ -98,8 +97,8 @@ func compare(sum hash.Hash, want v1.Hash) error {
 	return nil
 }
 
-// whole reads a stream whose bytes and digest are known, and is no end of it before they were
-// compared.
+// whole reads a stream with a known size and digest. It returns io.EOF only after it has
+// compared them.
 type whole struct {
 	io.Reader
 	io.Closer

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// turns let one call at a time work on what has a name. The zero value is ready.
+// turns let one call at a time work on a name. The zero value is ready.
 type turns struct {
 	mu  sync.Mutex
 	all map[string]*turn
 }
 
 type turn struct {
-	free  chan struct{} // of one
+	free  chan struct{} // of capacity 1: full while a call has the turn
 	users int
 }
 
-// take waits for its turn, which the caller releases.
+// take waits for the turn of a name, which the caller must release.
 func (t *turns) take(ctx context.Context, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.all == nil {

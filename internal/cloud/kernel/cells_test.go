@@ -12,10 +12,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// since311 matches what only Python 3.11 and newer have.
+// since311 matches names that only Python 3.11 and newer have.
 var since311 = regexp.MustCompile(`ExceptionGroup|add_note`)
 
-// What cells do to themselves: each is reported, and the kernel goes on.
+// The harm that cells do to themselves is reported, and the kernel goes on.
 func TestCellsThatBreakThings(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
@@ -88,8 +88,8 @@ func TestTableOfOddValues(t *testing.T) {
 	}
 }
 
-// Callbacks of the shell, which run before the cell's own code, swallow what is
-// raised in them.
+// Callbacks of the shell, which run before the cell's own code, swallow
+// exceptions that are raised in them.
 func TestInterruptBeforeTheCellsCode(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Bounds of what waits for a kernel. The first request always fits.
+// Bounds of the requests that wait for a kernel. The first request always fits.
 const (
 	maxQueue      = 1024
 	maxQueueBytes = 64 << 20
@@ -37,16 +37,15 @@ var (
 
 // Event is one message of a kernel to its clients.
 type Event struct {
-	// Channel is [jupyter.IOPub] for what all clients get, [jupyter.Shell] or
-	// [jupyter.Stdin] for what only the client that made the request gets.
+	// Channel is [jupyter.IOPub] for an event to all clients, and [jupyter.Shell] or
+	// [jupyter.Stdin] for an event to the client that made the request.
 	Channel string
 	// Type is the msg_type and Content the content of the Jupyter message.
 	Type    string
 	Content json.RawMessage
 	// Buffers are the message's binary parts; nil for nearly all messages.
 	Buffers [][]byte
-	// Request is the request that the event belongs to; nil if the event belongs to
-	// none.
+	// Request is the request to which the event belongs. Nil means none.
 	Request *Request
 	// Time is when the event arrived.
 	Time time.Time
@@ -54,7 +53,7 @@ type Event struct {
 
 // Request is one message on the shell channel. Make a new one for each [Client.Submit].
 type Request struct {
-	// Header is the parent of all answers; its MsgType says what is requested.
+	// Header is the parent of all answers; its MsgType is the kind of request.
 	Header jupyter.Header
 	// Content is the content of the message, an object.
 	Content json.RawMessage
@@ -67,20 +66,20 @@ type Request struct {
 	stopOnError bool
 	done        chan struct{} // closed when it is answered
 
-	// Set when it is being served; guarded by Kernel.mu.
+	// Set once it is being served; guarded by Kernel.mu.
 	proc        *process
 	number      uint64
 	armed       bool // an interrupt takes effect
 	interrupted bool
-	signals     uint64    // interrupts that the process was sent
-	signalled   time.Time // when it was sent the first of them
+	signals     uint64    // interrupts sent to the process
+	signalled   time.Time // when the first of them was sent
 
 	position int // in the queue, as last reported to the client; guarded by Kernel.emitting
 }
 
-// Done returns a channel that is closed when r is over and everything that belongs
-// to it was delivered. It is valid after [Client.Submit], and stays open if r was
-// cancelled before it ran.
+// Done returns a channel that is closed when r is over and all of its events were
+// delivered. It is valid after [Client.Submit], and stays open if r was cancelled
+// before it ran.
 func (r *Request) Done() <-chan struct{} { return r.done }
 
 // By reports whether c made the request.
@@ -163,8 +162,8 @@ func (c *Client) Cancel(r *Request) {
 	}
 }
 
-// Answer answers the input_request that this client was sent. If there is none it
-// does nothing.
+// Answer answers the input_request that was sent to this client. It does nothing if
+// there is none.
 func (c *Client) Answer(value string) error {
 	return c.answer(&link.Command{Type: "input_reply", Value: value})
 }
@@ -182,8 +181,8 @@ func (c *Client) answer(reply *link.Command) error {
 	return p.send(reply)
 }
 
-// Close ends the client: it receives no more events. The requests that it made go
-// on, but a question to it raises EOFError.
+// Close ends the client: it receives no more events. Its requests go on, but a question
+// to it raises EOFError.
 func (c *Client) Close() {
 	k := c.kernel
 	k.mu.Lock()
@@ -201,7 +200,7 @@ func (k *Kernel) attached(c *Client) bool {
 
 // The methods below send events to clients; emitting is held.
 
-// emit sends all clients an event that belongs to the last request.
+// emit sends an event of the last request to all clients.
 func (k *Kernel) emit(ctx context.Context, msgType string, content json.RawMessage) {
 	k.broadcast(ctx, Event{Type: msgType, Content: content, Request: k.parent})
 }
@@ -228,7 +227,7 @@ func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage)
 	k.status(ctx, r, jupyter.StateIdle)
 }
 
-// fail answers r, which did not run or did not run to its end.
+// fail answers r, which did not run, or not to its end.
 func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 	if e.Traceback == nil {
 		e.Traceback = []string{e.Name + ": " + e.Value}
@@ -245,8 +244,8 @@ func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 
 func (k *Kernel) handleInput(p *process, m *link.Message) error {
 	r := k.parent
-	// A question of a thread that outlives its cell, while nothing runs: there is
-	// nobody to answer it.
+	// This is the question of a thread that outlives its cell, while nothing runs:
+	// nobody can answer it.
 	if r == nil || r.finished() || !k.attached(r.client) {
 		return p.send(&link.Command{Type: "input_reply", Seq: m.Seq, EOF: true})
 	}

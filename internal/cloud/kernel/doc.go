@@ -1,11 +1,11 @@
-// Package kernel runs one kernel: it starts it, executes code in it, interrupts it,
-// restarts it, and handles its death.
+// Package kernel runs one kernel: it starts it, executes code in it, interrupts it, restarts
+// it, and handles its death.
 //
-// A kernel is a Python process that runs the driver in python/: IPython's own shell
-// if it can be imported, else a small engine on the standard library. The driver
-// and this package exchange Jupyter's messages as lines of JSON over one inherited
-// socket. Descriptors 1 and 2 of the process are pipes, so that what subprocesses
-// and C code write is output of the cell as well.
+// A kernel is a Python process that runs the driver in python/: IPython's own shell if it can
+// be imported, else a small engine on the standard library. The driver and this package
+// exchange Jupyter's messages as lines of JSON over one inherited socket. Descriptors 1 and 2
+// of the process are pipes, so that the output of subprocesses and C code is output of the cell
+// as well.
 //
 // With a [Warm] the process is forked from one that has IPython, numpy, pandas and
 // matplotlib already loaded (python/_e2bctl_kernel/zygote.py). Code must not be
@@ -14,14 +14,14 @@
 // are installed, or if the working directory has files with the names of those
 // modules.
 //
-// Figures of matplotlib are also sent as e2b/chart, read back from what was drawn
-// (charts.py). In two places this is more exact than E2B's own reading: bars are
-// named by the tick at their position, and whether they are horizontal is asked of
-// matplotlib, not guessed from equal heights. A picture that PIL saves under a name
-// is displayed as well (images.py). The middle of a long traceback is left out.
+// Figures of matplotlib are also sent as e2b/chart, read back from the drawing (charts.py). In
+// two places this is more exact than E2B's own reading: bars are named by the tick at their
+// position, and matplotlib tells whether they are horizontal, instead of a guess from equal
+// heights. A picture that PIL saves under a name is displayed as well (images.py). The middle
+// of a long traceback is left out.
 //
 // With a [Wasm] the same driver runs in WebAssembly (python/_e2bctl_kernel/wasm.py), with the
-// lines on standard input and output. Package engine/wasm has the whole of it.
+// lines on standard input and output. Package engine/wasm describes all of it.
 //
 // A loop of asyncio counts as running while a cell runs, and runs between cells
 // (tasks.py), as in the service's kernels: tasks go on, and servers answer. Code between

@@ -254,8 +254,8 @@ func TestWorkingDirectoryIsNotImported(t *testing.T) {
 	})
 }
 
-// Tracebacks end in the cell where it called something of the driver's: what that is
-// made of says nothing to the author of the cell, or to a model.
+// Tracebacks end in the cell where it called the driver: the driver's own code means
+// nothing to the author of the cell, or to a model.
 func TestTracebackWithoutTheDriver(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

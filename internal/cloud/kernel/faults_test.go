@@ -86,7 +86,7 @@ func TestInterruptAtOnce(t *testing.T) {
 	}
 }
 
-// A signal that arrives just before a call that waits has no effect before that call is over.
+// A signal that arrives just before a blocking call has no effect before that call is over.
 func TestInterruptWithoutEffect(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -102,7 +102,8 @@ func TestInterruptWithoutEffect(t *testing.T) {
 				t.Fatalf("error %v, reply %+v, want a %s", err, o.reply, "KeyboardInterrupt")
 			}
 		}
-		// Nor has one that Linux gives to another thread, and the code may have taken all threads.
+		// Nor has a signal that Linux gives to another thread, and the code may have taken all
+		// threads.
 		r := s.submit(`import threading
 def refuse(*_): raise RuntimeError("can't start new thread")
 start, threading.Thread.start = threading.Thread.start, refuse
@@ -116,7 +117,7 @@ finally: threading.Thread.start = start`)
 		if o := s.wait(r); err != nil || o.reply.Name != "KeyboardInterrupt" {
 			t.Errorf("without threads: error %v, reply %+v, want a %s", err, o.reply, "KeyboardInterrupt")
 		}
-		// One that has had its effect is not sent again: what the code does then goes on.
+		// A signal that has had its effect is not sent again: the code after it goes on.
 		r = s.submit("try:\n    print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    end = time.time() + 0.5\n    while time.time() < end: pass\n    print('whole')")
 		s.started(r, "begun")
 		k.Interrupt()
@@ -126,7 +127,7 @@ finally: threading.Thread.start = start`)
 	})
 }
 
-// Python drops what is raised in a finalizer, and IPython's own code has finalizers as well.
+// Python drops exceptions in a finalizer, and IPython's own code has finalizers as well.
 func TestInterruptInAFinalizer(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -142,7 +143,7 @@ time.sleep(600)`)
 		if o.reply.Name != "KeyboardInterrupt" || o.stderr != "" {
 			t.Errorf("got the reply %+v, stderr %q, want %q and nothing", o.reply, o.stderr, "KeyboardInterrupt")
 		}
-		// What code itself raises in a finalizer is told as ever.
+		// The code's own exceptions in a finalizer are reported as usual.
 		if o := s.run("class F:\n    def __del__(self): raise KeyboardInterrupt('own')\nF(); 1"); o.reply.Status != "ok" || !strings.Contains(o.stderr, "Exception ignored in") {
 			t.Errorf("got the reply %+v, stderr %q, want %q and %q", o.reply, o.stderr, "ok", "Exception ignored in")
 		}
@@ -212,8 +213,7 @@ func gone(t *testing.T, pid int) {
 	}
 }
 
-// Code that breaks what the driver needs to hear envd ends the kernel; the
-// kernel does not hang.
+// Code that breaks the driver's way of hearing envd ends the kernel; the kernel does not hang.
 func TestDriverThatHearsNothing(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -403,8 +403,8 @@ func TestEnvOfOneExecution(t *testing.T) {
 	}
 }
 
-// A variable that no process can have, and code that removes the mapping of
-// variables, do no harm to the kernel.
+// A variable that no process can have, and code that removes the mapping of variables, do no harm
+// to the kernel.
 func TestEnvThatCannotBe(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -466,8 +466,8 @@ func TestFloods(t *testing.T) {
 	})
 }
 
-// TestHijackedDriver: a process that took the driver's socket with it out of the
-// session, and asks without reading the answers, does not hold up the kernel.
+// TestHijackedDriver: a process that took the driver's socket with it out of the session, and
+// asks without reading the answers, does not hold up the kernel.
 func TestHijackedDriver(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

@@ -31,8 +31,8 @@ func (k *Kernel) answer(msgType string, info link.Info) json.RawMessage {
 	return nil
 }
 
-// refuseComm returns the comm_close that answers a comm_open: no target is known
-// here.
+// refuseComm returns the comm_close that answers a comm_open: this kernel has no
+// targets.
 func refuseComm(open json.RawMessage) json.RawMessage {
 	var comm struct {
 		ID string `json:"comm_id"`

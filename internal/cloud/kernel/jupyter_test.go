@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// newJupyter runs an installed kernel. The directory is that of its connection
-// files.
+// newJupyter runs an installed kernel. It returns the directory of the kernel's
+// connection files, too.
 func newJupyter(t testing.TB, name string, options ...func(*Spec)) (*Kernel, string) {
 	t.Helper()
 	environ := kerneltest.Environ(t)
@@ -63,7 +63,7 @@ func (s *session) runWith(env map[string]string, code string) outcome {
 	return s.wait(r)
 }
 
-// What all languages have in common, in each language's own terms.
+// The features that all languages share, in each language's own terms.
 func TestJupyterKernels(t *testing.T) {
 	t.Parallel()
 	hostile := "it's \"quoted\" $HOME `id` \\ \n é 😀"
@@ -154,7 +154,7 @@ func TestJupyterKernels(t *testing.T) {
 func TestJupyterInterrupt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ code, failure, status string }{
-		// A builtin: between two commands bash may lose what a terminal sends.
+		// A builtin: between two commands bash may lose input from a terminal.
 		"bash":    {"echo here; read -r", "", "abort"},
 		"python3": {"import time; print('here'); time.sleep(600)", "KeyboardInterrupt", "error"},
 	} {
@@ -248,7 +248,7 @@ func TestJupyterKernelDies(t *testing.T) {
 	if left, _ := os.ReadDir(scratch); len(left) != 1 {
 		t.Errorf("connection files of the dead: %v, want one", left)
 	}
-	// A restart ends what runs, and what it started.
+	// A restart ends the running code, and its children.
 	r = s.submit("echo here; sleep 4242")
 	s.started(r, "here")
 	pid := k.proc.process.Pid

@@ -21,10 +21,10 @@ import (
 
 // Spec describes how to run a kernel.
 type Spec struct {
-	// Python is the argv prefix of the interpreter that runs the driver. Its
-	// program is an absolute path, or a name to look for in PATH at every start: a
-	// sandbox of an image may get one at any time. If it is empty, starts fail with
-	// ErrNoPython.
+	// Python is the argv prefix of the interpreter that runs the driver. Its program is
+	// an absolute path, or a name to look for in PATH at every start, because a sandbox
+	// of an image may get an interpreter at any time. If Python is empty, starts fail
+	// with ErrNoPython.
 	Python []string
 	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
 	Jupyter *zmq.Spec
@@ -36,19 +36,17 @@ type Spec struct {
 	Environ func() ([]string, error)
 	// Credential is the user that the kernel runs as; nil means this process's own.
 	Credential *syscall.Credential
-	// Dir is the working directory of user code. If it cannot be entered the kernel
-	// says so on stderr and runs in "/".
+	// Dir is the working directory of user code. If it cannot be entered, the kernel
+	// reports it on stderr and runs in "/".
 	Dir string
-	// Memory reports whether a kernel was killed for lack of memory; nil never
-	// does.
+	// Memory reports whether a kernel was killed for lack of memory. Nil never reports
+	// it.
 	Memory *child.Memory
-	// Scratch is a directory for the connection files of Jupyter kernels.
-	// AnswerTimeout bounds operations that should take a Jupyter kernel no time; 0
-	// means 10 seconds.
+	// Scratch is a directory for the connection files of Jupyter kernels. AnswerTimeout
+	// bounds operations that should take a Jupyter kernel no time; 0 means 10 seconds.
 	Scratch       string
 	AnswerTimeout time.Duration
-	// Warm makes the process where it can; nil means that the process always starts
-	// cold.
+	// Warm makes the process where it can. Nil means that the process always starts cold.
 	Warm *Warm
 	// Logger must not be nil.
 	Logger *slog.Logger
@@ -71,8 +69,8 @@ func (s *Spec) program() string {
 var (
 	// ErrClosed is the error of a closed kernel.
 	ErrClosed = errors.New("kernel: closed")
-	// ErrNoPython is the error of a kernel without an interpreter, for those who can
-	// do something about it.
+	// ErrNoPython is the error of a kernel without an interpreter. Its text is for people
+	// who run the machine.
 	ErrNoPython = errors.New("the machine that this sandbox runs on has no python3: install Python 3.9 or newer there, or name one in E2BCTL_PYTHON, and start the local cloud again")
 	// ErrNotInImage is the error of a kernel whose interpreter is not in the image of the
 	// sandbox.
@@ -99,12 +97,11 @@ type Kernel struct {
 	// locks.
 	starting sync.Mutex
 
-	// emitting orders everything that clients are sent. It is held while events are
-	// delivered, so a client that is slow to take an event slows the kernel down.
-	// It is taken before mu.
+	// emitting orders all events to clients. It is held while events are delivered, so a
+	// client that is slow to take an event slows the kernel down. It is taken before mu.
 	emitting sync.Mutex
-	// parent is the request that output belongs to: the last one that ran. Guarded
-	// by emitting.
+	// parent is the request to which output belongs: the last one that ran. Guarded by
+	// emitting.
 	parent *Request
 
 	mu         sync.Mutex
@@ -112,7 +109,7 @@ type Kernel struct {
 	clients    []*Client
 	queue      []*Request
 	queueBytes int
-	current    *Request // the one that is being served
+	current    *Request // the request that is being served
 	proc       *process // nil before the start and after the end of a process
 	info       link.Info
 	state      string
@@ -120,7 +117,7 @@ type Kernel struct {
 	served     bool   // proc has completed a request
 	cold       bool   // the sandbox has other versions of modules than the zygote has loaded
 	revive     bool   // proc ended by itself: start the next one now
-	asking     uint64 // number of the input_request that waits for its reply, and the client that has it
+	asking     uint64 // number of the input_request that waits for its reply; asker must answer it
 	asker      *Client
 }
 
@@ -133,7 +130,7 @@ func New(spec Spec) *Kernel {
 	return k
 }
 
-// State returns what the kernel is doing now, and when it was last active. A kernel
+// State returns the kernel's current state, and the time of its last activity. A kernel
 // whose process starts at its first request is idle.
 func (k *Kernel) State() (state string, activity time.Time) {
 	k.mu.Lock()
@@ -177,7 +174,7 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	if err == nil && k.closed {
 		err = ErrClosed
 	}
-	if err == nil && p.over { // it ended after it said that it was ready
+	if err == nil && p.over { // it ended after it reported that it was ready
 		err = p.err
 	}
 	if err == nil {
@@ -201,8 +198,8 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	return info, nil
 }
 
-// startReady starts a process and waits until it is ready. A process that it
-// returns together with an error is nil or has ended.
+// startReady starts a process and waits until it is ready. A process returned together
+// with an error is nil or has ended.
 func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, err error) {
 	const tries = 3 // in case another program takes a port that was found free
 	for range tries {
@@ -245,8 +242,8 @@ func (k *Kernel) signal(r *Request, p *process) {
 	p.interrupt(r.signals)
 }
 
-// Restart ends the process and returns when a new one is ready. The request that
-// was running ends with [Ended]; waiting requests run in the new process.
+// Restart ends the process and returns when a new one is ready. The request that was
+// running ends with [Ended]; waiting requests run in the new process.
 func (k *Kernel) Restart(ctx context.Context) error {
 	k.starting.Lock()
 	defer k.starting.Unlock()
@@ -266,7 +263,7 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	return err
 }
 
-// Close ends the process and everything that it started. The running request and
+// Close ends the process and all processes that it started. The running request and
 // all waiting ones end with [Ended]. Close returns when all processes are gone.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
@@ -394,7 +391,7 @@ func (k *Kernel) serve(r *Request) {
 		return
 	}
 	if err := p.send(&link.Command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}); err != nil {
-		p.kill() // it does not read; the request ends when the process does
+		p.kill() // it does not read; the end of the process ends the request
 	}
 	select {
 	case <-r.done:
@@ -418,15 +415,14 @@ func (k *Kernel) finish(r *Request, tell func()) {
 	}
 	k.mu.Unlock()
 	if asking != 0 && r.proc != nil {
-		// A thread that outlives the code has asked: nobody will answer it.
+		// A thread that outlives the code has asked, and nobody will answer it.
 		_ = r.proc.send(&link.Command{Type: "input_reply", Seq: asking, EOF: true})
 	}
 	tell()
 	close(r.done)
 }
 
-// ended is called by a process when it is gone and everything that it said is
-// delivered.
+// ended is called by a process that is gone, after all of its messages are delivered.
 func (k *Kernel) ended(p *process) {
 	k.emitting.Lock()
 	defer k.emitting.Unlock()
@@ -444,8 +440,7 @@ func (k *Kernel) ended(p *process) {
 	died := why.Name == "" // nobody here asked for it
 	if died {
 		why = Died
-		// A process that dies before it has done anything would die again and
-		// again.
+		// A process that dies before it has done anything would die again and again.
 		k.revive = k.served || r != nil
 	}
 	k.state, k.activity = jupyter.StateRestarting, time.Now()
@@ -477,7 +472,7 @@ func (k *Kernel) ended(p *process) {
 	if r != nil {
 		k.finish(r, func() { k.fail(r, why) })
 	}
-	k.parent = nil // output of the next process does not belong to this one's requests
+	k.parent = nil // the next process must not add output to an old request
 	k.poke()
 }
 
@@ -525,7 +520,7 @@ func (k *Kernel) handle(p *process, m *link.Message) error {
 	return nil
 }
 
-// arm notes that the request has begun, and that a signal takes effect.
+// arm notes that the request has begun, so that a signal takes effect.
 func (k *Kernel) arm(p *process) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -555,8 +550,8 @@ func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	k.served = true
 	var aborted []*Request
 	if reply.Status != "ok" && r.stopOnError {
-		// Remove them before the client hears of the error: requests that it sends
-		// after that are meant to run.
+		// Remove them before the client hears of the error: requests that it sends after
+		// that are meant to run.
 		aborted = k.unqueue(func(q *Request) bool { return q.client == r.client && q.Header.MsgType == "execute_request" })
 	}
 	k.mu.Unlock()

@@ -87,7 +87,7 @@ func newKernel(t testing.TB, python string) *Kernel {
 	return k
 }
 
-// session is a client that collects what it receives.
+// session is a client that collects its events.
 type session struct {
 	t      testing.TB
 	client *Client

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Magics that need something which a kernel lacks, or that ipykernel has in addition to
-// IPython, do what they do there.
+// Magics that need a feature that a kernel lacks, or that ipykernel adds to IPython,
+// behave as they do there.
 func TestMagics(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
@@ -45,7 +45,7 @@ func TestMagics(t *testing.T) {
 	}
 }
 
-// Cells that have shown or raised something are in the notebook, without that.
+// Cells that have displayed or raised something are in the notebook, without that output.
 func TestNotebookOfCellsWithOutput(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))
@@ -61,8 +61,8 @@ func TestNotebookOfCellsWithOutput(t *testing.T) {
 	}
 }
 
-// A magic that is used wrongly says so on stderr. That it failed is in the reply alone, as
-// ipykernel does it.
+// A magic that is used wrongly reports it on stderr. Its failure is in the reply alone, as
+// in ipykernel.
 func TestMagicsRefuse(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))

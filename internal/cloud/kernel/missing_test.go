@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// An exception about a module that the prepared Python has says how to get it; code
-// that handles the exception itself sees it as it is.
+// An exception about a module that the prepared Python has names the way to get it.
+// Code that handles the exception itself sees it unchanged.
 func TestMissingModule(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
 		s := attach(t, newKernel(t, python))
-		const hide = "import sys; sys.modules['PIL'] = None\n" // as if it were not there
+		const hide = "import sys; sys.modules['PIL'] = None\n" // as if PIL were missing
 		for _, test := range []struct{ code, advice string }{
 			{hide + "import PIL", "run `e2bctl local setup` on the machine of the local cloud (local.Setup in Go) and start it again, or in this sandbox: pip install pillow"},
 			{hide + "from PIL import Image", "pip install pillow"},
@@ -34,7 +34,7 @@ func TestMissingModule(t *testing.T) {
 				}
 			}
 		}
-		// Libraries have exceptions of their own about what they need.
+		// Libraries have exceptions of their own about missing modules.
 		const gone = "import sys; sys.modules['openpyxl'] = sys.modules['jinja2'] = sys.modules['kaleido'] = sys.modules['nbformat'] = None\n"
 		for _, test := range []struct{ code, advice string }{
 			{"try:\n    import openpyxl\nexcept ImportError as e:\n    raise ImportError('Missing optional dependency. Use pip or conda to install it.') from e", "setup --full` on the machine of the local cloud (local.Setup with WithFullPackages in Go) and start it again, or in this sandbox: pip install openpyxl"},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What a Python without IPython lacks, as the package's documentation says, and
-// what it still has, whatever cells do.
+// The features that a Python without IPython lacks, as the package's
+// documentation lists them, and those that it still has, after any cells.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	_, plain := pythons()

@@ -38,35 +38,36 @@ type process struct {
 	pipes   [2]*pipe
 	ready   chan link.Info
 	checked chan []string // the answer to a check
-	// untouched says that the process was forked and has run no code yet. Once the
-	// process is started only the kernel's loop uses it.
+	// untouched means that the process was forked and has run no code yet. Once the process is
+	// started, only the kernel's loop uses it.
 	untouched bool
 
-	// ctx ends when the process is about to die or has died: callers that wait to
-	// deliver its output stop waiting.
+	// ctx ends when the process is about to die or has died: callers that wait to deliver its
+	// output stop waiting.
 	ctx    context.Context //nolint:containedctx // it is the life of the process, not of a call
 	cancel context.CancelFunc
-	// done is closed when the process is gone and everything that it said is
-	// delivered.
+	// done is closed when the process is gone and all of its messages are delivered.
 	done chan struct{}
 	// starved reports whether the process was killed for lack of memory.
 	starved func(*os.ProcessState) error
 	err     error // how it ended; valid when done is closed
-	// reason is the error that its request ends with if the process was ended from
-	// here; it is zero if the process died. Guarded by kernel.mu.
+	// reason is the error for its request if this package ended the process. It is zero if the
+	// process died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
 	over   bool // the kernel knows that the process ended; guarded by kernel.mu
-	// replaced says that clients need not be told of its end. Guarded by kernel.mu.
+	// replaced means that clients are not told of its end. Guarded by kernel.mu.
 	replaced bool
 
-	// tail is the end of what was written to descriptors 1 and 2 before the driver
-	// was ready; if it never becomes ready, tail shows why. For a Jupyter kernel it
-	// is the end of everything written there, because such a kernel sends output as
-	// messages. Guarded by kernel.emitting.
+	// tail is the end of the output on descriptors 1 and 2 before the driver was ready; if it
+	// never becomes ready, tail shows the reason. For a Jupyter kernel it is the end of all
+	// such output, because such a kernel sends a cell's output as messages. Guarded by
+	// kernel.emitting.
 	tail []byte
-	// ending is why it ends, as its driver says just before. Guarded by kernel.emitting.
+	// ending is the reason that the driver gives just before it ends. Guarded by
+	// kernel.emitting.
 	ending string
-	// heedless: it was ended because its code did not heed an interrupt. Guarded by kernel.mu.
+	// heedless means that the process was ended because its code did not heed an interrupt.
+	// Guarded by kernel.mu.
 	heedless bool
 	running  bool // the driver has said ready; guarded by kernel.emitting
 }
@@ -123,8 +124,8 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 	return p, nil
 }
 
-// openPipes makes descriptors 0 to 2 of the process. The caller must close the
-// files that it returns, even those returned together with an error.
+// openPipes makes descriptors 0 to 2 of the process. The caller must close the returned files,
+// even those returned together with an error.
 func (p *process) openPipes() ([]*os.File, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -155,11 +156,11 @@ func (p *process) closePipes() error {
 	return errors.Join(errs...)
 }
 
-// directoryVariable tells the driver where user code works. The driver removes it
-// before user code runs.
+// directoryVariable tells the driver the working directory of user code. The driver removes
+// the variable before user code runs.
 const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
 
-// python returns the argv prefix of the interpreter, nil for a kernel that has none.
+// python returns the argv prefix of the interpreter, or nil for a kernel without one.
 func (s *Spec) python(environ []string) ([]string, error) {
 	switch {
 	case s.Jupyter != nil || s.Wasm != nil:
@@ -182,8 +183,8 @@ func (p *process) execute(python, environ []string, stdio []*os.File) error {
 	}
 	defer theirs.Close()
 	spec := &p.kernel.spec
-	// Without namespaces every process of the machine can read command lines, but
-	// not the environment, and the names of the sandbox's directories belong there.
+	// Without namespaces every process of the machine can read command lines, but not the
+	// environment. So the names of the sandbox's directories are in the environment.
 	argv := append(python, filepath.Base(spec.Driver))
 	cmd := &exec.Cmd{
 		Path: argv[0], Args: argv, Env: append(slices.Clone(environ), directoryVariable+"="+spec.Dir), Dir: filepath.Dir(spec.Driver),
@@ -211,7 +212,8 @@ func (p *process) executeJupyter(environ []string, stdio []*os.File) error {
 	return nil
 }
 
-// supervise reads what the process says until it is gone, and reports its end.
+// supervise reads the messages and output of the process until it is gone, and reports its
+// end.
 func (p *process) supervise() {
 	var readers sync.WaitGroup
 	for _, pipe := range p.pipes {
@@ -260,7 +262,7 @@ func (p *process) send(c *link.Command) error { return p.link.Send(c) }
 func (p *process) take(m *link.Message) error {
 	p.kernel.emitting.Lock()
 	defer p.kernel.emitting.Unlock()
-	p.drain() // what was written before the message comes first
+	p.drain() // earlier output comes first
 	return p.kernel.handle(p, m)
 }
 
@@ -276,9 +278,9 @@ func (l lines) Send(c *link.Command) error {
 	return err
 }
 
-// Ended makes writes fail, and reads end after what the socket holds. A process
-// that left the session may still hold the driver's end, and nothing may wait for
-// it while holding the kernel's lock.
+// Ended makes writes fail, and reads end after the bytes that the socket holds. A process that
+// left the session may still hold the driver's end, and nothing may wait for it while holding
+// the kernel's lock.
 func (l lines) Ended() {
 	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 	_ = l.conn.CloseRead()
@@ -326,9 +328,9 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// readPipe passes on what comes through a pipe. It reads under the lock that lines
-// are handled under, so that nothing has been read but not yet delivered when a
-// line says that the cell has ended.
+// readPipe passes on the output of a pipe. It reads under the lock under which lines are
+// handled. So when a line reports the end of the cell, no output has been read but not
+// delivered.
 func (p *process) readPipe(pipe *pipe) {
 	for ended := false; !ended; {
 		err := pipe.raw.Read(func(fd uintptr) bool {
@@ -351,8 +353,8 @@ func (p *process) readPipe(pipe *pipe) {
 	}
 }
 
-// drain delivers only what the pipes hold now: a process that writes without end
-// must not hold up the rest. kernel.emitting is held.
+// drain delivers only the current content of the pipes: a process that writes without end must
+// not hold up the rest. kernel.emitting is held.
 func (p *process) drain() {
 	for _, pipe := range p.pipes {
 		_ = pipe.raw.Control(func(fd uintptr) {
@@ -383,12 +385,12 @@ func (p *process) output(pipe *pipe, text string) {
 	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
-// announced is how many interrupts of one request the driver is told of. A driver that
-// does not read must not make those who send more of them wait.
+// announced is how many interrupts of one request are sent to the driver. A driver that does
+// not read must not block the senders of further ones.
 const announced = 16
 
-// interrupt signals the whole process group, so commands of the cell as well. number is
-// how many interrupts the request that runs has had, this one included.
+// interrupt signals the whole process group, so commands of the cell as well. number counts
+// the interrupts of the running request, including this one.
 func (p *process) interrupt(number uint64) {
 	jupyter := p.kernel.spec.Jupyter
 	if p.kernel.spec.Wasm != nil || jupyter != nil && jupyter.InterruptMode == zmq.InterruptByMessage {
@@ -408,8 +410,8 @@ func (p *process) kill() {
 	_ = p.process.Kill()
 }
 
-// killSession ends what the process left behind in its session: background commands
-// belong to the state that is lost with the kernel.
+// killSession ends the processes left in its session: background commands belong to the state
+// that is lost with the kernel.
 func (p *process) killSession() {
 	session := p.process.Pid
 	_ = unix.Kill(-session, unix.SIGKILL)
@@ -419,8 +421,8 @@ func (p *process) killSession() {
 		if err != nil {
 			continue // it ended in the meantime
 		}
-		// The name of the program is in parentheses and may contain any character,
-		// so state, parent, group and session are read after the last parenthesis.
+		// The name of the program is in parentheses and may contain any character, so state,
+		// parent, group and session are read after the last parenthesis.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 4 || fields[3] != strconv.Itoa(session) {
 			continue

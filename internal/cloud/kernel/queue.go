@@ -14,14 +14,14 @@ import (
 // and how many requests are answered before it: the content is {"position": n}. It
 // is sent once when the request has to wait, and after that, for the requests near
 // the front, whenever the number changes. It is not one of Jupyter's own messages;
-// clients ignore types that they do not know.
+// clients ignore unknown types.
 const Queued = "queued"
 
-// closePositions is the number of front positions of which every change is
+// closePositions is the number of positions at the front for which every change is
 // reported.
 const closePositions = 8
 
-// announce tells clients where their requests are in the queue.
+// announce tells clients the positions of their requests in the queue.
 func (k *Kernel) announce() {
 	for {
 		select {
@@ -46,7 +46,7 @@ func (k *Kernel) tellPositions() {
 	}
 }
 
-// displaced returns the requests whose new position is to be reported. emitting is
+// displaced returns the requests whose new position must be reported. emitting is
 // held, which guards Request.position.
 func (k *Kernel) displaced() (list []*Request) {
 	k.mu.Lock()

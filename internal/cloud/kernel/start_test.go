@@ -13,8 +13,8 @@ import (
 	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
-// A Python that cannot run the driver says why, and one whose IPython is broken does
-// without: that of an image may be any.
+// A Python that cannot run the driver reports the reason, and a Python whose IPython
+// is broken runs without it: an image may have any Python.
 func TestStartPython(t *testing.T) {
 	t.Parallel()
 	_, plain := pythons()

@@ -92,8 +92,8 @@ func TestOutputOfThreads(t *testing.T) {
 	})
 }
 
-// What is printed arrives while the code runs, even if the code has replaced the
-// parts of Python's library that the streams need.
+// Printed text arrives while the code runs, even if the code has replaced the parts of
+// Python's library that the streams need.
 func TestOutputWithoutSleep(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -104,7 +104,7 @@ func TestOutputWithoutSleep(t *testing.T) {
 	})
 }
 
-// The streams accept what Python's own streams accept.
+// The streams accept the same values as Python's own streams.
 func TestTextsOfOutput(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

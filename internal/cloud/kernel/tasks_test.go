@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// listen returns the port of a listener, and a function that returns the line that the
-// next connection to it says.
+// listen returns the port of a listener, and a function that returns the line from the next
+// connection to it.
 func listen(t *testing.T) (port int, hear func() string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -41,7 +41,7 @@ func listen(t *testing.T) (port int, hear func() string) {
 	}
 }
 
-// tell is a cell that defines tell(port, text), which listen hears.
+// tell is a cell that defines tell(port, text), which sends text to listen.
 const tell = `import asyncio
 async def tell(port, text):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -128,7 +128,7 @@ func TestServerBetweenCells(t *testing.T) {
 	})
 }
 
-// Cells that run a loop do so, though one counts as running.
+// Cells can run a loop, though one counts as running.
 func TestCellsThatRunALoop(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -187,8 +187,8 @@ func TestNoInputBetweenCells(t *testing.T) {
 	})
 }
 
-// A callback that does not return keeps a request waiting. Interrupting that ends both,
-// and the loop goes on.
+// A callback that does not return keeps a request waiting. An interrupt ends both, and the loop
+// goes on.
 func TestInterruptOfATaskBetweenCells(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

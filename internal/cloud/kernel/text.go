@@ -28,7 +28,7 @@ func (d *decoder) decode(data []byte) string {
 	return text
 }
 
-// end returns what is left, when no more bytes will come.
+// end returns the rest, when no more bytes will come.
 func (d *decoder) end() string {
 	text := strings.ToValidUTF8(string(d.rest), "\uFFFD")
 	d.rest = nil

@@ -19,13 +19,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
-// Warm provides a [Kernel] with processes that have everything loaded: children of
+// Warm provides a [Kernel] with processes that have all modules loaded: children of
 // a zygote.
 type Warm struct {
-	// Fork returns the socket of a new process. An error means that there is none,
-	// and the kernel starts cold.
+	// Fork returns the socket of a new process. If it returns an error, the kernel
+	// starts cold.
 	Fork func(context.Context) (*os.File, error)
-	// Environ is the environment that the zygote was started with.
+	// Environ is the zygote's environment.
 	Environ []string
 }
 
@@ -86,7 +86,7 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	if err := readShortLine(conn, &forked); err != nil {
 		return err
 	}
-	// By the time it says so the process is an orphan, and so a child of this
+	// When it sends its id, the process is an orphan, and so a child of this
 	// process. It has not run any user code yet.
 	process, err := child.Adopt(forked.PID)
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	return conn.SetDeadline(time.Time{})
 }
 
-// readShortLine reads one line, and not a byte beyond it.
+// readShortLine reads one line, and no byte after it.
 func readShortLine(conn *net.UnixConn, v any) error {
 	var line []byte
 	for b := make([]byte, 1); len(line) < 64; {
@@ -119,7 +119,7 @@ var atStart = []string{
 }
 
 // fits reports whether a process of the zygote is the same as one started with
-// environ would be.
+// environ.
 func (w *Warm) fits(environ []string) bool {
 	return slices.Equal(startVariables(environ), startVariables(w.Environ))
 }
@@ -183,7 +183,7 @@ func (p *process) handleChecked(m *link.Message) error {
 	}
 	select {
 	case p.checked <- answer.Changed:
-	default: // nobody asked
+	default: // there was no check
 	}
 	return nil
 }

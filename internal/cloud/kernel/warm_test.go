@@ -36,7 +36,7 @@ func TestWarmFits(t *testing.T) {
 	}
 }
 
-// TestWarmFails: whatever the zygote's child does wrong, the kernel starts.
+// TestWarmFails: the kernel starts after any failure of the zygote's child.
 func TestWarmFails(t *testing.T) {
 	t.Parallel()
 	for name, behave := range map[string]func(*net.UnixConn){

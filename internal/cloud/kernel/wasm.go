@@ -20,16 +20,16 @@ import (
 )
 
 // Wasm is a Python in WebAssembly. It speaks the driver's protocol on its standard input and
-// output, is told its environment in the first line, and interrupts in others: a signal would
-// end it.
+// output. It receives its environment in the first line, and interrupts in later ones, because a
+// signal would end it.
 type Wasm struct {
-	Command []string     // that starts it
-	Environ []string     // the environment of the command, not that of code
-	Places  []string     // directories that code sees, where they are
-	Check   func() error // says what is wrong with what the command needs
+	Command []string     // starts it
+	Environ []string     // the environment of the command, not of the code
+	Places  []string     // directories that code sees, under their own paths
+	Check   func() error // returns an error if the command lacks something
 }
 
-// startContent is the first line for such a process, which has the environment of code, too.
+// startContent is the first line for such a process. It includes the environment of the code.
 type startContent struct {
 	Places    []string `json:"places"`
 	Directory string   `json:"directory"`
@@ -62,8 +62,7 @@ func (p *process) executeWasm(environ []string, stdio []*os.File) error {
 	return nil
 }
 
-// startingLines are lines of which the first one says what the process needs to know before
-// it is ready.
+// startingLines is a connection whose first line is the process's configuration.
 type startingLines struct {
 	lines
 	start link.Command
@@ -76,16 +75,16 @@ func (l *startingLines) Receive(take func(*link.Message) error) error {
 		err = l.conn.SetWriteDeadline(time.Time{})
 	}
 	if err != nil {
-		return nil //nolint:nilerr // it has ended, which says more
+		return nil //nolint:nilerr // the end of the process explains more
 	}
 	return l.lines.Receive(take)
 }
 
-// maxEnding bounds what a process says about its end.
+// maxEnding bounds, in bytes, a process's reason for its end.
 const maxEnding = 256
 
-// handleEnding notes why a Python in WebAssembly ends: the process around it ends with the same
-// status whatever the reason.
+// handleEnding records the reason why a Python in WebAssembly ends, because the process around it
+// always ends with the same status.
 func (p *process) handleEnding(m *link.Message) error {
 	var ending struct {
 		Reason string `json:"reason"`
@@ -114,9 +113,9 @@ func (p *process) endsHeedless(r *Request) bool {
 	return p.heedless
 }
 
-// newNumber returns the number of a request, which nobody can guess: code may write to the
-// connection, and what it wrote before a request came must not pass for the answer. It is
-// exact in every language's JSON.
+// newNumber returns the number of a request, which nobody can guess. Code may write to the
+// connection, and a message written before a request came must not pass for the answer. The
+// number is exact in every language's JSON.
 func newNumber() uint64 {
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails

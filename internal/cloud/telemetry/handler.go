@@ -12,9 +12,9 @@ const (
 	loggerKey  = "logger"
 )
 
-// Logger returns a logger that writes to next, and what is about a sandbox to that
-// sandbox's log, too: a record of at least level info whose attribute "sandbox" has the id.
-// name is the logger of such entries. next may be nil.
+// Logger returns a logger that writes to next. It also writes to a sandbox's log each
+// record of at least level info whose attribute "sandbox" has the sandbox's id. name is the
+// logger of such entries. next may be nil.
 func (r *Registry) Logger(next *slog.Logger, name string) *slog.Logger {
 	if next == nil {
 		next = slog.New(slog.DiscardHandler)
@@ -28,7 +28,7 @@ type handler struct {
 	next     slog.Handler
 	name     string
 	attrs    []slog.Attr // with the names of their groups
-	group    string      // of attributes to come, with a dot at its end; or ""
+	group    string      // prefix of attributes to come, with a dot at its end; or ""
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {

@@ -15,9 +15,9 @@ const (
 	LoggerKernel  = "kernel"
 )
 
-// Inside appends a line of the daemon inside a sandbox, which is what a
-// [slog.JSONHandler] writes. Nothing in it is trusted: lines that are anything else are
-// dropped, and so are those that come too fast.
+// Inside appends a line of the daemon inside a sandbox, as a [slog.JSONHandler] writes
+// it. Nothing in it is trusted: other lines are dropped, and so are lines that come too
+// fast.
 func (r *Registry) Inside(id string, line []byte) {
 	if !r.admit(id) {
 		return
@@ -41,8 +41,8 @@ func (r *Registry) admit(id string) bool {
 	return true
 }
 
-// parse reads a line of slog. Only the server says when it is, and what a logger outside
-// says.
+// parse reads a line of slog. It ignores the line's time, and accepts only the loggers
+// inside a sandbox.
 func parse(line []byte) (Entry, bool) {
 	var all map[string]any
 	if err := json.Unmarshal(line, &all); err != nil {

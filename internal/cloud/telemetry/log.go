@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Bounds of one entry. What is longer is shortened.
+// Bounds of one entry. Longer parts are shortened.
 const (
 	maxMessage = 4 << 10
 	maxFields  = 32
@@ -27,10 +27,10 @@ type Entry struct {
 	Fields  []Field
 }
 
-// Field is what an entry says besides its message.
+// Field is an attribute of an entry.
 type Field struct{ Name, Value string }
 
-// bound shortens an entry to what a log takes. It copies its fields.
+// bound shortens an entry to the bounds of a log. It copies its fields.
 func (e *Entry) bound() {
 	e.Logger, e.Message = clip.Text(e.Logger, maxName), clip.Text(e.Message, maxMessage)
 	fields := make([]Field, min(len(e.Fields), maxFields))
@@ -40,7 +40,7 @@ func (e *Entry) bound() {
 	e.Fields = fields
 }
 
-// size returns the bytes that keeping an entry takes, approximately.
+// size returns the approximate memory of an entry, in bytes.
 func (e *Entry) size() int {
 	const entry, field = 96, 32
 	size := entry + len(e.Logger) + len(e.Message)
@@ -54,12 +54,12 @@ func (e *Entry) size() int {
 type log struct {
 	entries []Entry
 	size    int
-	dropped int       // entries that there was no room for
-	gap     time.Time // of the latest of these
+	dropped int       // number of dropped entries
+	gap     time.Time // time of the latest dropped entry
 }
 
-// add appends an entry. Each is later than the one before it, so that its time tells it
-// apart.
+// add appends an entry. Each entry is later than the one before it, so that its time
+// identifies it.
 func (l *log) add(e Entry) {
 	if n := len(l.entries); n > 0 && !e.Time.After(l.entries[n-1].Time) {
 		e.Time = l.entries[n-1].Time.Add(1)
@@ -75,12 +75,12 @@ func (l *log) shrink(size int) {
 		l.size -= l.entries[drop].size()
 		l.gap = l.entries[drop].Time
 	}
-	clear(l.entries[:drop]) // their text is behind the slice, which goes on
+	clear(l.entries[:drop]) // the array behind the slice remains: free their text
 	l.entries = l.entries[drop:]
 	l.dropped += drop
 }
 
-// Query says which entries of a log are wanted.
+// Query selects entries of a log.
 type Query struct {
 	From     time.Time  // not before it; zero: from the first
 	Until    time.Time  // before it; zero: to the last
@@ -88,14 +88,14 @@ type Query struct {
 	Level    slog.Level // at least
 	Search   string     // in the message, in any case
 	Limit    int        // the most entries to return; 0: all
-	Whole    bool       // no entries of a millisecond that has others, which are left out
+	Whole    bool       // without the last millisecond, if entries of it are left out
 }
 
 // maxFound bounds the bytes of the entries that are returned at once.
 const maxFound = 2 << 20
 
-// find returns the first entries that match, as many as it may. An entry in the place of
-// those that were dropped is among them.
+// find returns the first matching entries, within the limits. The entry for dropped
+// entries is among them.
 func (l *log) find(q Query) []Entry {
 	q.Search = strings.ToLower(q.Search)
 	found, size := []Entry{}, 0
@@ -136,8 +136,8 @@ func (l *log) all(backward bool) iter.Seq[*Entry] {
 	}
 }
 
-// wholeMilliseconds returns the entries that are not of the same millisecond as the one
-// after them; if all are, it returns all: better some than none.
+// wholeMilliseconds drops the entries of the same millisecond as next. If that would
+// drop all, it returns all.
 func wholeMilliseconds(entries []Entry, next time.Time) []Entry {
 	next = next.Truncate(time.Millisecond)
 	for n := len(entries); n > 0; n-- {
@@ -156,7 +156,7 @@ func (q *Query) matches(e *Entry) bool {
 	return q.Search == "" || strings.Contains(strings.ToLower(e.Message), q.Search)
 }
 
-// missing returns the entry for those that were dropped; nil if none were.
+// missing returns the entry for the dropped entries, or nil if none were dropped.
 func (l *log) missing() *Entry {
 	if l.dropped == 0 {
 		return nil

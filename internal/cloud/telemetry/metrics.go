@@ -9,26 +9,26 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// interval is how often sandboxes are measured, and how old a sample that is returned as
-// the current one may be.
+// interval is how often sandboxes are measured, and the maximum age of the current
+// sample.
 const interval = 5 * time.Second
 
-// Sample is what a sandbox used at a time.
+// Sample is the resource use of a sandbox at a time.
 type Sample struct {
 	Time time.Time
-	// CPUPercent is the share of the processors that it may use, since the sample before;
-	// 0 in the first one.
+	// CPUPercent is the share of its processors since the previous sample. It is 0 in the
+	// first one.
 	CPUPercent float64
 	Memory     uint64 // bytes that cannot be reclaimed
-	Cache      uint64 // bytes of memory with copies of what is on disks
+	Cache      uint64 // bytes of the page cache
 	Disk       uint64 // bytes
 	DiskTotal  uint64 // bytes
 }
 
-// Measure returns what a sandbox uses now, and false if that cannot be found out.
+// Measure returns the current use of a sandbox, and false if it cannot be measured.
 type Measure func() (engine.Usage, bool)
 
-// run is a time during which a sandbox runs.
+// run is a period in which a sandbox runs.
 type run struct {
 	measure Measure
 
@@ -79,11 +79,11 @@ func (r *Registry) Run(id string, measure Measure) {
 	}
 	select {
 	case r.begun <- struct{}{}:
-	default: // the goroutine has yet to look
+	default: // the goroutine will see an earlier token
 	}
 }
 
-// Rest stops to measure a sandbox, whose series stays.
+// Rest stops measuring a sandbox, and keeps its series.
 func (r *Registry) Rest(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +102,8 @@ func (r *Registry) restLocked(rec *record) {
 	}
 }
 
-// sampleAll measures all sandboxes that run until stop is closed: each one when it begins
-// to, and then again and again.
+// sampleAll measures all running sandboxes until stop is closed: each one when it begins
+// to run, and then at each interval.
 func (r *Registry) sampleAll(stop chan struct{}) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -122,7 +122,7 @@ func (r *Registry) sampleAll(stop chan struct{}) {
 	}
 }
 
-// due returns what runs, or only what has not been measured since it does.
+// due returns the running sandboxes, or only those not yet measured in this run.
 func (r *Registry) due(all bool) map[*record]*run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -165,8 +165,8 @@ func (r *Registry) Metrics(id string, from, until time.Time) []Sample {
 	return found
 }
 
-// Latest returns the latest sample of a sandbox, and false if there is none. While it
-// runs, that is at most 5 seconds old.
+// Latest returns the latest sample of a sandbox, and false if there is none. While the
+// sandbox runs, the sample is at most 5 seconds old.
 func (r *Registry) Latest(id string) (Sample, bool) {
 	r.refresh(id)
 	r.mu.Lock()
@@ -178,7 +178,7 @@ func (r *Registry) Latest(id string) (Sample, bool) {
 	return rec.series.samples[len(rec.series.samples)-1], true
 }
 
-// refresh measures a sandbox that runs and whose latest sample is too old.
+// refresh measures a running sandbox whose latest sample is too old.
 func (r *Registry) refresh(id string) {
 	r.mu.Lock()
 	rec := r.records[id]
@@ -192,7 +192,7 @@ func (r *Registry) refresh(id string) {
 	}
 }
 
-// stale reports whether a sandbox runs and has no current sample.
+// stale reports whether a running sandbox has no current sample.
 func (s *series) stale() bool {
 	return s.run != nil && (!s.measured || time.Since(s.samples[len(s.samples)-1].Time) > interval)
 }
@@ -200,7 +200,7 @@ func (s *series) stale() bool {
 // maxSamples bounds a series.
 const maxSamples = 4096
 
-// steps says how far apart samples are that are older than an age, at least.
+// steps are the minimum distances of samples older than an age.
 var steps = []struct{ age, step time.Duration }{
 	{24 * time.Hour, 30 * time.Minute}, {12 * time.Hour, 5 * time.Minute}, {6 * time.Hour, 2 * time.Minute}, {time.Hour, 30 * time.Second},
 }
@@ -212,8 +212,8 @@ func (s *series) add(sample Sample) {
 	}
 }
 
-// thin makes room: of the older samples it keeps one in a while, and if that is not
-// enough, it drops the oldest.
+// thin makes room: it keeps one of the older samples in each step. If that is not enough,
+// it drops the oldest.
 func (s *series) thin(now time.Time) {
 	var last time.Time
 	s.samples = slices.DeleteFunc(s.samples, func(one Sample) bool {

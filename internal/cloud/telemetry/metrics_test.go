@@ -10,8 +10,8 @@ import (
 
 var longFrom, longUntil = time.Time{}, time.Now().AddDate(1000, 0, 0)
 
-// TestMetrics: a sandbox that runs is measured at once and every 5 seconds, one that is
-// paused is not, and its series goes on with its next run.
+// TestMetrics: a running sandbox is measured at once and every 5 seconds, a paused one
+// is not, and its series goes on with its next run.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{CPUs: 2})
@@ -54,7 +54,7 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestFirstSample: whoever asks first does not wait for the next tick.
+// TestFirstSample: the first caller does not wait for the next tick.
 func TestFirstSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})
@@ -82,7 +82,8 @@ func TestFirstSample(t *testing.T) {
 	})
 }
 
-// TestThinning: a long series keeps its newest part as it is, and ever less of the rest.
+// TestThinning: a long series keeps its newest part unchanged, and fewer samples of
+// older parts.
 func TestThinning(t *testing.T) {
 	var s series
 	began := time.Now()

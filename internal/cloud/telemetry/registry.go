@@ -15,32 +15,32 @@ const (
 	kept    = time.Hour // after the end of the sandbox
 )
 
-// loggerTelemetry is the logger of what this package itself says.
+// loggerTelemetry is the logger of this package's own entries.
 const loggerTelemetry = "log"
 
 // Options configure a [Registry]. The zero value is usable.
 type Options struct {
-	CPUs float64 // that a sandbox may use, which is 100 percent; 0: 1
+	CPUs float64 // processors of a sandbox, which are 100 percent; 0: 1
 }
 
 // Registry keeps the logs and metrics of all sandboxes of a cloud. It is safe for
-// concurrent use. Call Close to end it.
+// concurrent use. The caller must close it.
 type Registry struct {
 	options Options
 
 	mu      sync.Mutex
 	closed  bool
 	records map[string]*record
-	ended   []string // those of records whose sandbox has ended, in that order
+	ended   []string // ids of records whose sandbox has ended, oldest first
 	size    int      // of all logs
 
-	running int            // records that are measured, by a goroutine unless there are none
-	begun   chan struct{}  // another one is
+	running int            // number of measured records; the goroutine exists only above 0
+	begun   chan struct{}  // tells the goroutine of another record
 	stop    chan struct{}  // ends the goroutine
 	sampler sync.WaitGroup // the goroutine
 }
 
-// record is what is kept of one sandbox. Registry.mu guards it.
+// record is the record of one sandbox. Registry.mu guards it.
 type record struct {
 	log    log
 	bucket bucket
@@ -65,7 +65,8 @@ func (r *Registry) Open(id string) {
 	}
 }
 
-// End says that a sandbox has ended. Its series goes, and an hour later its log.
+// End records that a sandbox has ended. It removes its series at once, and its log an hour
+// later.
 func (r *Registry) End(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,8 +96,8 @@ func (r *Registry) removeLocked(id string) {
 	r.ended = slices.DeleteFunc(r.ended, func(other string) bool { return other == id })
 }
 
-// Close forgets all sandboxes and waits for the goroutine that measures them. What is
-// called later does nothing.
+// Close forgets all sandboxes and waits for the goroutine that measures them. Later calls
+// do nothing.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -122,8 +123,8 @@ func (r *Registry) Logs(id string, q Query) ([]Entry, bool) {
 	return rec.log.find(q), true
 }
 
-// Add appends an entry to the log of a sandbox, and does nothing if there is none. Its time
-// is now.
+// Add appends an entry, with the current time, to the log of a sandbox. It does nothing if
+// there is no log.
 func (r *Registry) Add(id string, e Entry) {
 	e.bound()
 	r.mu.Lock()
@@ -161,7 +162,7 @@ func (r *Registry) halveLocked() {
 	r.size += largest.log.size
 }
 
-// Bounds of what comes from inside one sandbox: entries a second, and at once.
+// Bounds of the entries from inside one sandbox: per second, and at once.
 const (
 	rate  = 500
 	burst = 4000
@@ -171,10 +172,10 @@ const (
 type bucket struct {
 	left    float64
 	at      time.Time
-	refused int // since the last time that it was not
+	refused int // since the last entry that was admitted
 }
 
-// take reports whether it may happen now.
+// take reports whether one more is allowed now.
 func (b *bucket) take() bool {
 	now := time.Now()
 	b.left = min(burst, b.left+now.Sub(b.at).Seconds()*rate)
@@ -187,7 +188,7 @@ func (b *bucket) take() bool {
 	return true
 }
 
-// missing returns the entry for what was refused, which counts anew from then on.
+// missing returns the entry for the refused ones, and resets their count.
 func (b *bucket) missing() Entry {
 	e := Entry{
 		Level: slog.LevelWarn, Logger: loggerTelemetry,

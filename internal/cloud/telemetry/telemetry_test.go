@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// messages returns what the log of a sandbox says, in as many pages as it takes unless q has
-// a limit.
+// messages returns the messages of a sandbox's log, in as many pages as it takes unless q
+// has a limit.
 func messages(t *testing.T, r *Registry, id string, q Query) (all []string) {
 	t.Helper()
 	for {
@@ -76,7 +76,7 @@ func TestQuery(t *testing.T) {
 	})
 }
 
-// TestFull: a log that is full drops its oldest entries, and says so in their place.
+// TestFull: a full log drops its oldest entries, and an entry in their place says so.
 func TestFull(t *testing.T) {
 	r := New(Options{})
 	defer r.Close()
@@ -105,8 +105,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestAllFull: what is kept of all sandboxes is bounded, at the expense of those that have
-// ended, and then of the one that says most.
+// TestAllFull: all logs together are bounded, at the expense of those of ended sandboxes,
+// and then of the largest one.
 func TestAllFull(t *testing.T) {
 	r := New(Options{})
 	defer r.Close()
@@ -203,7 +203,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestFlood: what comes too fast from inside is dropped, and the log says how much.
+// TestFlood: entries from inside that come too fast are dropped, and the log has their
+// number.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Each engine has the built-in templates under names of its own, which no list has and no
-// build can take.
+// Each engine has the built-in templates under names of its own, which no list shows and
+// no build can take.
 func TestBuiltInOfEngines(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -43,7 +43,7 @@ func TestBuiltInOfEngines(t *testing.T) {
 	}
 }
 
-// A template keeps its engine; those of a version without engines are of the room.
+// A template keeps its engine; templates of a version without engines are the room's.
 func TestEngineIsStored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// index has templates as requests find them: by id, by name, and in the order of lists.
+// index finds templates for requests: by id, by name, and in the order of lists.
 type index struct {
 	byID      map[string]*Template
 	byName    map[string]*Template // by full name
@@ -35,13 +35,13 @@ func (s *Snapshot) NamedBy(ref *Reference) bool {
 	return ref.Names(&s.of) && (ref.Tag == "" || ref.HasTag(s.Tag, &s.Build))
 }
 
-// Position returns the place of the snapshot in lists: by when the tag was made.
+// Position returns the position of the snapshot in lists, by the time of the tag.
 func (s *Snapshot) Position() ordered.Position { return ordered.Position{At: s.TaggedAt, ID: s.ID()} }
 
-// Position returns the place of the template in lists.
+// Position returns the position of the template in lists.
 func (t *Template) Position() ordered.Position { return ordered.Position{At: t.CreatedAt, ID: t.ID} }
 
-// Position returns the place of the build among those of its template.
+// Position returns the position of the build among those of its template.
 func (b *Build) Position() ordered.Position { return ordered.Position{At: b.CreatedAt, ID: b.ID} }
 
 // The orders of lists, each with the newest first.
@@ -55,8 +55,8 @@ func newIndex() index {
 	return index{byID: map[string]*Template{}, byName: map[string]*Template{}}
 }
 
-// find returns the template that a reference names, whatever its tag is; nil if there is none.
-// No name is an id.
+// find returns the template that a reference names, with any tag, or nil if there is none. A
+// name can never be an id.
 func (x *index) find(ref Reference) *Template {
 	for _, t := range []*Template{x.byName[ref.Name], x.byName[Team+"/"+ref.Name], x.byID[ref.Name]} { // built-in ones first
 		if t != nil && ref.Names(t) {
@@ -66,7 +66,7 @@ func (x *index) find(ref Reference) *Template {
 	return nil
 }
 
-// put has a template in the place of what it was.
+// put adds a template, or replaces the one with its id.
 func (x *index) put(t *Template) {
 	former := x.byID[t.ID]
 	if former != nil {
@@ -104,7 +104,7 @@ func (x *index) remove(t *Template) {
 	x.listed = byCreation.Delete(x.listed, t.Position())
 }
 
-// untag removes the snapshots whose tags are no longer what they were.
+// untag removes the snapshots whose tags have changed.
 func (x *index) untag(former, now *Template) {
 	for tag, points := range former.Tags {
 		if now.Tags[tag] != points {

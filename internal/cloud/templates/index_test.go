@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// pages returns what a list has in all, in pages, and how often it looked at one of it.
+// pages returns all entries of a list, in pages, and how often it looked at one of them.
 func pages[T any](list func(*ordered.Position, int, func(*T) bool) []T, at func(*T) ordered.Position) (all []T, looked int) {
 	const size = 10
 	for after := (*ordered.Position)(nil); ; after = new(at(&all[len(all)-1])) {
@@ -23,9 +23,9 @@ func pages[T any](list func(*ordered.Position, int, func(*T) bool) []T, at func(
 	}
 }
 
-// TestListsCostAPage checks that lists of templates and of snapshots look at each once, however many
-// there are, and have what there is now: also after tags have moved, templates are deleted, and
-// the local cloud was started again.
+// TestListsCostAPage checks that lists of templates and of snapshots look at each entry once,
+// however many there are, and have the current entries: also after tags have moved, templates are
+// deleted, and the local cloud was started again.
 func TestListsCostAPage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

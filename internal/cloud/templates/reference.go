@@ -9,13 +9,13 @@ import (
 )
 
 // Team is the namespace of the one team's templates, and DefaultTag the tag of a reference
-// that has none.
+// without one.
 const (
 	Team       = "local"
 	DefaultTag = "default"
 )
 
-// Bounds of what a client names.
+// Bounds of names given by a client.
 const (
 	maxName    = 128
 	maxMessage = 300
@@ -23,12 +23,13 @@ const (
 
 // Reference names a template and one of its builds.
 type Reference struct {
-	// Namespace and Tag may be "". Tag may be the id of a build, which no tag can look like.
+	// Namespace and Tag may be empty. Tag may be the id of a build, which never looks like a
+	// tag.
 	Namespace, Name, Tag string
 	text                 string
 }
 
-// ParseReference reads a reference. Whatever it says, it may name nothing.
+// ParseReference parses any text as a reference, which may name nothing.
 func ParseReference(text string) Reference {
 	name, tag, _ := strings.Cut(text, ":")
 	namespace, rest, ok := strings.Cut(name, "/")
@@ -38,7 +39,7 @@ func ParseReference(text string) Reference {
 	return Reference{normal(namespace), normal(rest), normal(tag), text}
 }
 
-// tag returns the tag that it stands for.
+// tag returns the tag of the reference, or the default one.
 func (ref *Reference) tag() string {
 	if ref.Tag == "" {
 		return DefaultTag
@@ -50,7 +51,7 @@ func (ref *Reference) String() string { return clip.Text(ref.text, maxMessage) }
 
 func normal(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-// Names reports whether a template is the one that it names, whatever its tag is.
+// Names reports whether the reference names a template, with any tag.
 func (ref *Reference) Names(t *Template) bool {
 	if ref.Namespace == "" && ref.Name == t.ID {
 		return true
@@ -58,8 +59,7 @@ func (ref *Reference) Names(t *Template) bool {
 	return ref.Name != "" && ref.Name == t.Name && (ref.Namespace == "" || ref.Namespace == Team && !t.BuiltIn)
 }
 
-// HasTag reports whether a reference has a tag that names a build, by a tag that points to it
-// or by its id.
+// HasTag reports whether the tag of the reference is tag or the id of build.
 func (ref *Reference) HasTag(tag string, build *Build) bool {
 	return ref.Tag == tag || ref.Tag == build.ID
 }
@@ -79,7 +79,8 @@ func (ref *Reference) CheckName() error {
 	return nil
 }
 
-// CheckTeam returns an error if it is in the namespace of a team that does not exist here.
+// CheckTeam returns an error if the reference is in the namespace of a team that does not
+// exist here.
 func (ref *Reference) CheckTeam() error {
 	if ref.Namespace != "" && ref.Namespace != Team {
 		return refusef(Invalid, "'%s' is of the team '%s', and the one of this local cloud is '%s'", ref, clip.Text(ref.Namespace, maxMessage), Team)
@@ -87,7 +88,7 @@ func (ref *Reference) CheckTeam() error {
 	return nil
 }
 
-// ParseTag returns a tag as it is spelled, or an error if it cannot be one.
+// ParseTag returns a tag in its normal spelling, or an error if it is not valid.
 func ParseTag(text string) (string, error) {
 	tag := normal(text)
 	return tag, checkTag(tag)
@@ -106,7 +107,7 @@ var (
 	aUUID = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// Kind says why something was refused, for programs.
+// Kind is the kind of a refusal, for programs.
 type Kind int
 
 // The kinds.
@@ -114,11 +115,11 @@ const (
 	NotFound Kind = iota
 	Invalid
 	BuiltIn  // it cannot be changed
-	Conflict // with something else of that name
+	Conflict // with another one of that name
 	Full
 )
 
-// Error means that something was refused. Its text is for the client.
+// Error reports a refusal. Its text is for the client.
 type Error struct {
 	Kind Kind
 	text string
@@ -130,8 +131,8 @@ func refusef(kind Kind, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-// missing says that the tag of a reference points to nothing, in the service's words: clients
-// that find them in an answer try again.
+// missing is the message that the tag of a reference points to nothing, in the service's
+// words: clients that find these words in an answer try again.
 func (ref *Reference) missing() string {
 	return fmt.Sprintf("tag '%s' does not exist for template '%s'", clip.Text(ref.tag(), maxMessage), clip.Text(ref.Name, maxMessage))
 }

@@ -38,14 +38,14 @@ type Registry struct {
 	spawned map[string]Spawned
 }
 
-// Spawned is what was made of a template since the local cloud was started.
+// Spawned counts the sandboxes made from a template since the local cloud was started.
 type Spawned struct {
 	Count int
 	Last  time.Time
 }
 
-// Open returns the templates of a store, which hold their layers. What cannot be read is
-// left alone, and then all layers stay: another version may be able to read it.
+// Open returns the templates of a store, which hold their layers. Templates that cannot be read
+// are left alone, and then all layers stay: another version may be able to read them.
 func Open(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -72,8 +72,8 @@ func Open(o Options) *Registry {
 		}
 		r.index.put(&t)
 	}
-	for _, t := range builtIn() { // after the others, so that none of them can take its place
-		if !t.variant() || r.index.find(Reference{Name: t.Name}) == nil { // one of an older version may have the name
+	for _, t := range builtIn() { // after the others, so that these cannot replace them
+		if !t.variant() || r.index.find(Reference{Name: t.Name}) == nil { // a template of an older version may have the name
 			r.index.put(&t)
 		}
 	}
@@ -83,7 +83,7 @@ func Open(o Options) *Registry {
 	return r
 }
 
-// savedVersion is the version of what is stored; load knows how to read it.
+// savedVersion is the version of the stored format; load can read it.
 const savedVersion = 2 // since there are builds that are not ready
 
 // saved is a template in the store. The names of its fields, and of those of [Template],
@@ -113,7 +113,7 @@ func load(entry store.Record) (Template, error) {
 		if b.Status == "" { // of version 1
 			b.Status, b.FinishedAt = Ready, b.CreatedAt
 		}
-		b.Engine = cmp.Or(b.Engine, engine.Room) // the only one when engines were not stored
+		b.Engine = cmp.Or(b.Engine, engine.Room) // the only engine when engines were not stored
 	}
 	for tag := range t.Tags {
 		if b, ok := t.Tagged(tag); !ok || b.Status != Ready {
@@ -123,7 +123,7 @@ func load(entry store.Record) (Template, error) {
 	return t, nil
 }
 
-// endLeft ends the builds of a template that an earlier process had begun.
+// endLeft ends the unfinished builds of an earlier process.
 func (r *Registry) endLeft(t *Template) error {
 	now := time.Now().UTC()
 	changed := *t
@@ -144,7 +144,7 @@ func (r *Registry) endLeft(t *Template) error {
 	return err
 }
 
-// Find returns the template that a reference names, and the build that its tag points to.
+// Find returns the template that a reference names, and the build of its tag.
 func (r *Registry) Find(ref Reference) (Template, Build, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,8 +160,8 @@ func (r *Registry) findLocked(ref Reference) (Template, Build, error) {
 	return *t, build, err
 }
 
-// named returns the finished build that the tag of a reference names: the one that the tag
-// points to, or the one that has it as its id.
+// named returns the finished build that a reference names, by a tag that points to it or by its
+// id.
 func (t *Template) named(ref *Reference) (Build, error) {
 	if build, ok := t.Tagged(ref.tag()); ok {
 		return build, nil
@@ -177,7 +177,7 @@ func (t *Template) named(ref *Reference) (Build, error) {
 	return Build{}, refusef(NotFound, "%s", ref.missing())
 }
 
-// Get returns the template that a reference names, whatever its tag is.
+// Get returns the template that a reference names, with any tag.
 func (r *Registry) Get(ref Reference) (Template, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,16 +191,16 @@ func (r *Registry) Get(ref Reference) (Template, error) {
 // All returns all templates, newest first, without the built-in ones of single engines.
 func (r *Registry) All() []Template { return r.Page(nil, math.MaxInt, nil) }
 
-// Page returns those of All behind a position, or from the first one on for nil, that match, and
-// at most limit of them. It looks at none behind the last one that it returns. Without match all
-// do.
+// Page returns at most limit matching templates of All after a position. A nil position means
+// the beginning of the list; a nil match matches all templates. Page looks at no template behind
+// the last one that it returns.
 func (r *Registry) Page(after *ordered.Position, limit int, match func(*Template) bool) []Template {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return copied(byCreation.Page(r.index.listed, after, limit, match))
 }
 
-// Snapshots is Page for the tags that point to snapshots of sandboxes, of whatever template.
+// Snapshots is Page for the tags, of all templates, that point to snapshots of sandboxes.
 func (r *Registry) Snapshots(after *ordered.Position, limit int, match func(*Snapshot) bool) []Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,14 +215,14 @@ func copied[T any](page []*T) []T {
 	return all
 }
 
-// HasMemory reports whether what is made of a build goes on where the sandbox was that it is a
-// snapshot of.
+// HasMemory reports whether a build has the memory of the sandbox from which it was made, so
+// that sandboxes of it go on there.
 func (r *Registry) HasMemory(b Build) bool {
 	_, memory := r.options.Layers.Split(b.Layers...)
 	return memory != ""
 }
 
-// Spawn notes that a sandbox was made from a template.
+// Spawn records that a sandbox was made from a template.
 func (r *Registry) Spawn(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,17 +231,16 @@ func (r *Registry) Spawn(id string) {
 	}
 }
 
-// Spawned returns what was noted of a template.
+// Spawned returns the record of Spawn for a template.
 func (r *Registry) Spawned(id string) Spawned {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.spawned[id]
 }
 
-// Add makes a build of layers that the caller holds, and that are the build's from then
-// on; after an error they are released. ref is the name that it is to have, nil for none:
-// the template of that name, which is made if need be, has the build from then on, and its
-// tag points to it.
+// Add creates a build that takes over the caller's layers; on error they are released. The build
+// is added to the template with the name of ref, which is made if it is missing, and ref's tag
+// points to it. A nil ref makes a template without a name.
 func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	build.Status = Ready
 	made, _, err := r.add(ref, build, func(t Template, b Build) Template {
@@ -258,9 +257,9 @@ func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	return made, err
 }
 
-// Request makes a build that waits for its start, of the template with the name of ref,
-// which is made if need be. The tags, and that of ref, will point to it when it is ready;
-// until then nothing is made from it. It returns the template and the build.
+// Request makes a build that waits for its start, of the template with the name of ref, which is
+// made if it is missing. The tags, and that of ref, will point to the build when it is ready;
+// until then nothing is made from it. Request returns the template and the build.
 func (r *Registry) Request(ref Reference, tags []string, build Build) (Template, Build, error) {
 	if err := ref.CheckName(); err != nil {
 		return Template{}, Build{}, err
@@ -302,7 +301,7 @@ func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) T
 	return made, build, err
 }
 
-// Begin starts a build that waits for it.
+// Begin starts a waiting build.
 func (r *Registry) Begin(template, build string) error {
 	return r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if b.Status != Waiting {
@@ -315,9 +314,8 @@ func (r *Registry) Begin(template, build string) error {
 
 var began = map[Status]string{Building: "started already", Ready: "ready already", Failed: "over: it failed or was superseded; request another"}
 
-// Finish makes a build ready that was started, and has its tags point to it. The layers of
-// content, which the caller holds, are the build's from then on; after an error they are
-// released.
+// Finish makes a started build ready, and points its tags to it. The build takes over the
+// caller's layers of content; on error they are released.
 func (r *Registry) Finish(template, build string, content Content) error {
 	err := r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if b.Status != Building {
@@ -367,7 +365,7 @@ func (r *Registry) CheckName(ref *Reference) error {
 	return r.addableLocked(Template{Name: ref.Name}, ref)
 }
 
-// namedLocked returns the template that has the name of a reference, or that id, in any
+// namedLocked returns the template whose name or id is the name of a reference, in any
 // namespace.
 func (r *Registry) namedLocked(ref *Reference) *Template {
 	return r.index.find(Reference{Name: ref.Name})
@@ -385,8 +383,8 @@ func (r *Registry) addableLocked(t Template, ref *Reference) error {
 	return nil
 }
 
-// putLocked stores a template in the place of what it was. It returns the layers that
-// nothing needs any longer; the caller releases them without the lock.
+// putLocked stores a template, or replaces the one with its id. It returns the layers that are
+// no longer needed; the caller must release them without the lock.
 func (r *Registry) putLocked(t Template) (unused []string, err error) {
 	value, err := json.Marshal(saved{savedVersion, t})
 	if err == nil {
@@ -406,8 +404,8 @@ func (r *Registry) putLocked(t Template) (unused []string, err error) {
 	return unused, nil
 }
 
-// Delete removes a template with all its builds. The tag of the reference does not count.
-// used reports whether sandboxes use a template, which stays then.
+// Delete removes a template with all its builds. It ignores the tag of the reference. used
+// reports whether sandboxes use a template; such a template is not removed.
 func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	r.mu.Lock()
 	t, err := r.ownLocked(ref)
@@ -429,7 +427,7 @@ func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	return nil
 }
 
-// ownLocked returns a template that may be changed.
+// ownLocked returns a template, or an error if it may not be changed.
 func (r *Registry) ownLocked(ref Reference) (Template, error) {
 	t := r.index.find(ref)
 	switch {
@@ -449,8 +447,8 @@ func (r *Registry) Publish(ref Reference, public bool) (Template, error) {
 	})
 }
 
-// Assign makes tags point to the build that a reference names. It returns the build, and
-// the tags as they are spelled.
+// Assign points tags to the build that a reference names. It returns the build, and the tags in
+// their normal spelling.
 func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned []string, err error) {
 	if assigned, err = checkTags(&ref, tags); err != nil {
 		return Build{}, nil, err
@@ -465,8 +463,8 @@ func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned [
 	return build, assigned, err
 }
 
-// Unassign removes tags of the template that a reference without a tag names. The default
-// one stays, and the last one, too. Tags that are not there are no error.
+// Unassign removes tags of the template that a reference without a tag names. The default tag
+// and the last tag stay. Missing tags are not an error.
 func (r *Registry) Unassign(ref Reference, tags []string) error {
 	tags, err := checkTags(&ref, tags)
 	switch {
@@ -507,7 +505,7 @@ func checkTags(ref *Reference, tags []string) ([]string, error) {
 	return all, nil
 }
 
-// change stores what f makes of a template.
+// change applies f to a template and stores the result.
 func (r *Registry) change(ref Reference, f func(t Template, now time.Time) (Template, error)) (Template, error) {
 	r.mu.Lock()
 	t, err := r.ownLocked(ref)

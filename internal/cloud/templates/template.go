@@ -14,13 +14,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// Template is a template at one moment. What its maps and slices refer to never changes.
+// Template is a template at one moment. Its maps and slices never change.
 type Template struct {
 	ID                   string
 	Name                 string // "": it has none
 	Description          string // "": it has none
 	BuiltIn              bool
-	Public               bool // as asked; it changes nothing, since there is one team
+	Public               bool // as requested; it has no effect, since there is one team
 	CreatedAt, UpdatedAt time.Time
 	Builds               []Build // oldest first
 	Tags                 map[string]Tag
@@ -36,37 +36,37 @@ type Tag struct {
 type Build struct {
 	ID        string
 	CreatedAt time.Time
-	Sandbox   string // of which it is a snapshot; "": it is none
+	Sandbox   string // whose snapshot it is; "": it is no snapshot
 
 	Status     Status
-	FinishedAt time.Time // zero for one that is not finished
+	FinishedAt time.Time // zero for an unfinished build
 	Tags       []string  // that point to it when it is ready
-	// CPUs and MemoryMB are what was asked for; 0: nothing was. They are only recorded.
+	// CPUs and MemoryMB are the requested values; 0 means none. They are only recorded.
 	CPUs, MemoryMB int
 	Failure        *Failure // nil unless it failed
 
 	Content
 }
 
-// Content is what sandboxes have of a build that is ready.
+// Content is the content of a ready build for its sandboxes.
 type Content struct {
 	Layers []string          // ids of the layers that they begin with, lowest first
-	Engine engine.Name       // that runs them; "", only of built-in templates: that of the server
-	Image  *engine.Image     // they are made from a container image, which Layers has; nil: they see the programs of the engine
-	Envs   map[string]string // unless they are given others
-	// User and Workdir are who processes run as and where, unless they are asked for
-	// otherwise; "": the defaults of envd. Workdir may be guest.UserWorkdir. Home is that of
-	// User; "": /root or one in /home.
+	Engine engine.Name       // that runs the sandboxes; "", only in built-in templates: that of the server
+	Image  *engine.Image     // container image whose files are in Layers; nil: sandboxes see the programs of the engine
+	Envs   map[string]string // defaults; a sandbox may be given others
+	// User and Workdir are the default user and directory of processes. Empty means envd's
+	// defaults. Workdir may be guest.UserWorkdir. Home is the home of User; empty means /root or
+	// a directory in /home.
 	User, Home, Workdir string
-	// Start is a command that each of them runs, and Ready one that succeeds when what
-	// Start runs can be used; "": none.
+	// Start is a command that each sandbox runs. Ready is a command that succeeds once the
+	// program of Start can be used. Empty means none.
 	Start, Ready string
 }
 
-// Status says how far a build is.
+// Status is the progress of a build.
 type Status string
 
-// The statuses. Those that are stored of version 1 have none, and are ready.
+// The statuses. Builds stored by version 1 have none, and are ready.
 const (
 	Waiting  Status = "waiting"  // for its start
 	Building Status = "building" // or for its turn
@@ -74,7 +74,7 @@ const (
 	Failed   Status = "error"
 )
 
-// Failure says why a build failed.
+// Failure describes the failure of a build.
 type Failure struct {
 	Step    string // "base", the number of a step, or "finalize"; "": none
 	Message string
@@ -85,15 +85,15 @@ type Failure struct {
 type Entry struct {
 	At      time.Time
 	Level   slog.Level
-	Step    string // as of [Failure]
+	Step    string // as in [Failure]
 	Message string
 }
 
-// pending reports whether it can still become ready.
+// pending reports whether the build can still become ready.
 func (b *Build) pending() bool { return b.Status == Waiting || b.Status == Building }
 
-// FullName returns the name with the team; "" without a name. Built-in templates belong to
-// no team.
+// FullName returns the name with the team, or an empty text without a name. Built-in templates
+// belong to no team.
 func (t *Template) FullName() string {
 	if t.Name == "" || t.BuiltIn {
 		return t.Name
@@ -101,7 +101,7 @@ func (t *Template) FullName() string {
 	return Team + "/" + t.Name
 }
 
-// Snapshot reports whether it was made from sandboxes only.
+// Snapshot reports whether the template was made from sandboxes only.
 func (t *Template) Snapshot() bool {
 	return !slices.ContainsFunc(t.Builds, func(b Build) bool { return b.Sandbox == "" })
 }
@@ -109,7 +109,7 @@ func (t *Template) Snapshot() bool {
 // Latest returns the newest build.
 func (t *Template) Latest() Build { return t.Builds[len(t.Builds)-1] }
 
-// Build returns the build of an id.
+// Build returns the build with an id.
 func (t *Template) Build(id string) (Build, bool) {
 	i := slices.IndexFunc(t.Builds, func(b Build) bool { return b.ID == id })
 	if i < 0 {
@@ -118,7 +118,7 @@ func (t *Template) Build(id string) (Build, bool) {
 	return t.Builds[i], true
 }
 
-// Tagged returns the build that a tag points to, which is ready.
+// Tagged returns the build of a tag, which is ready.
 func (t *Template) Tagged(tag string) (Build, bool) {
 	return t.Build(t.Tags[tag].Build)
 }
@@ -126,14 +126,14 @@ func (t *Template) Tagged(tag string) (Build, bool) {
 // TagNames returns the tags in order.
 func (t *Template) TagNames() []string { return slices.Sorted(maps.Keys(t.Tags)) }
 
-// Newest returns the builds behind a position, or from the first one on for nil, newest first and
-// at most limit of them.
+// Newest returns at most limit builds after a position, newest first. A nil position means the
+// newest build.
 func (t *Template) Newest(after *ordered.Position, limit int) []Build {
 	return byAge.Page(t.Builds, after, limit, nil)
 }
 
-// with returns the template with a build, in the place of what it was if it has it
-// already, and with tags that point to it.
+// with returns the template with a build, which replaces the one with its id, and with tags that
+// point to it.
 func (t Template) with(build Build, tags []string, now time.Time) Template {
 	t.Builds = byAge.Put(slices.Clone(t.Builds), build)
 	t.Tags = maps.Clone(t.Tags)
@@ -155,11 +155,10 @@ func (t Template) without(tags []string, now time.Time) Template {
 	return t.tidy(now)
 }
 
-// maxFailed is how many builds of a template are kept that failed.
+// maxFailed is how many failed builds of a template are kept.
 const maxFailed = 10
 
-// tidy removes the builds that are ready and that no tag points to, and those that failed
-// long ago.
+// tidy removes the ready builds without a tag, and the oldest failed ones.
 func (t Template) tidy(now time.Time) Template {
 	named := map[string]bool{}
 	for _, tag := range t.Tags {
@@ -180,7 +179,7 @@ func (t Template) tidy(now time.Time) Template {
 	return t
 }
 
-// layers returns the layers of all builds; one may be there several times.
+// layers returns the layers of all builds. It may contain duplicates.
 func (t *Template) layers() []string {
 	var all []string
 	for _, b := range t.Builds {
@@ -189,11 +188,11 @@ func (t *Template) layers() []string {
 	return all
 }
 
-// builtIn are the templates that every service has. Both include the interpreter. As on the
-// service, all processes of code-interpreter-v1 begin in the home of user, those of base in
-// their own. Each is there for every engine, too, as base-docker.
+// builtIn returns the templates that every service has. Both include the interpreter. As on the
+// service, all processes of code-interpreter-v1 begin in the home of user, and those of base in
+// their own. There is one for each engine, too, such as base-docker.
 func builtIn() []Template {
-	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, after a restart, too
+	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, even after a restart
 	made := func(id, name string, build int, by engine.Name, workdir string) Template {
 		description := "What every sandbox of this cloud has, to run commands and code"
 		if by != "" {
@@ -218,15 +217,16 @@ func builtIn() []Template {
 	return all
 }
 
-// variant reports whether it is a built-in template of one engine, which is found by its
-// name and not listed: whether this machine has the engine is not known before it is used.
+// variant reports whether the template is the built-in one of a single engine. It is found by its
+// name but not listed, because it is unknown whether this machine has the engine until it is
+// used.
 func (t *Template) variant() bool { return t.BuiltIn && t.Latest().Engine != "" }
 
 const idLength = 20
 
 func newID() string { return strings.ToLower(rand.Text())[:idLength] }
 
-// newUUID returns a random UUID, which is what clients expect the id of a build to be.
+// newUUID returns a random UUID, which clients expect as the id of a build.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

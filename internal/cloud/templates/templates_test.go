@@ -35,7 +35,7 @@ func serve(t *testing.T, dir string) *server {
 	return &server{all, set, st}
 }
 
-// restart is what happens when a server is killed: nothing is written at its end.
+// restart does the same as killing and starting a server: nothing is written at its end.
 func (s *server) restart(t *testing.T, dir string) *server {
 	t.Helper()
 	if err := s.store.Close(); err != nil {
@@ -123,7 +123,7 @@ func TestFind(t *testing.T) {
 }
 
 // A build is found by its id once it is ready, and not before or after it failed; a tag can be
-// made to point to what an id names.
+// pointed to the build with an id.
 func TestFindBuild(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -158,7 +158,7 @@ func TestFindBuild(t *testing.T) {
 	}
 }
 
-// All that was added is there after a restart, and nothing that was removed.
+// After a restart, all added templates are there, and no removed one.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -178,7 +178,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.All()
-	if _, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil }); err != nil { // killed before it was named
+	if _, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil }); err != nil { // killed before the layer was named
 		t.Fatal(err)
 	}
 	s = s.restart(t, dir)
@@ -201,7 +201,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// While a record cannot be read, every layer stays: it may name any.
+// While a record cannot be read, every layer stays: the record may name any.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
@@ -353,7 +353,7 @@ func TestBuildStates(t *testing.T) {
 	if diff := cmp.Diff(content, got.Content); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for range 12 { // of which only the last ones stay
+	for range 12 { // only the last ones stay
 		_, failed := request()
 		if err := s.Fail(template, failed, templates.Failure{Step: "1", Message: "broken"}); err != nil {
 			t.Fatal(err)
@@ -390,7 +390,7 @@ func TestBuildStates(t *testing.T) {
 	if got, _ := s.find("job:v1"); got != second {
 		t.Errorf("got %q, want the new build %q", got, second)
 	}
-	if n := s.kept(t); n != 2 { // the first is still stable
+	if n := s.kept(t); n != 2 { // the first one is still tagged stable
 		t.Errorf("got %d layers, want 2", n)
 	}
 	for name, err := range map[string]error{
@@ -402,7 +402,7 @@ func TestBuildStates(t *testing.T) {
 	}
 }
 
-// What the first version stored has builds without a status, all of them ready.
+// Records of the first version have builds without a status, all of them ready.
 func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -23,8 +23,7 @@ import (
 	"time"
 )
 
-// Localhost is the domain that the names below need no set-up for, where the
-// machine resolves them.
+// Localhost is the domain whose subdomains need no set-up, if the machine resolves them.
 const Localhost = "localhost"
 
 const (
@@ -38,10 +37,9 @@ var loopback = []*net.IPNet{
 	{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
 }
 
-// Authority is a certificate authority for the names of one domain, for localhost
-// and for loopback addresses. Its own certificate says, critically, that it is for no
-// others: whoever steals its key cannot pose as another site. It is safe for
-// concurrent use.
+// Authority is a certificate authority for the names of one domain, for localhost and for
+// loopback addresses. Its own certificate is restricted to these by a critical constraint: a
+// thief of its key cannot pose as another site. It is safe for concurrent use.
 type Authority struct {
 	domain string
 	cert   *x509.Certificate
@@ -53,7 +51,7 @@ type Authority struct {
 	recent list.List // of *leaf, most recently used first
 }
 
-// New makes an authority that ends with this process.
+// New makes an authority that lives as long as this process.
 func New(domain string) (*Authority, error) {
 	if err := CheckDomain(domain); err != nil {
 		return nil, err
@@ -82,8 +80,8 @@ func New(domain string) (*Authority, error) {
 	return newAuthority(domain, der, key)
 }
 
-// Open returns the authority for the domain that is kept in dir, a directory of this
-// user alone, and makes it the first time. One that is about to expire is replaced.
+// Open returns the authority for the domain that is kept in dir, a directory of this user
+// alone. It makes a missing authority, and replaces one that is about to expire.
 func Open(dir, domain string) (*Authority, error) {
 	path := filepath.Join(dir, keyFile)
 	a, err := read(path, domain)
@@ -108,7 +106,7 @@ func Open(dir, domain string) (*Authority, error) {
 		if expiring {
 			return os.Rename(from, to)
 		}
-		return os.Link(from, to) // fails where another process was faster
+		return os.Link(from, to) // fails if another process was faster
 	})
 	if errors.Is(err, fs.ErrExist) {
 		return read(path, domain)
@@ -166,9 +164,9 @@ func parse(text []byte, domain string) (*Authority, error) {
 	return a, nil
 }
 
-// CheckAuthority returns an error unless text is one certificate, that of an authority which
-// can certify nothing but the names of the domain, localhost and loopback addresses. A
-// machine may trust only such a one.
+// CheckAuthority returns an error unless text is one certificate, of an authority that can
+// certify nothing but the names of the domain, localhost and loopback addresses. A machine
+// may trust only such an authority.
 func CheckAuthority(text []byte, domain string) error {
 	if err := CheckDomain(domain); err != nil {
 		return err
@@ -184,8 +182,8 @@ func CheckAuthority(text []byte, domain string) error {
 	return checkConstraints(cert, domain)
 }
 
-// checkConstraints returns an error unless a certificate has all restrictions of those that
-// New makes for the domain.
+// checkConstraints returns an error unless a certificate has all restrictions of the
+// certificates that New makes for the domain.
 func checkConstraints(cert *x509.Certificate, domain string) error {
 	if !slices.Equal(cert.PermittedDNSDomains, permitted(domain)) {
 		return fmt.Errorf("its certificate is not for %s: it may certify %q", domain, cert.PermittedDNSDomains)
@@ -225,12 +223,12 @@ func newAuthority(domain string, der []byte, key crypto.Signer) (*Authority, err
 	return &Authority{domain: domain, cert: cert, key: key, leaf: leaf, leaves: map[string]*list.Element{}}, nil
 }
 
-// PEM returns the certificate of the authority, which is no secret.
+// PEM returns the certificate of the authority, which is public.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// secret returns what Open keeps: the key and the certificate.
+// secret returns the file that Open keeps: the key and the certificate.
 func (a *Authority) secret() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
@@ -252,7 +250,7 @@ func (a *Authority) Config() *tls.Config {
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// sign returns a certificate, signed by parent, or by itself if that is nil.
+// sign returns a certificate, signed by parent. A nil parent means self-signed.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // never fails
@@ -264,7 +262,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
 }
 
-// writeFile writes a file that only this user can read, and has publish give it its name.
+// writeFile writes a file that only this user can read. publish gives it its name.
 func writeFile(path string, text []byte, publish func(from, to string) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -281,8 +279,8 @@ func writeFile(path string, text []byte, publish func(from, to string) error) er
 	return err
 }
 
-// flush returns when what was written to a file outlasts a loss of power: an authority
-// is trusted for years. Files that are written at each start do without.
+// flush returns when the content of a file would survive a loss of power: an authority is
+// trusted for years. Files that are written at each start need no flush.
 func flush(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

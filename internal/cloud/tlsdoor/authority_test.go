@@ -18,14 +18,14 @@ import (
 	"time"
 )
 
-// fixed dials one address, whatever is asked for.
+// fixed dials one address for every name.
 type fixed struct{ address string }
 
 func (f *fixed) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", f.address)
 }
 
-// verify checks a leaf as a client does that trusts the authority.
+// verify checks a leaf like a client that trusts the authority.
 func verify(a *Authority, leaf *x509.Certificate, name string) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -91,7 +91,8 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// The authority's own certificate refuses what its key could sign for others.
+// The constraints of the authority's own certificate hold for certificates that
+// its key could sign for others.
 func TestNameConstraints(t *testing.T) {
 	a, err := New(domain)
 	if err != nil {
@@ -109,7 +110,7 @@ func TestNameConstraints(t *testing.T) {
 			t.Fatal(err)
 		}
 		cert.Leaf.DNSNames = []string{name}
-		if !a.serves(name) { // what a thief of the key would make
+		if !a.serves(name) { // a certificate that a thief of the key would make
 			cert = stolen(t, a, name, nil)
 		}
 		if err := verify(a, cert.Leaf, name); (err == nil) != want {
@@ -123,7 +124,7 @@ func TestNameConstraints(t *testing.T) {
 	}
 }
 
-// stolen signs a leaf for a name or an address, whoever it belongs to.
+// stolen signs a leaf for any name or address.
 func stolen(t *testing.T, a *Authority, name string, address net.IP) *tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
@@ -266,7 +267,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// What a machine is to trust has all restrictions, and nothing is beside it.
+// A certificate that a machine will trust has all restrictions, and the file
+// has nothing else.
 func TestCheckAuthority(t *testing.T) {
 	good, err := New(domain)
 	if err != nil {

@@ -1,4 +1,4 @@
 // Package tlsdoor lets one port speak both http and https: it tells them apart by
-// the first byte of a connection, makes certificates for the names that are asked
-// for, and writes the files that make clients trust them.
+// the first byte of a connection, makes certificates for the requested names, and
+// writes the files that make clients trust them.
 package tlsdoor

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// longest leaves room for "65535-", an id and a dot before a domain: a name has at
-// most 253 bytes.
+// longest leaves room for "65535-", an id and a dot before a domain: a name has at most 253
+// bytes.
 const longest = 253 - 64
 
-// CheckDomain returns an error unless a domain can be the one of a cloud: localhost, or
-// a name of two labels or more in lower case, without port and final dot. With a single
-// label, or a public suffix such as co.uk, an authority would speak for the domains of others.
+// CheckDomain returns an error unless a domain can be that of a cloud: localhost, or a name of
+// two labels or more in lower case, without port and final dot. With a single label, or a
+// public suffix such as co.uk, an authority would cover the domains of others.
 func CheckDomain(domain string) error {
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {
@@ -30,7 +30,7 @@ func CheckDomain(domain string) error {
 	case len(labels) == 1 && domain != Localhost:
 		return fmt.Errorf("the domain %q has one label: only localhost and names such as e2b.example.com can be certified", domain)
 	}
-	// By the list's last rule, a name that it does not have is a suffix if it has one label.
+	// By the list's last rule, an unlisted name is a suffix if it has one label.
 	if suffix, _ := publicsuffix.PublicSuffix(domain); suffix == domain && len(labels) > 1 {
 		return fmt.Errorf("the domain %q is a public suffix, below which others have domains: give one of your own below it, such as e2b.%[1]s", domain)
 	}

@@ -13,19 +13,19 @@ import (
 const (
 	organization = "e2bctl local cloud"
 	clockSkew    = time.Hour           // of clients in virtual machines
-	leafLife     = 90 * 24 * time.Hour // of which a leaf is used for two thirds
-	maxLeaves    = 1024                // kept: sandboxes times ports in use, and a new one takes 0.1 ms
+	leafLife     = 90 * 24 * time.Hour // a leaf is used for two thirds of it
+	maxLeaves    = 1024                // sandboxes times ports in use; a new leaf takes 0.1 ms
 )
 
-// leaf is a certificate that was made.
+// leaf is an issued certificate.
 type leaf struct {
 	name string
 	cert *tls.Certificate
 }
 
 // certificate returns the certificate for the name that a client asks for. A client
-// that asks for none, or for a name of somebody else, is given the one for localhost
-// and the address: what such a client then says names both names.
+// that asks for no name, or for a foreign one, gets the certificate for localhost and
+// the address: then the client's error names both names.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	var address net.IP
@@ -63,7 +63,7 @@ func (a *Authority) drop(place *list.Element) {
 }
 
 // serves reports whether a name is the domain, localhost, or one label below either:
-// api.DOMAIN or PORT-ID.DOMAIN. Which of these lead anywhere is for the router to say.
+// api.DOMAIN or PORT-ID.DOMAIN. The router decides which of these exist.
 func (a *Authority) serves(name string) bool {
 	if name == Localhost || name == a.domain {
 		return true

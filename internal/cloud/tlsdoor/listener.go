@@ -12,10 +12,10 @@ import (
 // Handshake is the first byte of every TLS connection, and of no HTTP request.
 const Handshake = 0x16
 
-// Listener accepts connections of several listeners: plain ones as they are, and those
-// that begin with a TLS handshake as [*tls.Conn]. A client that sends nothing keeps no
-// other from being accepted, and is closed when the patience of its listener ends. It
-// is safe for concurrent use.
+// Listener accepts connections of several listeners: plain ones unchanged, and those
+// that begin with a TLS handshake as [*tls.Conn]. A client that sends nothing does not
+// block others, and is closed when the patience of its listener ends. It is safe for
+// concurrent use.
 type Listener struct {
 	inner   []*connlimit.Listener
 	config  *tls.Config
@@ -25,14 +25,14 @@ type Listener struct {
 	close   func() error
 }
 
-// result is what one call of Accept returns.
+// result is the result of one call of Accept.
 type result struct {
 	conn net.Conn
 	err  error
 }
 
-// Listen accepts from the listeners, of which there is at least one. Close closes them
-// and all of their connections.
+// Listen accepts from at least one listener. Close closes the listeners and all of
+// their connections.
 func Listen(config *tls.Config, inner ...*connlimit.Listener) *Listener {
 	l := &Listener{inner: inner, config: config, results: make(chan result), closed: make(chan struct{})}
 	l.close = sync.OnceValue(func() (err error) {
@@ -55,7 +55,7 @@ func (l *Listener) Addr() net.Addr { return l.inner[0].Addr() }
 // Close closes the listeners and their connections. It is idempotent.
 func (l *Listener) Close() error { return l.close() }
 
-// Accept returns the next connection whose first byte has come.
+// Accept returns the next connection whose first byte has arrived.
 func (l *Listener) Accept() (net.Conn, error) {
 	select {
 	case r := <-l.results:
@@ -94,7 +94,7 @@ func (l *Listener) sort(conn net.Conn) {
 	}
 }
 
-// pass hands a result to Accept, and reports whether it did.
+// pass passes a result to Accept, and reports whether that succeeded.
 func (l *Listener) pass(r result) bool {
 	select {
 	case l.results <- r:

@@ -135,9 +135,9 @@ func TestForeignNameIsToldWhatIsServed(t *testing.T) {
 	}
 }
 
-// A client that sends nothing, or half a handshake, neither keeps others out nor stays.
+// A client that sends nothing, or half a handshake, neither blocks others nor stays.
 func TestSilentClients(t *testing.T) {
-	d := open(t, 4, 3*time.Second) // in which a busy machine answers the one that is not silent
+	d := open(t, 4, 3*time.Second) // time for a busy machine to answer the client that is not silent
 	var silent []net.Conn
 	for i := range 8 { // more than there is room for
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+d.port)
@@ -162,7 +162,7 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// The end of the listener is the end of connections that the server has not seen.
+// The end of the listener ends connections that the server has not seen.
 func TestCloseEndsWaitingConnections(t *testing.T) {
 	authority, err := New(Localhost)
 	if err != nil {

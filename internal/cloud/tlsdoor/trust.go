@@ -16,11 +16,12 @@ const (
 	envExtra    = "NODE_EXTRA_CA_CERTS" // beside those built into Node
 )
 
-// systemBundles are where distributions keep the certificates that the system trusts.
+// systemBundles are the files of distributions with the certificates that the system
+// trusts.
 var systemBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
-	"/etc/pki/tls/certs/ca-bundle.crt",                  // older ones of these
+	"/etc/pki/tls/certs/ca-bundle.crt",                  // older versions of these
 	"/etc/ssl/ca-bundle.pem",                            // openSUSE
 	"/etc/ssl/cert.pem",                                 // Alpine, without ca-certificates
 }
@@ -29,8 +30,8 @@ var systemBundles = []string{
 type Trust struct {
 	Authority string // its certificate alone
 	Bundle    string // the certificates that this process trusts, and the authority's
-	Requests  string // those that it lets Python's requests trust, and the authority's
-	Extra     string // those that it lets Node trust, and the authority's
+	Requests  string // those that Python's requests trusts in this process, and the authority's
+	Extra     string // those that Node trusts in this process, and the authority's
 }
 
 // Env returns the variables, as "NAME=value", that make programs read the files.
@@ -38,8 +39,8 @@ func (t Trust) Env() []string {
 	return []string{envBundle + "=" + t.Bundle, envRequests + "=" + t.Requests, envExtra + "=" + t.Extra}
 }
 
-// WriteTrust writes the files into dir. What the variables of this process name already,
-// such as the certificates of a company's proxy, stays trusted.
+// WriteTrust writes the files into dir. Certificates named by the variables of this
+// process, such as those of a company's proxy, stay trusted.
 func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	t := Trust{
 		Authority: filepath.Join(dir, "ca.pem"),
@@ -72,8 +73,8 @@ func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	return t, nil
 }
 
-// named returns the file that a variable names, unless it is the one about to be
-// written: that one names what was trusted when it was written last.
+// named returns the file that a variable names, unless it is the file that is about to
+// be written: that one has the certificates of the last time.
 func named(variable, own string) []string {
 	if path := os.Getenv(variable); path != "" && path != own {
 		return []string{path}
@@ -81,7 +82,7 @@ func named(variable, own string) []string {
 	return nil
 }
 
-// firstFile returns the first of the files that exists, nil if none does.
+// firstFile returns the content of the first file that exists, or nil if none does.
 func firstFile(paths []string) ([]byte, error) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)

@@ -18,7 +18,7 @@ import (
 const (
 	defaultFileMode = 0o644
 	defaultDirMode  = 0o755
-	// maxMode is all bits that a mode can have.
+	// maxMode has all bits of a mode.
 	maxMode = 0o7777
 	// maxID is the highest id that a sandbox has.
 	maxID = 1<<16 - 1
@@ -30,21 +30,21 @@ const (
 )
 
 var (
-	// ErrPath means that a path cannot be one in a volume.
+	// ErrPath means that a path cannot be a path in a volume.
 	ErrPath = errors.New("volumes: not a path in a volume")
-	// ErrNotFile means that something other than a regular file is at a path.
+	// ErrNotFile means that a path has something other than a regular file.
 	ErrNotFile = errors.New("volumes: not a regular file")
-	// ErrIsDir means that a directory is at a path.
+	// ErrIsDir means that a path has a directory.
 	ErrIsDir = errors.New("volumes: a directory")
-	// ErrNotDir means that something other than a directory is at a path.
+	// ErrNotDir means that a path has something other than a directory.
 	ErrNotDir = errors.New("volumes: not a directory")
 	// ErrTooLong means that a list would have too many entries.
 	ErrTooLong = fmt.Errorf("volumes: there are more than %d entries", maxEntries)
-	// ErrAttributes means that a file cannot have such a mode or owner.
+	// ErrAttributes means that a file cannot have the requested mode or owner.
 	ErrAttributes = fmt.Errorf("volumes: a mode is at most %#o, an id at most %d", maxMode, maxID)
 )
 
-// Kind is what an entry is.
+// Kind is the kind of an entry.
 type Kind string
 
 // The kinds of entries.
@@ -58,11 +58,11 @@ const (
 // Owner are the ids of an entry as sandboxes number them.
 type Owner struct{ UID, GID uint32 }
 
-// DefaultOwner is who owns what is made without saying whose it is: the user of
+// DefaultOwner is the owner of new entries unless another one is given: the user of
 // sandboxes.
 var DefaultOwner = Owner{protocol.UserID, protocol.UserID}
 
-// Entry describes what is at a path.
+// Entry describes the file at a path.
 type Entry struct {
 	Path               string // from the root of the volume, which is /
 	Kind               Kind
@@ -77,8 +77,8 @@ type Entry struct {
 // Name returns the last element of the path.
 func (e Entry) Name() string { return path.Base(e.Path) }
 
-// Attributes are the mode and owner that an entry is to have; nil: the default, or, for
-// one that is there, as it is.
+// Attributes are the mode and owner for an entry. Nil means the default for a new
+// entry, and no change for an existing one.
 type Attributes struct {
 	Mode, UID, GID *uint32
 }
@@ -95,7 +95,7 @@ func (a Attributes) check() error {
 	return nil
 }
 
-// apply changes what the attributes name.
+// apply returns owner and mode with the given attributes in their place.
 func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	for _, one := range []struct{ from, to *uint32 }{{a.UID, &owner.UID}, {a.GID, &owner.GID}, {a.Mode, &mode}} {
 		if one.from != nil {
@@ -105,10 +105,10 @@ func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	return owner, mode
 }
 
-// Content reads and changes what is in one volume, which is held until Close. Paths are
-// from the root of the volume, with or without the / in front. Links are followed where
-// they lead on the way to an entry, but never out of the volume. Errors match those of
-// this package and of io/fs. It is safe for concurrent use.
+// Content reads and changes the files of one volume, which is held until Close. Paths
+// are from the root of the volume, with or without the / in front. Links on the way to
+// an entry are followed, but never out of the volume. Errors match those of this
+// package and of io/fs. It is safe for concurrent use.
 type Content struct {
 	dir     string
 	ids     ids
@@ -116,7 +116,7 @@ type Content struct {
 	release func()
 }
 
-// Open returns the content of a volume, or [ErrNotFound]. Close it.
+// Open returns the content of a volume, or [ErrNotFound]. The caller must close it.
 func (r *Registry) Open(id string) (*Content, error) {
 	_, dir, release, err := r.hold(id)
 	if err != nil {
@@ -130,19 +130,22 @@ func (r *Registry) Open(id string) (*Content, error) {
 	return &Content{dir, r.ids, root, release}, nil
 }
 
-// ids translates between the ids of files and those that sandboxes number from 0 on.
+// ids translates between the ids of files and those of sandboxes, which are numbered
+// from 0 on.
 type ids struct {
-	// one: there is a single id, that of this process, which sandboxes show as root.
+	// one means that there is a single id, that of this process, which sandboxes show
+	// as root.
 	one bool
 }
 
-// Close lets the volume go. It is idempotent.
+// Close releases the volume. It is idempotent.
 func (c *Content) Close() {
 	_ = c.root.Close() // only reads and writes of files can fail
 	c.release()
 }
 
-// clean returns a path as os.Root takes it: "." is the root. No path leads above that.
+// clean returns a path in the form for os.Root: "." is the root. No path leads above
+// the root.
 func clean(name string) (string, error) {
 	if name == "" || len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return "", ErrPath
@@ -160,7 +163,8 @@ func clean(name string) (string, error) {
 // shown is the path of an entry as clients see it.
 func shown(name string) string { return path.Clean("/" + name) }
 
-// explain returns the error of this package, or of io/fs, for one of the system.
+// explain adds the error of this package, or of io/fs, that matches an error of the
+// system.
 func explain(err error) error {
 	var refused *fs.PathError
 	switch {

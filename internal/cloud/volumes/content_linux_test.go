@@ -68,7 +68,7 @@ func TestContent(t *testing.T) {
 	c, _ := opened(t)
 	text := func(s string) io.Reader { return strings.NewReader(s) }
 	owner := func(asked Owner) Owner {
-		if c.ids.one { // whatever is asked for
+		if c.ids.one { // in any case
 			return Owner{0, 0}
 		}
 		return asked
@@ -160,7 +160,7 @@ func wantList(t *testing.T, c *Content, name string, depth int, want ...string) 
 	}
 }
 
-// wantNothingLeft checks that nothing is half written or half removed.
+// wantNothingLeft checks that no incomplete and no removed file is left.
 func wantNothingLeft(t *testing.T, c *Content) {
 	t.Helper()
 	for _, name := range []string{newName, removedName} {
@@ -170,7 +170,7 @@ func wantNothingLeft(t *testing.T, c *Content) {
 	}
 }
 
-// A file whose content does not all come is not made, and one that it was to replace stays.
+// A file with incomplete content is not made, and the file that it would replace stays.
 func TestWriteBreaks(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)
@@ -263,7 +263,7 @@ func TestHostileContent(t *testing.T) {
 	if entries, err := c.List(t.Context(), "/", 99); err != nil || len(entries) != 11 {
 		t.Errorf("list: got %d entries and error %v, want 11", len(entries), err)
 	}
-	// What replaces or removes a link, or a pipe, does so to itself.
+	// Calls that replace or remove a link, or a pipe, change the link or pipe itself.
 	for _, name := range []string{"link", "pipe"} {
 		if _, err := c.Write(name, strings.NewReader("mine"), Attributes{}, true); err != nil {
 			t.Errorf("replace %s: %v", name, err)
@@ -350,8 +350,8 @@ func TestRenameGames(t *testing.T) {
 	}
 }
 
-// What is removed may be deeper than paths can be long and than files can be open, and
-// lock out its owner; while it is removed, links take the place of its directories.
+// A removed tree may be deeper than the limits for paths and for open files, and lock out
+// its owner. While it is removed, links take the place of its directories.
 func TestRemoveDeep(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -396,7 +396,7 @@ func TestRemoveDeep(t *testing.T) {
 	}
 }
 
-// What a killed server has left half written and half removed goes at the next start.
+// Incomplete and removed files of a killed server are deleted at the next start.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ func sweep(context.Context, string) error { return nil }
 
 func makeImage(context.Context, string, int64) error { return errNone }
 
-// CheckSize returns errors.ErrUnsupported if there is a size.
+// CheckSize returns errors.ErrUnsupported if a size is set.
 func (r *Registry) CheckSize(context.Context) error {
 	if r.size != 0 {
 		return errNone

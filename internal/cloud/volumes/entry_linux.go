@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is what the ids of others are shown as where there is a single id.
+// nobody is the id shown for other owners if there is a single id.
 const nobody = 65534
 
-// openPath opens what is at a path, without reading it or waiting for it. A link there
-// is opened itself.
+// openPath opens the file at a path, without reading it or waiting for it. It opens a
+// link itself, not its target.
 func openPath(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 }
 
-// openDir opens a directory for operations on what is in it.
+// openDir opens a directory for operations on its entries.
 func openDir(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
@@ -31,8 +31,8 @@ func (i ids) give(file *os.File, owner Owner, mode uint32) error {
 			return &fs.PathError{Op: "chown", Path: file.Name(), Err: err}
 		}
 	}
-	// After it, because chown takes setuid away. A descriptor that was opened without
-	// rights has no fchmod, but its name here leads to nothing else.
+	// Chmod comes after chown, which clears setuid. A descriptor that was opened
+	// without rights has no fchmod, but its name here leads to nothing else.
 	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode); err != nil {
 		return &fs.PathError{Op: "chmod", Path: file.Name(), Err: err}
 	}
@@ -63,8 +63,8 @@ func (c *Content) entry(name string, file *os.File) (Entry, error) {
 	return c.entryOf(name, &stat, int(file.Fd()), "")
 }
 
-// entryOf describes the file with that status. A link is read at the path at below the
-// descriptor dir.
+// entryOf describes the file with a status. A link is read at the path at, relative to
+// the descriptor dir.
 func (c *Content) entryOf(name string, stat *unix.Stat_t, dir int, at string) (Entry, error) {
 	e := Entry{
 		Path: shown(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),
@@ -95,7 +95,7 @@ func kindOf(stat *unix.Stat_t) Kind {
 
 func moment(t unix.Timespec) time.Time { return time.Unix(t.Unix()).UTC() }
 
-// Stat describes what is at a path. A link there is not followed.
+// Stat describes the file at a path. It does not follow a link there.
 func (c *Content) Stat(name string) (Entry, error) {
 	name, err := clean(name)
 	if err != nil {
@@ -109,7 +109,8 @@ func (c *Content) Stat(name string) (Entry, error) {
 	return c.entry(name, file)
 }
 
-// SetAttributes changes mode and owner of what is at a path, which must not be a link.
+// SetAttributes changes mode and owner of the file at a path, which must not be a
+// link.
 func (c *Content) SetAttributes(name string, a Attributes) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {

@@ -16,9 +16,9 @@ import (
 // batch is how many names of a directory are read at once.
 const batch = 1024
 
-// List describes what is in a directory, down to a number of levels, ordered by path.
-// Links in it are not followed. What comes and goes meanwhile may be missing. The errors
-// include [ErrNotDir] and [ErrTooLong].
+// List describes the entries of a directory, down to a number of levels, ordered by
+// path. Links in it are not followed. Entries that come and go meanwhile may be missing.
+// The errors include [ErrNotDir] and [ErrTooLong].
 func (c *Content) List(ctx context.Context, name string, depth int) ([]Entry, error) {
 	name, err := clean(name)
 	if err != nil {
@@ -28,7 +28,7 @@ func (c *Content) List(ctx context.Context, name string, depth int) ([]Entry, er
 		name  string
 		depth int
 	}
-	entries := []Entry{} // an empty directory has a list, too
+	entries := []Entry{} // the list of an empty directory is not nil
 	for waiting := []level{{name, depth}}; len(waiting) > 0; {
 		next := waiting[len(waiting)-1]
 		waiting = waiting[:len(waiting)-1]
@@ -50,10 +50,10 @@ func (c *Content) List(ctx context.Context, name string, depth int) ([]Entry, er
 	return entries, nil
 }
 
-// gone reports whether a directory that was there is not any longer.
+// gone reports whether a directory no longer exists.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotDir) }
 
-// appendDir appends what is in one directory.
+// appendDir appends the entries of one directory.
 func (c *Content) appendDir(ctx context.Context, entries []Entry, name string) ([]Entry, error) {
 	dir, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOTDIR) {
@@ -89,7 +89,7 @@ func (c *Content) appendDir(ctx context.Context, entries []Entry, name string) (
 					continue
 				}
 			}
-			// It was removed since, or is another one by now.
+			// It was removed since, or replaced.
 			if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 				return entries, err
 			}

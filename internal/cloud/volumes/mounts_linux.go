@@ -11,18 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts are the file systems of volumes with a size. They are mounted in a mount
-// namespace of their own, which one thread of this process has, and which ends with that
-// thread: however this process dies, no mount is left, and no loop device. (Mounts that
-// are attached nowhere would end with it, too, but Linux only clones those for sandboxes
-// from 6.15 on.) The zero value is usable, and safe for concurrent use.
+// mounts has the file systems of volumes with a size. They are mounted in a mount
+// namespace of their own, which only one thread of this process has. It ends with that
+// thread: even if this process is killed, no mount is left, and no loop device. (Mounts
+// that are attached nowhere would end with it, too, but Linux only clones those for
+// sandboxes from 6.15 on.) The zero value is usable, and safe for concurrent use.
 type mounts struct {
 	mu    sync.Mutex
-	calls chan func() // to the thread; nil: there is none yet
+	calls chan func() // calls for the thread; nil: it is not started
 	ended chan struct{}
 }
 
-// do calls a function on the thread that is in the namespace.
+// do calls a function on the thread of the namespace.
 func (m *mounts) do(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,7 +60,7 @@ func serve(calls <-chan func(), ended chan<- struct{}, began chan<- error) {
 	defer close(ended)
 	err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS))
 	if err == nil {
-		// What is mounted and unmounted outside is so here, but not the other way round.
+		// Mounts and unmounts outside take effect here, but not the other way round.
 		err = os.NewSyscallError("mount", unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""))
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func (m *mounts) mount(image, at string) (root *os.File, err error) {
 	}
 	defer device.Close() // the mount has it from now on, and frees it at its end
 	err = m.do(func() error {
-		// With discard, what is removed in the volume takes no space outside either.
+		// With discard, removed files of the volume free their space outside, too.
 		if err := unix.Mount(device.Name(), at, imageType, unix.MS_NOSUID|unix.MS_NODEV, "discard"); err != nil {
 			return &fs.PathError{Op: "mount " + device.Name(), Path: at, Err: err}
 		}
@@ -94,7 +94,7 @@ func (m *mounts) mount(image, at string) (root *os.File, err error) {
 	return root, err
 }
 
-// clone returns another mount of a directory of a mounted file system, which is attached
+// clone returns another mount of a directory of a mounted file system. It is attached
 // nowhere.
 func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 	err = m.do(func() error {
@@ -108,8 +108,8 @@ func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 	return clone, err
 }
 
-// unmount undoes mount. What still uses the file system, such as a sandbox that is just
-// ending, keeps it until it no longer does.
+// unmount undoes mount. Users of the file system, such as a sandbox that is just ending,
+// keep it until they end.
 func (m *mounts) unmount(root *os.File, at string) error {
 	_ = root.Close() // only reads and writes of files can fail
 	return m.do(func() error {

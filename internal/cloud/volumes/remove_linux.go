@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes what is at a path, and all that is in it; the root of the volume cannot
-// be removed and is fs.ErrNotExist. What ctx does not leave time for is out of the volume
-// and is removed when the volume is used next after a restart, or is deleted.
+// Remove removes the file or directory at a path. The root of the volume cannot be
+// removed and is fs.ErrNotExist. If ctx ends early, the rest is out of the volume
+// already. It is deleted when the volume is used next after a restart, or is deleted.
 func (c *Content) Remove(ctx context.Context, name string) error {
 	name, err := clean(name)
 	if err != nil {
@@ -36,13 +36,13 @@ func (c *Content) Remove(ctx context.Context, name string) error {
 	defer heap.Close()
 	moved, err := removeEntry(int(parent.Fd()), path.Base(name), heap)
 	if err == nil && moved != "" {
-		_ = takeApart(ctx, heap, moved) // or later
+		_ = takeApart(ctx, heap, moved) // the rest is deleted later
 	}
 	return explain(err)
 }
 
-// removeEntry removes one entry of a directory. If it is a directory it is moved to the
-// heap, and moved is its name there.
+// removeEntry removes one entry of a directory. It moves a directory to the heap, and
+// moved is its name there.
 func removeEntry(dir int, base string, heap *os.File) (moved string, err error) {
 	err = unix.Unlinkat(dir, base, 0)
 	if !errors.Is(err, unix.EISDIR) {
@@ -50,7 +50,7 @@ func removeEntry(dir int, base string, heap *os.File) (moved string, err error) 
 	}
 	moved = rand.Text()
 	err = unix.Renameat(dir, base, int(heap.Fd()), moved)
-	if errors.Is(err, unix.EACCES) { // one that cannot be written to cannot be moved
+	if errors.Is(err, unix.EACCES) { // a read-only directory cannot be moved
 		if err = unlock(dir, base); err == nil {
 			err = unix.Renameat(dir, base, int(heap.Fd()), moved)
 		}
@@ -69,8 +69,9 @@ func unlock(dir int, base string) error {
 	return ids{one: true}.give(file, Owner{}, 0o700) // of an entry of one's own
 }
 
-// takeApart removes a directory in the heap. It moves every directory that it finds to
-// the heap before it looks inside: so one is open at a time, however deep they are.
+// takeApart deletes a directory in the heap. It moves every directory that it finds to
+// the heap before it looks inside, so that only one is open at a time, however deep they
+// are.
 func takeApart(ctx context.Context, heap *os.File, name string) error {
 	var failed []error
 	for waiting := []string{name}; len(waiting) > 0; {
@@ -93,8 +94,8 @@ func takeApart(ctx context.Context, heap *os.File, name string) error {
 	return errors.Join(failed...)
 }
 
-// empty removes what is in a directory of the heap, and returns the names of the
-// directories that it moved from there to the heap.
+// empty deletes the entries of a directory of the heap, and returns the new names of its
+// directories, which it moves to the heap.
 func empty(ctx context.Context, heap *os.File, name string) (moved []string, err error) {
 	dir, err := openRemoved(heap, name)
 	if err != nil {
@@ -102,7 +103,7 @@ func empty(ctx context.Context, heap *os.File, name string) (moved []string, err
 	}
 	defer dir.Close()
 	for ctx.Err() == nil {
-		if _, err := dir.Seek(0, io.SeekStart); err != nil { // what is removed must not make it skip names
+		if _, err := dir.Seek(0, io.SeekStart); err != nil { // removals must not make it skip names
 			return moved, err
 		}
 		names, err := dir.Readdirnames(batch)
@@ -132,7 +133,7 @@ func empty(ctx context.Context, heap *os.File, name string) (moved []string, err
 	return moved, context.Cause(ctx)
 }
 
-// openRemoved opens a directory of the heap for reading, whatever its mode.
+// openRemoved opens a directory of the heap for reading, with any mode.
 func openRemoved(heap *os.File, name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if err := unlock(int(heap.Fd()), name); err != nil {
@@ -145,8 +146,8 @@ func openRemoved(heap *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// sweep removes what an earlier process has left behind in a volume's directory: files
-// that were being written, and what was removed but is not gone.
+// sweep deletes the leftovers of an earlier process in a volume's directory: incomplete
+// files, and removed ones.
 func sweep(ctx context.Context, dir string) error {
 	heap, err := os.Open(filepath.Join(dir, removedName))
 	if err != nil {

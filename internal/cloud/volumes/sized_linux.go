@@ -17,8 +17,8 @@ const (
 	imageType = "ext4"
 )
 
-// CheckSize reports, as an error that matches [ErrNoSize], why new volumes could not have
-// the size of the options: it tries with one.
+// CheckSize tries to make a volume with the size of the options. If new volumes cannot
+// have it, the error matches [ErrNoSize] and has the reason.
 func (r *Registry) CheckSize(ctx context.Context) (err error) {
 	if r.size == 0 {
 		return nil
@@ -49,7 +49,7 @@ func (r *Registry) CheckSize(ctx context.Context) (err error) {
 }
 
 // makeImage makes the file system of a new volume, and the directory to mount it at. The
-// file takes up space only where something was written.
+// file takes up space only for written parts.
 func makeImage(ctx context.Context, dir string, size int64) error {
 	program, err := findProgram("mkfs." + imageType)
 	if err != nil {
@@ -74,8 +74,7 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 	return nil
 }
 
-// findProgram finds a program of the system administrator, whose directories need not be
-// among those of PATH.
+// findProgram finds a program for administrators. Its directory may be missing in PATH.
 func findProgram(name string) (string, error) {
 	path, err := hostprogram.Find(name)
 	if err == nil {
@@ -89,8 +88,8 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("there is no %s: install e2fsprogs", name)
 }
 
-// enter returns the directory that has what is in a volume. That of a volume with a size
-// is mounted now, unless it is already, and stays so until leave.
+// enter returns the directory of a volume's files. It mounts a volume with a size, unless
+// it is mounted already; the mount stays until leave.
 func (r *Registry) enter(v *volume) (string, error) {
 	if v.size == 0 {
 		return v.dir, nil
@@ -113,11 +112,11 @@ func (r *Registry) enter(v *volume) (string, error) {
 	return rootOf(v), nil
 }
 
-// rootOf returns the path that leads to the root of a mounted file system, although it is
-// in a mount namespace that no other thread has.
+// rootOf returns a path to the root of a mounted file system, although only one thread
+// has its mount namespace.
 func rootOf(v *volume) string { return fmt.Sprintf("/proc/self/fd/%d", v.root.Fd()) }
 
-// leave unmounts what enter mounted. The volume must not be in use.
+// leave undoes the mount of enter. The volume must not be in use.
 func (r *Registry) leave(v *volume) error {
 	v.mounting.Lock()
 	defer v.mounting.Unlock()
@@ -129,7 +128,7 @@ func (r *Registry) leave(v *volume) error {
 	return r.mounts.unmount(root, filepath.Join(v.dir, mountName))
 }
 
-// clone returns a mount of what is in a volume with a size, for a sandbox.
+// clone returns a mount of the files of a volume with a size, for a sandbox.
 func (r *Registry) clone(v *volume) (*os.File, error) {
 	v.mounting.Lock()
 	defer v.mounting.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// sized returns the volumes of a store, new ones of that size, or skips the test where
-// there are none.
+// sized returns the volumes of a store, with a size for new ones. It skips the test if
+// there are no volumes with a size.
 func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	t.Helper()
 	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Size: size})
@@ -54,8 +54,7 @@ func put(t *testing.T, r *Registry, id, name string, n int64) error {
 	return err
 }
 
-// A volume with a size holds no more than that, and goes on as it was when space is free
-// again.
+// A volume cannot exceed its size, and works again when space is free.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -82,8 +81,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// Volumes with and without a size are in one store, and stay what they are whatever the
-// next process wants for new ones.
+// Volumes with and without a size are in one store, and keep their sizes regardless of
+// the next process's options.
 func TestSizeStays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -127,7 +126,7 @@ func TestSizeStays(t *testing.T) {
 	}
 }
 
-// No mount of a volume is to be seen outside, and nothing of it is left of a deleted one.
+// No mount of a volume is visible outside, and nothing is left of a deleted one.
 func TestSizeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,15 +12,15 @@ import (
 // directory.
 const imageName = "image"
 
-// Space is what the volumes of a state directory take.
+// Space is the disk use of the volumes of a state directory.
 type Space struct {
 	Count int
-	Sized int   // of these, how many have a size
+	Sized int   // how many of these have a size
 	Bytes int64 // on the disk, as far as this user can look into them
 }
 
-// Survey returns what the volumes of a state directory take, whether or not a process has
-// it open.
+// Survey returns the disk use of the volumes of a state directory, whether or not a
+// process has it open.
 func Survey(ctx context.Context, dir string) (s Space, err error) {
 	all, err := store.Survey(ctx, dir, store.Volumes)
 	for _, v := range all {

@@ -14,7 +14,7 @@ import (
 // TokenLife is how long a token is accepted.
 const TokenLife = 7 * 24 * time.Hour
 
-// ErrToken means that a token is not, or no longer, one for the volume.
+// ErrToken means that a token is not valid for the volume, or no longer.
 var ErrToken = errors.New("volumes: the token is not valid for this volume, or no longer")
 
 // Token returns a new token for the content of a volume. It is derived from the seed of

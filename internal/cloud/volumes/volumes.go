@@ -23,13 +23,13 @@ const (
 	Max = 1000
 	// maxName bounds the name of a volume, in bytes.
 	maxName = 128
-	// MinSize is the least size that a volume can have.
+	// MinSize is the minimum size of a volume.
 	MinSize = 16 << 20
-	// recordVersion is the version of what is stored.
+	// recordVersion is the version of the stored format.
 	recordVersion = 1
 )
 
-// The directories in that of a volume.
+// The directories in a volume's directory.
 const (
 	filesName   = "files"
 	newName     = "new"
@@ -43,7 +43,7 @@ var (
 	ErrExists = errors.New("volumes: there is a volume with that name")
 	// ErrName means that a volume cannot have that name.
 	ErrName = fmt.Errorf("volumes: a name has 1 to %d letters, digits, - and _", maxName)
-	// ErrTooMany means that there are as many volumes as there may be.
+	// ErrTooMany means that the number of volumes has reached its limit.
 	ErrTooMany = fmt.Errorf("volumes: there are %d, which is the limit", Max)
 	// ErrInUse means that a volume is in use.
 	ErrInUse = errors.New("volumes: the volume is in use")
@@ -63,13 +63,13 @@ type record struct {
 	Version   int
 	Name      string
 	CreatedAt time.Time
-	Size      int64 `json:",omitempty"` // 0: it has none
+	Size      int64 `json:",omitempty"` // 0: no limit
 }
 
 // volume is a volume in memory.
 type volume struct {
 	Volume
-	size    int64 // of the file system that it has for itself; 0: it has none
+	size    int64 // of its own file system; 0: it has none
 	dir     string
 	holders int
 
@@ -81,15 +81,16 @@ type volume struct {
 type Options struct {
 	Store  *store.Store // the caller closes it after the last use of a volume
 	Logger *slog.Logger // nil: no log
-	// OneID: sandboxes have a single id, which is that of this process.
+	// OneID means that sandboxes have a single id, which is that of this process.
 	OneID bool
-	// Size bounds what each new volume can hold, by a file system of its own; see
-	// [Registry.CheckSize]. 0: they have no bound. It is the volume's for ever: with other
-	// options, too.
+	// Size is the size of each new volume, which then has a file system of its own; see
+	// [Registry.CheckSize]. 0 means no limit. A volume keeps its size for ever, even if
+	// the option changes.
 	Size int64
 }
 
-// Registry holds the volumes of one cloud. It is safe for concurrent use. Close it.
+// Registry holds the volumes of one cloud. It is safe for concurrent use. The caller must
+// close it.
 type Registry struct {
 	store  *store.Store
 	log    *slog.Logger
@@ -101,7 +102,7 @@ type Registry struct {
 	byID map[string]*volume
 }
 
-// New returns the volumes that a store keeps. One that cannot be read is left alone.
+// New returns the volumes of a store. Volumes that cannot be read are left alone.
 func New(o Options) *Registry {
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx := context.Background()
@@ -116,7 +117,7 @@ func New(o Options) *Registry {
 			log.ErrorContext(ctx, "a volume that cannot be read is left alone", "volume", entry.ID, "error", err)
 			continue
 		}
-		if v.size == 0 { // otherwise it is when the volume is mounted
+		if v.size == 0 { // otherwise they are swept when the volume is mounted
 			r.sweep(ctx, v, v.dir)
 		}
 		r.byID[v.ID] = v
@@ -124,7 +125,7 @@ func New(o Options) *Registry {
 	return r
 }
 
-// sweep removes what an earlier process has left behind in a volume.
+// sweep deletes the leftovers of an earlier process in a volume.
 func (r *Registry) sweep(ctx context.Context, v *volume, dir string) {
 	if err := sweep(ctx, dir); err != nil {
 		r.log.WarnContext(ctx, "what was removed from a volume is not all gone", "volume", v.ID, "error", err)
@@ -205,8 +206,8 @@ func (r *Registry) Create(id, name string) (Volume, error) {
 	return v, nil
 }
 
-// makeDirectories makes the directories of a volume, unless it has them. The one with the
-// files is there only when it is whole.
+// makeDirectories makes the missing directories of a volume. The one with the files
+// appears only when it is whole.
 func (r *Registry) makeDirectories(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, filesName)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -271,12 +272,12 @@ func (r *Registry) List() []Volume {
 	return all
 }
 
-// Mount is what a sandbox needs of a volume.
+// Mount has the parts of a volume that a sandbox needs.
 type Mount struct {
 	// Dir is the directory with the files.
 	Dir string
-	// Clone returns a mount of Dir that is attached nowhere, where only the registry can
-	// make one; otherwise it is nil.
+	// Clone returns a mount of Dir that is attached nowhere, if only the registry can make
+	// one; otherwise it is nil.
 	Clone func() (*os.File, error)
 }
 
@@ -294,7 +295,7 @@ func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
 	return m, release, nil
 }
 
-// hold also returns the directory that has what is in the volume.
+// hold also returns the directory of the volume's files.
 func (r *Registry) hold(id string) (v *volume, dir string, release func(), err error) {
 	r.mu.Lock()
 	v = r.byID[id]
@@ -317,8 +318,8 @@ func (r *Registry) hold(id string) (v *volume, dir string, release func(), err e
 	return v, dir, release, nil
 }
 
-// Delete deletes a volume and all that is in it. wanted reports whether anything that
-// does not hold it, such as a paused sandbox, needs it; it must not use the registry. The
+// Delete deletes a volume and all of its files. wanted reports whether something that does
+// not hold it, such as a paused sandbox, needs it; it must not use the registry. The
 // errors include [ErrNotFound] and [ErrInUse].
 func (r *Registry) Delete(id string, wanted func() bool) error {
 	v, err := r.take(id, wanted)
@@ -338,8 +339,8 @@ func (r *Registry) Delete(id string, wanted func() bool) error {
 	return nil
 }
 
-// take removes a volume from those in memory. Its files take time to remove, which
-// nobody else has to wait for.
+// take removes a volume from memory. Deleting its files takes time, which nobody else has
+// to wait for.
 func (r *Registry) take(id string, wanted func() bool) (*volume, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

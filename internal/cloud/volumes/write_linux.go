@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read opens a regular file; a link to one in the volume is followed. Close it.
+// Read opens a regular file. It follows a link to one in the volume. The caller must
+// close the file.
 func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
 	name, err := clean(name)
 	if err != nil {
 		return nil, Entry{}, err
 	}
-	// Neither a pipe without a writer nor anything else makes this wait.
+	// With these flags nothing makes this wait, such as a pipe without a writer.
 	file, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	switch {
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // a socket, a device
@@ -41,12 +42,12 @@ func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
 	return file, e, nil
 }
 
-// Write makes a file of what r returns. Nobody sees it before it is whole. With force it
-// makes missing directories, and replaces what is there: a file that is replaced keeps
-// its mode and owner where a names none. Without force the errors include fs.ErrExist
-// and fs.ErrNotExist; [ErrIsDir] means that a directory is there.
+// Write makes a file with the content of r. Nobody sees it before it is whole. With
+// force it makes missing directories and replaces an existing file, which keeps its mode
+// and owner unless a has others. Without force the errors include fs.ErrExist and
+// fs.ErrNotExist. [ErrIsDir] means that the path has a directory.
 //
-// A power cut may lose what was written last, as on any disk.
+// A power cut may lose the latest writes, as on any disk.
 func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {
@@ -88,7 +89,7 @@ func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Ent
 	return c.entry(name, file)
 }
 
-// replaced returns owner and mode that a file is to have unless others are asked for.
+// replaced returns the owner and mode of a file unless others are asked for.
 func (c *Content) replaced(parent *os.File, base string, force bool) (Owner, uint32, error) {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(parent.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -107,7 +108,7 @@ func (c *Content) replaced(parent *os.File, base string, force bool) (Owner, uin
 	return c.ids.owner(&stat), stat.Mode & maxMode, nil
 }
 
-// publish moves a file to its place.
+// publish moves a staged file to its path.
 func publish(staged string, parent *os.File, base string, force bool) error {
 	if !force { // unlike rename, link replaces nothing
 		if err := unix.Linkat(unix.AT_FDCWD, staged, int(parent.Fd()), base, 0); err != nil {
@@ -122,8 +123,8 @@ func publish(staged string, parent *os.File, base string, force bool) error {
 	return err
 }
 
-// MakeDir makes a directory. With force it makes missing parents, and one that is there
-// stays as it is; without force the errors include fs.ErrExist and fs.ErrNotExist.
+// MakeDir makes a directory. With force it makes missing parents, and leaves an existing
+// directory unchanged; without force the errors include fs.ErrExist and fs.ErrNotExist.
 func (c *Content) MakeDir(name string, a Attributes, force bool) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {
@@ -153,8 +154,8 @@ func (c *Content) MakeDir(name string, a Attributes, force bool) (Entry, error) 
 	return c.entry(name, dir)
 }
 
-// makeDir makes one directory and opens it, and reports whether it was not there. What
-// is there and is none is fs.ErrExist.
+// makeDir makes one directory and opens it, and reports whether it was missing. If
+// something other than a directory has the name, the error is fs.ErrExist.
 func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.File, made bool, err error) {
 	err = unix.Mkdirat(int(parent.Fd()), base, 0o700)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -178,14 +179,14 @@ func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.Fil
 	return dir, made, nil
 }
 
-// parent opens the directory that an entry is to be in. With force it makes those that
-// are missing on the way, with the owner that a names.
+// parent opens the directory of an entry. With force it makes the missing directories on
+// the way, with the owner in a.
 func (c *Content) parent(name string, a Attributes, force bool) (*os.File, error) {
 	dir, err := openDir(c.root, path.Dir(name))
 	if err == nil || !force || !errors.Is(err, fs.ErrNotExist) {
 		return dir, explain(err)
 	}
-	a.Mode = nil // that of the entry
+	a.Mode = nil // it is only for the entry
 	elements := strings.Split(path.Dir(name), "/")
 	for n := range elements {
 		at := path.Join(elements[:n+1]...)
@@ -204,7 +205,7 @@ func (c *Content) parent(name string, a Attributes, force bool) (*os.File, error
 	return openDir(c.root, ".")
 }
 
-// makeIn makes a directory in one that is there.
+// makeIn makes a directory in an existing one.
 func (c *Content) makeIn(parent, base string, a Attributes) (*os.File, error) {
 	in, err := openDir(c.root, parent)
 	if err != nil {

@@ -19,7 +19,7 @@ type Kernel struct {
 	t      testing.TB
 }
 
-// Upgrade makes a websocket of a request. The caller closes its socket.
+// Upgrade upgrades a request to a websocket. The caller closes its socket.
 func Upgrade(t testing.TB, w http.ResponseWriter, r *http.Request) (*Kernel, error) {
 	upgrader := websocket.Upgrader{Subprotocols: []string{jupyter.SubprotocolV1}}
 	socket, err := upgrader.Upgrade(w, r, nil)
@@ -40,14 +40,14 @@ func Answering(f func(k *Kernel, m *jupyter.Message)) func(*Kernel) {
 	}
 }
 
-// Code returns the code of a request to execute it.
+// Code returns the code in an execute request.
 func Code(m *jupyter.Message) string {
 	var r jupyter.ExecuteRequest
 	_ = json.Unmarshal(m.Content, &r)
 	return r.Code
 }
 
-// Next reads a message; nil at the end of the connection.
+// Next reads a message. It returns nil at the end of the connection.
 func (k *Kernel) Next() *jupyter.Message {
 	_, frame, err := k.Socket.ReadMessage()
 	if err != nil {
@@ -61,7 +61,7 @@ func (k *Kernel) Next() *jupyter.Message {
 	return m
 }
 
-// Say sends a message; a nil parent makes it the server's own.
+// Say sends a message. A nil parent makes it the server's own.
 func (k *Kernel) Say(parent *jupyter.Message, channel, kind string, content any) {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -78,18 +78,18 @@ func (k *Kernel) Say(parent *jupyter.Message, channel, kind string, content any)
 	_ = k.Socket.WriteMessage(websocket.BinaryMessage, frame) // the client may be gone
 }
 
-// Begin says that the code of a request begins to run.
+// Begin reports that the code of a request begins to run.
 func (k *Kernel) Begin(parent *jupyter.Message) {
 	k.Status(parent, "busy")
 	k.Say(parent, jupyter.IOPub, "execute_input", jupyter.ExecuteInput{Code: "x", ExecutionCount: 7})
 }
 
-// Status says in which state the kernel is.
+// Status reports the state of the kernel.
 func (k *Kernel) Status(parent *jupyter.Message, state string) {
 	k.Say(parent, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: state})
 }
 
-// Stream says what the code prints.
+// Stream sends output of the code.
 func (k *Kernel) Stream(parent *jupyter.Message, name, text string) {
 	k.Say(parent, jupyter.IOPub, "stream", jupyter.StreamContent{Name: name, Text: text})
 }

@@ -16,7 +16,7 @@ import (
 //go:embed requirements.txt
 var requirements embed.FS
 
-// Packages are the kernels and their Python, which is their own.
+// Packages has the kernels, and a Python of their own.
 var Packages = pinned.Set{
 	Name: "kernels", Pins: requirements,
 	Commands: [][]string{
@@ -26,9 +26,9 @@ var Packages = pinned.Set{
 	Finish: pyenv.WriteKernelspecs,
 }
 
-// Environ returns the variables with which the kernels "python3" (ipykernel),
-// "bash" and "deno" are found and run. Where they are not there the test is skipped
-// as [pinned.Skip] does.
+// Environ returns the variables that make the kernels "python3" (ipykernel), "bash"
+// and "deno" known and runnable. If they are missing, the test is skipped as
+// [pinned.Skip] does.
 func Environ(t testing.TB) []string {
 	t.Helper()
 	prefix := Packages.Find(t)

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package link defines the messages between a kernel and its process, whatever
-// carries them: lines of JSON to our driver, ZeroMQ to the kernels of others.
+// Package link defines the messages between a kernel and its process, for every
+// transport: lines of JSON to our driver, ZeroMQ to the kernels of others.
 package link
 
 import (
@@ -19,10 +19,10 @@ const MaxMessage = 64 << 20
 type Link interface {
 	Send(*Command) error
 	// Receive passes the process's messages to take until the connection ends. The
-	// error says how the process broke the protocol.
+	// error describes a breach of the protocol.
 	Receive(take func(*Message) error) error
-	// Ended tells the link that the process is gone: its messages that are still in
-	// transit are received, and sends no longer wait.
+	// Ended tells the link that the process is gone. Then messages still in transit
+	// are received, and sends no longer wait.
 	Ended()
 	Close()
 }
@@ -32,7 +32,7 @@ type Link interface {
 type Message struct {
 	Type    string          `json:"type"`
 	Content json.RawMessage `json:"content"`
-	// ID is the request that a reply belongs to.
+	// ID is the request to which a reply belongs.
 	ID uint64 `json:"id"`
 	// Seq is the number of a sync or an input_request.
 	Seq uint64 `json:"seq"`
@@ -52,14 +52,15 @@ type Command struct {
 	Buffers [][]byte          `json:"-"` // for Jupyter's kernels
 }
 
-// Info is what a process says about itself when it is ready.
+// Info is a process's description of itself, which it sends when it is ready.
 type Info struct {
 	// Python is the version of the interpreter.
 	Python string `json:"python"`
 	// Engine is "ipython" or "python", and Version its version.
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
-	// Note says what is missing and what to install; it is empty with IPython.
+	// Note names missing features and the packages to install; it is empty with
+	// IPython.
 	Note string `json:"note"`
 	// KernelInfo is a Jupyter kernel's own kernel_info_reply.
 	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`
@@ -93,7 +94,7 @@ func (i Info) Reply() json.RawMessage {
 	})
 }
 
-// Variables returns an environment as a map. If a name occurs twice the last value
+// Variables returns an environment as a map. If a name occurs twice, the last value
 // wins.
 func Variables(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))

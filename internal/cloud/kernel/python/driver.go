@@ -1,5 +1,5 @@
-// Package python is the program that a Python kernel runs, its driver: start.py and
-// what it imports.
+// Package python has the program of a Python kernel, its driver: start.py and the modules
+// that it imports.
 package python
 
 import (
@@ -22,10 +22,9 @@ func Files() fs.FS {
 	return files
 }
 
-// WriteDriver writes the driver's files below scratch, a directory for files of the
-// envd, and returns the path of the script to run. Existing files are replaced. The
-// zygote and the sandboxes that its kernels are for have the same scratch directory,
-// and so the same paths.
+// WriteDriver writes the driver's files below scratch, a directory for files of the envd,
+// and returns the path of the script to run. Existing files are replaced. The zygote and
+// the sandboxes of its kernels have the same scratch directory, and so the same paths.
 func WriteDriver(scratch string) (string, error) {
 	dir := filepath.Join(scratch, "kernel")
 	err := fs.WalkDir(driver, ".", func(name string, entry fs.DirEntry, err error) error {

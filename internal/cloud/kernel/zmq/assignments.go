@@ -45,11 +45,11 @@ var environmentOf = map[string]struct {
 	},
 }
 
-// Names of variables are written into code as they are, so only these are allowed.
+// variableName matches the allowed names: they are written into code unchanged.
 var variableName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// assignments returns code that sets variables, and code that gives them back the
-// values they have in environ.
+// assignments returns code that sets variables, and code that restores their
+// values in environ.
 func assignments(language string, env, environ map[string]string) (before, after string, err error) {
 	if len(env) == 0 {
 		return "", "", nil

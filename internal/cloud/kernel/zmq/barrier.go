@@ -16,17 +16,17 @@ func (l *Link) barrier() (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("kernel_info_request", struct{}{})
 }
 
-// denoEngine is the name that Deno's kernel gives itself. What its code prints is
-// sent by a separate task, and nothing else that the kernel sends waits for that
-// task: the output of a cell can arrive long after the answer, with a later request
-// as its parent.
+// denoEngine is the name that Deno's kernel gives itself. It sends the output of
+// code in a separate task, and nothing else that it sends waits for that task. So
+// the output of a cell can arrive long after the answer, with a later request as
+// its parent.
 const denoEngine = "Deno kernel"
 
 // markType is the type of the message that the code run in Deno sends as its last
 // output.
 const markType = "e2b_mark"
 
-// askMark makes Deno's kernel send a mark after everything that was printed.
+// askMark makes Deno's kernel send a mark after all output.
 func (l *Link) askMark(t *exchanges) (hidden bool, header jupyter.Header, err error) {
 	t.mark = rand.Text()
 	return l.askSilent(fmt.Sprintf("globalThis.Deno.jupyter.broadcast(%q, {mark: %q})", markType, t.mark))
@@ -37,7 +37,7 @@ func isMark(content json.RawMessage, mark string) bool {
 	return json.Unmarshal(content, &m) == nil && m.Mark == mark
 }
 
-// failed reports whether an answer says that the request failed.
+// failed reports whether an answer is that of a failed request.
 func failed(answer json.RawMessage) bool {
 	var reply struct{ Status string }
 	return json.Unmarshal(answer, &reply) != nil || reply.Status != "ok"

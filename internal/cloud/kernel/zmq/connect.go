@@ -15,9 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// freePorts finds ports that nobody listens on. They are below the range that
-// outgoing connections get their ports from: a connection to a port that nobody
-// listens on yet could otherwise end up connected to itself.
+// freePorts finds ports on which nobody listens. They are below the range for
+// outgoing connections: otherwise a connection to a port without a listener could
+// end up connected to itself.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 20000, 32000, 1000
 	var ports []int
@@ -113,8 +113,8 @@ func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error)
 	return z, nil
 }
 
-// introduce asks the kernel for its kernel_info until it is ready. The function
-// that it returns stops that.
+// introduce asks the kernel for its kernel_info until it is ready, or until the
+// returned function is called.
 func (l *Link) introduce(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var asking sync.WaitGroup

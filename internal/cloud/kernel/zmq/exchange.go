@@ -23,8 +23,8 @@ type exchanges struct {
 	queue       []func() (hidden bool, header jupyter.Header, err error) // each sends the next one
 	replied     bool
 	idle        bool
-	mark        string          // what output ends with, until it has arrived
-	answer      json.RawMessage // to the one that is not hidden
+	mark        string          // the end of the output, until it has arrived
+	answer      json.RawMessage // to the exchange that is not hidden
 	overtime    *time.Timer
 	recounted   bool // missing messages were given more time
 }
@@ -44,7 +44,7 @@ func (l *Link) hear(m *jupyter.Message) error {
 			if !l.talk.hidden {
 				l.talk.answer = m.Content
 			} else if failed(m.Content) {
-				l.talk.mark = "" // it is not going to come
+				l.talk.mark = "" // it will not come
 			}
 			l.talk.overtime.Reset(l.patience)
 			return l.proceed()
@@ -185,7 +185,7 @@ func errorReply(name, value string) json.RawMessage {
 	return jupyter.Encode(map[string]any{"status": "error", "ename": name, "evalue": value, "traceback": []string{}, "execution_count": 0})
 }
 
-// answered are the shell requests that kernels answer.
+// answered has the shell requests that kernels answer.
 var answered = map[string]bool{
 	"execute_request": true, "complete_request": true, "inspect_request": true, "is_complete_request": true,
 	"history_request": true, "comm_info_request": true, "comm_open": true, "comm_msg": true, "comm_close": true,

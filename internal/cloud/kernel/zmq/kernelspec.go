@@ -37,8 +37,7 @@ type Spec struct {
 // InterruptByMessage is the InterruptMode other than "signal".
 const InterruptByMessage = "message"
 
-// Bounds of what is read of a machine's kernelspecs, which sandboxed code can
-// write.
+// Bounds on the reading of a machine's kernelspecs, which sandboxed code can write.
 const (
 	maxKernelspec  = 1 << 20
 	maxKernelspecs = 256
@@ -47,12 +46,11 @@ const (
 // kernelspecName matches the names that Jupyter allows for kernels.
 var kernelspecName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,64}$`)
 
-// ErrNotInstalled says that a kernel is not installed.
+// ErrNotInstalled means that a kernel is not installed.
 var ErrNotInstalled = errors.New("zmq: not installed")
 
-// Specs are the directories in which Jupyter kernels are looked for; the first one
-// that has a kernel wins. They are read at every use, so that newly installed
-// kernels are found.
+// Specs are the directories of Jupyter kernels; the first one that has a kernel
+// wins. They are read at every use, so that newly installed kernels are found.
 type Specs []string
 
 // Dirs returns the standard directories: those of the variable JUPYTER_PATH, of the
@@ -78,7 +76,7 @@ func Dirs(environ []string, prefix string, homes ...string) Specs {
 }
 
 // Find returns the kernel of that name, ignoring case. The error is
-// [ErrNotInstalled], or says what is wrong with the kernel that was found.
+// [ErrNotInstalled], or describes the fault of the kernel that was found.
 func (s Specs) Find(name string) (*Spec, error) {
 	name = strings.ToLower(name)
 	if kernelspecName().MatchString(name) && name != "." && name != ".." {
@@ -161,7 +159,7 @@ func parseKernelspec(name, dir string) (*Spec, error) {
 	return spec, nil
 }
 
-// reference matches what kernel.json may have in values of its env.
+// reference matches references to variables in the env of kernel.json.
 var reference = lazyregexp.New(`\$\{\w+\}`)
 
 // environ returns the environment of the kernel's process.

@@ -4,15 +4,15 @@ package zmq
 
 import "github.com/e2bctl/e2bctl/internal/jupyter"
 
-// messageCount finds out how many messages of a kernel were lost. ZeroMQ silently drops
-// what a subscriber does not read in time. Kernels of ipykernel's family number
-// their messages, across all channels. The key is the part of the id before the
-// number.
+// messageCount counts the messages of a kernel, to find those that were lost. ZeroMQ
+// silently drops messages that a subscriber does not read in time. Kernels of
+// ipykernel's family number their messages, across all channels. The key is the part of
+// the id before the number.
 type messageCount map[string]*span
 
 type span struct{ first, last, seen int }
 
-// maxNumberings is far more than a kernel has.
+// maxNumberings is far more than the numberings of a kernel.
 const maxNumberings = 8
 
 func (c messageCount) note(id string) {

@@ -24,15 +24,15 @@ import (
 
 const (
 	// nudge is how often a kernel that is starting is asked for its kernel_info.
-	// What it sends on iopub before the subscription has reached it is lost, so the
+	// Messages on iopub before the subscription has reached it are lost, so the
 	// request is repeated until its answer shows on iopub too.
 	nudge = 250 * time.Millisecond
-	// answerTimeout bounds everything that should take no time, so everything but
+	// answerTimeout bounds all operations that should take no time, so all but
 	// executions. Some kernels leave out the answer, or the status idle after it.
 	answerTimeout = 10 * time.Second
 	// controlTimeout bounds a message to a kernel that may not be reading.
 	controlTimeout = 200 * time.Millisecond
-	// drainTimeout bounds the reading of what a dead kernel has sent.
+	// drainTimeout bounds the reading of a dead kernel's messages.
 	drainTimeout = 5 * time.Second
 )
 
@@ -51,17 +51,17 @@ type Link struct {
 	ctx    context.Context //nolint:containedctx // the life of the process, not of a call
 	cancel context.CancelFunc
 
-	patience time.Duration // for what should take no time
+	patience time.Duration // for operations that should take no time
 
 	// order serialises the handling of messages; it is held while a message is
 	// passed on, and taken before mu. It guards the next six fields.
 	order sync.Mutex
 	take  func(*link.Message) error
 	heard bool         // a message arrived on iopub
-	info  *link.Info   // what the kernel says about itself
-	ready bool         // both of the above, and reported
-	talk  *exchanges   // what is being asked
-	count messageCount // of the messages that came since
+	info  *link.Info   // the kernel's description of itself
+	ready bool         // heard and info are set, and that was reported
+	talk  *exchanges   // the exchanges under way
+	count messageCount // of the messages since then
 
 	mu     sync.Mutex
 	conns  map[string]*zmtp
@@ -73,7 +73,7 @@ var jupyterChannels = map[string]string{
 	jupyter.Shell: "DEALER", jupyter.Control: "DEALER", jupyter.Stdin: "DEALER", jupyter.IOPub: "SUB",
 }
 
-// Options says how to run a kernel's process.
+// Options configures a kernel's process.
 type Options struct {
 	Environ []string
 	// Stdio are descriptors 0 to 2 of the process.
@@ -84,7 +84,7 @@ type Options struct {
 	Scratch string
 	// Credential is the user that the kernel runs as; nil means this process's own.
 	Credential *syscall.Credential
-	// AnswerTimeout bounds everything that should take no time, so everything but
+	// AnswerTimeout bounds all operations that should take no time, so all but
 	// executions. 0 means 10 seconds.
 	AnswerTimeout time.Duration
 }
@@ -170,7 +170,8 @@ func (l *Link) Receive(take func(*link.Message) error) error {
 	return errors.Join(all...)
 }
 
-// Ended lets what the kernel has sent be read, but bounds how long that may take.
+// Ended lets the rest of the kernel's messages be read, but bounds the time for
+// that.
 func (l *Link) Ended() {
 	l.cancel()
 	l.mu.Lock()

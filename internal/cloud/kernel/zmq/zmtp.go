@@ -16,10 +16,10 @@ import (
 )
 
 // zmtp is the client's end of a ZeroMQ connection: version 3.0 of its transport
-// protocol without security (RFC 23), which is what Jupyter's kernels use. Only one
+// protocol without security (RFC 23), which Jupyter's kernels use. Only one
 // goroutine may read.
 //
-// What a peer sends is not to be trusted: a length is believed only as far as bytes
+// Messages of a peer are not trusted: a length is believed only as far as bytes
 // arrive, and up to link.MaxMessage.
 type zmtp struct {
 	net.Conn
@@ -31,7 +31,7 @@ const (
 	zmtpMore    = 1
 	zmtpLong    = 2
 	zmtpCommand = 4
-	// maxParts is far more than a message of a kernel has.
+	// maxParts is far more than the parts of a kernel's message.
 	maxParts = 1024
 )
 

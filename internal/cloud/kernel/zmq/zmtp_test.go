@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// fed is a connection that returns data to readers and discards what is written.
+// fed is a connection that returns data to readers and discards writes.
 type fed struct {
 	net.Conn
 	*bytes.Reader
@@ -21,8 +21,7 @@ type fed struct {
 func (f fed) Read(b []byte) (int, error)  { return f.Reader.Read(b) }
 func (f fed) Write(b []byte) (int, error) { return len(b), nil }
 
-// Whatever a kernel sends, there is no panic, and no more memory is used than what
-// arrived.
+// No bytes of a kernel cause a panic, or use more memory than their own length.
 func FuzzZMTP(f *testing.F) {
 	ready := append([]byte{zmtpCommand, 6}, "\x05READY"...)
 	f.Add(append(bytes.Clone(ready), 0, 1, 'x'))
