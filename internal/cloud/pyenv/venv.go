@@ -264,10 +264,8 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	if err := b.allowUser(ctx); err != nil {
 		return err
 	}
-	if b.choice.Full {
-		if err := WriteKernelspecs(b.directory); err != nil {
-			return err
-		}
+	if err := WriteKernelspecs(b.directory, b.choice.Full); err != nil {
+		return err
 	}
 	b.report.stage("looking for fonts", 0)
 	config := "import os, sys; os.environ['MPLCONFIGDIR'] = sys.argv[1]; import matplotlib.font_manager"
