@@ -107,7 +107,8 @@ func Find(ctx context.Context) (*Env, error) {
 // Environments of other versions that nobody has used for 30 days are removed.
 //
 // When run as root, Ensure may install the system's python3-venv package, which
-// progress announces first. Cancelling ctx leaves nothing half made.
+// progress announces first. Cancelling ctx leaves nothing half made. What was fetched by then stays,
+// however the work ended, and the next call goes on from it.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
