@@ -12,11 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // emptyWheel returns a package of empty modules.
@@ -48,15 +51,18 @@ func emptyWheel(t *testing.T, name string, files ...string) []byte {
 	return buffer.Bytes()
 }
 
-// index is a package index that writes down which files it was asked for. It keeps none of them from
-// being asked for again: it says nothing about caching.
+// ending is how the name of each package's file ends.
+const ending = "-1.0-py3-none-any.whl"
+
+// index is a package index that writes down which files it was asked for. It says nothing about
+// caching, so pip asks again.
 type index struct {
 	list   list
 	wheels map[string][]byte
 
 	mu        sync.Mutex
 	asked     []string
-	interrupt string // the file whose request calls stop, or ""
+	interrupt string // the package whose request calls stop, or ""
 	stop      func() // interrupts whoever asks
 }
 
@@ -70,7 +76,7 @@ func newIndex(t *testing.T) *index {
 	lines := []string{"# Python 3.9 to 3.14; made for a test.\n"}
 	for name, modules := range files {
 		content := emptyWheel(t, name, modules...)
-		x.wheels[name+"-1.0-py3-none-any.whl"] = content
+		x.wheels[name] = content
 		lines = append(lines, fmt.Sprintf("%s==1.0 \\\n    --hash=sha256:%x\n", name, sha256.Sum256(content)))
 	}
 	slices.Sort(lines)
@@ -79,11 +85,10 @@ func newIndex(t *testing.T) *index {
 }
 
 func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name := path.Base(r.URL.Path)
-	content, found := x.wheels[name]
-	if !found {
+	name, file := strings.CutSuffix(path.Base(r.URL.Path), ending)
+	if !file {
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprintf(w, `<a href="/files/%[1]s-1.0-py3-none-any.whl">%[1]s-1.0-py3-none-any.whl</a>`, name)
+		fmt.Fprintf(w, `<a href="/files/%[1]s%[2]s">%[1]s%[2]s</a>`, name, ending)
 		return
 	}
 	x.mu.Lock()
@@ -99,59 +104,50 @@ func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done() // pip has gone
 		return
 	}
-	_, _ = w.Write(content)
+	_, _ = w.Write(x.wheels[name])
 }
 
-// TestInterruptedSetup interrupts a setup while it fetches a package, and wants the next one to fetch
-// only what is missing, and to say so in lines.
+// TestInterruptedSetup interrupts two setups while they fetch a package, and wants the next one to
+// fetch only what is missing, and to say so in lines.
 func TestInterruptedSetup(t *testing.T) {
-	base, err := exec.LookPath("python3")
-	if err == nil {
-		err = exec.CommandContext(t.Context(), base, "-c", "import ensurepip").Run()
-	}
+	t.Parallel()
+	err := exec.CommandContext(t.Context(), "python3", "-c", "import ensurepip").Run()
 	if err != nil {
 		skip(t, "a python3 that can make environments is needed: %v", err)
 	}
-	for _, sent := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
-		t.Run(sent.String(), func(t *testing.T) {
-			t.Parallel()
-			x := newIndex(t)
-			server := httptest.NewServer(x)
-			defer server.Close()
-			cache := t.TempDir()
-			setup := func() (*exec.Cmd, *bytes.Buffer) {
-				cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-				cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PIP_") }),
-					listVariable+"="+string(x.list), "XDG_CACHE_HOME="+cache, "PIP_INDEX_URL="+server.URL+"/simple", Variable+"=")
-				var said bytes.Buffer
-				cmd.Stderr = &said
-				return cmd, &said
+	x, cache := newIndex(t), t.TempDir()
+	server := httptest.NewServer(x)
+	defer server.Close()
+	for _, run := range []struct {
+		signal    syscall.Signal // that ends it
+		interrupt string         // the package at which it comes; "": never
+		fetched   []string       // before that
+		lines     []string
+	}{
+		{syscall.SIGKILL, "p07", []string{"ipython", "matplotlib", "p00", "p01", "p02", "p03", "p04", "p05", "p06"}, []string{"fetched 8 of 18 packages"}},
+		{syscall.SIGINT, "p15", []string{"p06", "p07", "p08", "p09", "p10", "p11", "p12", "p13", "p14"}, []string{"8 of them were fetched before", "fetched 16 of 18 packages"}},
+		{0, "", []string{"p14", "p15"}, []string{"16 of them were fetched before", "fetched 18 of 18 packages", "the Python environment is ready"}},
+	} {
+		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PIP_") }),
+			listVariable+"="+string(x.list), "XDG_CACHE_HOME="+cache, "PIP_INDEX_URL="+server.URL+"/simple", Variable+"=")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		x.asked, x.interrupt, x.stop = nil, run.interrupt, func() { _ = cmd.Process.Signal(run.signal) }
+		if err := cmd.Run(); (err == nil) != (run.signal == 0) {
+			t.Fatalf("a setup that %q is sent: %v, %s", run.signal, err, &said)
+		}
+		if diff := cmp.Diff(run.fetched, x.asked); diff != "" {
+			t.Errorf("fetched before %q (-want +got):\n%s", run.signal, diff)
+		}
+		for _, line := range run.lines {
+			if !strings.Contains(said.String(), line) {
+				t.Errorf("no %q in %s", line, &said)
 			}
-			interrupted, said := setup()
-			x.interrupt = "p09-1.0-py3-none-any.whl" // in the second batch: before it are ipython and matplotlib
-			x.stop = func() { _ = interrupted.Process.Signal(sent) }
-			if err := interrupted.Run(); err == nil || !strings.Contains(said.String(), "fetched 8 of 18 packages\n") {
-				t.Fatalf("the interrupted setup: %v, %s", err, said)
-			}
-			first := slices.Clone(x.asked)
-			x.asked = nil
-			again, said := setup()
-			if err := again.Run(); err != nil {
-				t.Fatalf("the next setup: %v, %s", err, said)
-			}
-			for _, name := range first[:batch] {
-				if slices.Contains(x.asked, name) {
-					t.Errorf("%s was fetched again", name)
-				}
-			}
-			for _, line := range []string{"8 of them were fetched before\n", "fetched 16 of 18 packages\n", "fetched 18 of 18 packages\n"} {
-				if !strings.Contains(said.String(), line) {
-					t.Errorf("no %q in %s", line, said)
-				}
-			}
-			if left := environments(t, cache); len(left) != 1 {
-				t.Errorf("got the environments %q, want one", left)
-			}
-		})
+		}
+	}
+	left, err := os.ReadDir(filepath.Join(cache, "e2bctl", "python"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("got %v, %v; want the environment and the lock", left, err)
 	}
 }
