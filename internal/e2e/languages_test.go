@@ -9,6 +9,8 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // wheelsOf returns the files of a set.
@@ -21,35 +23,64 @@ func wheelsOf(t *testing.T, set pinned.Set) []string {
 	return wheels
 }
 
-// A kernel that is installed in the sandbox runs code of its language there.
-func TestInstalledLanguage(t *testing.T) {
-	t.Parallel()
-	kernels := wheelsOf(t, kernelWheels)
-	sb := shared(t).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
-	run := func(code string, envs map[string]string) (*sandbox.Execution, error) {
-		return sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Language: "bash", Envs: envs})
-	}
-	const hello = "echo $GREETING from $0; pwd; x=here"
-	if _, err := run(hello, nil); err == nil || !strings.Contains(err.Error(), "bash not found") {
-		t.Errorf("before it is installed: %v, want an error with %q", err, "bash not found")
-	}
-	if _, err := sb.Packages.Install(t.Context(), kernels, nil); err != nil {
-		t.Fatal(err)
-	}
-	const install = "import subprocess, sys; subprocess.run([sys.executable, '-m', 'bash_kernel.install', '--sys-prefix'], check=True)"
-	if _, err := sb.RunCode(t.Context(), install, nil); err != nil {
-		t.Fatal(err)
-	}
-	execution, err := run(hello, nil)
+// preparedCloud returns a cloud whose sandboxes run the Python that local setup prepares.
+func preparedCloud(t *testing.T) *sandboxtest.Cloud {
+	t.Helper()
+	python, err := local.FindPython(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := execution.Stdout; !strings.HasPrefix(got, "hello from ") || !strings.HasSuffix(got, "\n/home/user\n") {
+	if python.Level != "venv" {
+		t.Skipf("sandboxes run %s, which has the kernels that it has: run e2bctl local setup", python.Path)
+	}
+	return shared(t)
+}
+
+// TestBash checks that every sandbox of the prepared Python runs Bash, in its default context and
+// in one that was made.
+func TestBash(t *testing.T) {
+	t.Parallel()
+	sb := preparedCloud(t).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
+	run := func(code string, p sandbox.RunCodeParams) string {
+		t.Helper()
+		execution, err := sb.RunCode(t.Context(), code, &p)
+		if err != nil {
+			t.Fatalf("%s: %v", code, err)
+		}
+		return execution.Stdout
+	}
+	got := run("echo $GREETING from $0; pwd; x=here", sandbox.RunCodeParams{Language: "bash"})
+	if !strings.HasPrefix(got, "hello from ") || !strings.HasSuffix(got, "\n/home/user\n") {
 		t.Errorf("got %q, want %q at its start and %q at its end", got, "hello from ", "\n/home/user\n")
 	}
 	// The variables of a call are set in the same context.
-	if execution, err := run("echo $GREETING $x", map[string]string{"GREETING": "hi"}); err != nil || execution.Stdout != "hi here\n" {
-		t.Errorf("with a variable of the call: %+v, %v, want stdout %q and no error", execution, err, "hi here\n")
+	if got := run("echo $GREETING $x", sandbox.RunCodeParams{Language: "bash", Envs: map[string]string{"GREETING": "hi"}}); got != "hi here\n" {
+		t.Errorf("with a variable of the call: got %q, want %q", got, "hi here\n")
+	}
+	made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "bash", Cwd: "/tmp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run("pwd; echo ${x-unset}", sandbox.RunCodeParams{Context: made.ID}); got != "/tmp\nunset\n" {
+		t.Errorf("in a context of its own: got %q, want %q", got, "/tmp\nunset\n")
+	}
+}
+
+// TestInstalledLanguage checks that a kernel that is installed in the sandbox runs code of its
+// language there. Before that, the error says what is missing.
+func TestInstalledLanguage(t *testing.T) {
+	t.Parallel()
+	sb := preparedCloud(t).Create(t)
+	hello := func() (*sandbox.Execution, error) {
+		return sb.RunCode(t.Context(), "echo hello", &sandbox.RunCodeParams{Language: "mine"})
+	}
+	if _, err := hello(); err == nil || !strings.Contains(err.Error(), "mine not found") {
+		t.Errorf("before it is installed: %v, want an error with %q", err, "mine not found")
+	}
+	evaluate(t, sb, `import shutil, sys
+shutil.copytree(sys.prefix + "/share/jupyter/kernels/bash", "/home/user/.local/share/jupyter/kernels/mine")`)
+	if execution, err := hello(); err != nil || execution.Stdout != "hello\n" {
+		t.Errorf("got %+v, %v; want stdout %q", execution, err, "hello\n")
 	}
 }
 

@@ -33,6 +33,7 @@ func TestLadder(t *testing.T) {
 		want         []string
 	}{
 		{"namespaces", "namespaces", []string{"started: restricted: it works", `refuses isolation "full"`, "WARN the local cloud isolates sandboxes less than fully isolation=restricted"}},
+		{"uptimes", "clocks", []string{"started: full: it works"}},
 		{"signals", "namespaces signals", oldLandlock()},
 		{"signals by name", "namespaces signals restricted", pastLandlock},
 		{"everything", "namespaces landlock", []string{"no isolation", "full: ", "operation not permitted", "restricted: ", "landlock: ", "to mend it"}},

@@ -59,7 +59,7 @@ func (s *Server) python(environ []string) []string {
 // howToInstall says, of the kernels that the service's template always has, how the
 // local cloud gets them.
 var howToInstall = map[string]string{
-	"bash":       " The local cloud has it after `e2bctl local setup --full` and a new start.",
+	"bash":       " The local cloud has it after `e2bctl local setup` and a new start.",
 	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",
 	"r":          " The local cloud has it if IRkernel is installed on its machine, after `e2bctl local setup --full` and a new start.",
 	"java":       " The local cloud has it if IJava is installed on its machine, after `e2bctl local setup --full` and a new start.",

@@ -94,7 +94,7 @@ func Find(ctx context.Context) (*Env, error) {
 
 // Ensure returns the Python that E2BCTL_PYTHON names, else the prepared
 // environment with the packages that [EnsurePackages] was given last. If that does
-// not exist, Ensure creates it first, which downloads about 80 MB and takes a
+// not exist, Ensure creates it first, which downloads about 90 MB and takes a
 // minute. Processes that call Ensure at the same time wait for the one that is
 // creating it. If it cannot be created, Ensure returns an error that says why;
 // [Find] then returns what sandboxes run without it. Progress is written to progress
@@ -107,7 +107,8 @@ func Find(ctx context.Context) (*Env, error) {
 // Environments of other versions that nobody has used for 30 days are removed.
 //
 // When run as root, Ensure may install the system's python3-venv package, which
-// progress announces first. Cancelling ctx leaves nothing half made.
+// progress announces first. Cancelling ctx leaves nothing half made. What was fetched by then stays,
+// however the work ended, and the next call goes on from it.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {

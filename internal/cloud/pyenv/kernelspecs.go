@@ -17,29 +17,29 @@ func kernelspecs(directory string) string {
 	return filepath.Join(directory, "share", "jupyter", "kernels")
 }
 
-// WriteKernelspecs describes the Jupyter kernels of the full list, which are
-// installed in the environment in directory, where sandboxes look for them. The
-// packages' own installers write to the user's home, which
-// sandboxes do not see.
-func WriteKernelspecs(directory string) error {
-	type kernelspec struct {
-		Argv        []string          `json:"argv"`
-		DisplayName string            `json:"display_name"`
-		Language    string            `json:"language"`
-		Env         map[string]string `json:"env,omitempty"`
-	}
+type kernelspec struct {
+	Argv        []string          `json:"argv"`
+	DisplayName string            `json:"display_name"`
+	Language    string            `json:"language"`
+	Env         map[string]string `json:"env,omitempty"`
+}
+
+// WriteKernelspecs describes the Jupyter kernels of the environment in directory, where sandboxes
+// look for them: that of Bash, and with full those of the full list. The packages' own installers
+// write to the user's home, which sandboxes do not see.
+func WriteKernelspecs(directory string, full bool) error {
 	const connection = "{connection_file}"
-	for name, spec := range map[string]kernelspec{
-		"bash": {
-			Argv:        []string{venvPython(directory), "-m", "bash_kernel", "-f", connection},
-			DisplayName: "Bash", Language: "bash", Env: map[string]string{"PS1": "$"},
-		},
-		// Deno runs both JavaScript and TypeScript.
-		"deno": {
+	specs := map[string]kernelspec{"bash": {
+		Argv:        []string{venvPython(directory), "-m", "bash_kernel", "-f", connection},
+		DisplayName: "Bash", Language: "bash", Env: map[string]string{"PS1": "$"},
+	}}
+	if full { // Deno runs both JavaScript and TypeScript
+		specs["deno"] = kernelspec{
 			Argv:        []string{filepath.Join(filepath.Dir(venvPython(directory)), "deno"), "jupyter", "--kernel", "--conn", connection},
 			DisplayName: "Deno", Language: "typescript",
-		},
-	} {
+		}
+	}
+	for name, spec := range specs {
 		content, err := json.MarshalIndent(spec, "", " ")
 		if err != nil {
 			return err

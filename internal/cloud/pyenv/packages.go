@@ -11,7 +11,7 @@ import (
 )
 
 // Packages says what the prepared environment holds. The zero value is the short
-// list: IPython, numpy, pandas, matplotlib, pillow and requests.
+// list: IPython, numpy, pandas, matplotlib, pillow and requests, and the kernel of Bash.
 type Packages struct {
 	// Full asks for what the service's template code-interpreter-v1 holds, at its
 	// versions, and for kernels of other languages.

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// reporter reports progress: a line for each stage and, on a terminal, a bar for
-// the stages that have steps.
+// reporter reports progress: a line for each stage. Of a stage that has steps a terminal shows a
+// bar, and others get a line whenever some of its steps have passed.
 type reporter struct {
 	w           io.Writer
 	terminal    bool
@@ -60,6 +60,21 @@ func (r *reporter) step(label string) {
 	filled := barWidth * r.done / r.total
 	fmt.Fprintf(r.w, "\r[%s%s] %d/%d %-30.30s", strings.Repeat("#", filled), strings.Repeat(".", barWidth-filled), r.done, r.total, label)
 	r.open = true
+}
+
+// passed counts packages that an earlier run has fetched.
+func (r *reporter) passed(steps int) {
+	r.line("%d of them were fetched before", steps)
+	r.done += steps
+}
+
+// fetched says how many packages there are after a run of pip that fetched some more. A bar has
+// shown it.
+func (r *reporter) fetched(steps int) {
+	if !r.terminal {
+		r.done += steps
+		r.line("fetched %d of %d packages", r.done, r.total)
+	}
 }
 
 // maxLine bounds what lineWriter keeps of a line; the rest of it is dropped.

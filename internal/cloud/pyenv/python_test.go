@@ -3,8 +3,10 @@ package pyenv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -16,11 +18,30 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(listVariable) != "" {
+		os.Exit(setUp())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// listVariable makes this program prepare the environment of a list of packages, as local setup does.
+const listVariable = "PYENV_TEST_LIST"
+
+func setUp() int {
+	short = list(os.Getenv(listVariable))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if _, err := Ensure(ctx, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
 
 // pretender is a python3 that answers the probe, makes environments from copies
-// of itself and installs nothing. It counts the runs of its pip, which do what
-// PRETEND says. Its base is in a directory of its own, as with pyenv.
+// of itself, and fetches and installs nothing. It counts the installations of its
+// pip, which do what PRETEND says. Its base is in a directory of its own, as with pyenv.
 const pretender = `#!/bin/sh
 self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
@@ -30,7 +51,7 @@ if [ "$1$2" = -I-c ]; then
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
   mkdir -p "$4/bin" && cp "$self" "$4/bin/python3"
-elif [ "$1$2$3" = -I-mpip ]; then
+elif [ "$1$2$3$4" = -I-mpipinstall ]; then
   echo run >> "$PIP_RUNS"
   echo "Collecting numpy==1.0 (from -r x)"
   eval "$PRETEND"

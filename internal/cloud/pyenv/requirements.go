@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
@@ -55,16 +56,22 @@ func venvName(c choice, base *interpreter) string {
 
 var pinned = lazyregexp.New(`(?m)^[\w.-]+==[^\s;]+(?: ; (.*?))?(?: \\)?$`)
 
-// count returns how many packages the list has for a minor version of Python 3, for
-// the progress bar.
-func (l list) count(minor int) int {
-	count := 0
-	for _, match := range pinned().FindAllStringSubmatch(string(l), -1) {
-		if applies(match[1], minor) {
-			count++
+// pins returns the packages that the list has for a minor version of Python 3. Each is one line with
+// the version, and the lines with the hashes of its files.
+func (l list) pins(minor int) (pins []string) {
+	applied := false
+	for line := range strings.Lines(string(l)) {
+		match := pinned().FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		switch {
+		case match != nil:
+			if applied = applies(match[1], minor); applied {
+				pins = append(pins, line)
+			}
+		case applied:
+			pins[len(pins)-1] += line
 		}
 	}
-	return count
+	return pins
 }
 
 var condition = lazyregexp.New(`python_version (==|<=|>=) "3\.(\d+)"`)

@@ -129,7 +129,7 @@ func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	if err := os.RemoveAll(directory); err != nil {
 		return nil, fmt.Errorf("python: remove a half-made environment: %w", err)
 	}
-	build := builder{choice: c, directory: directory, lock: lock.File, report: report}
+	build := builder{choice: c, directory: directory, fetched: filepath.Join(cache, "fetched"), lock: lock.File, report: report}
 	if err := build.run(ctx, base); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(directory))
 	}
@@ -230,6 +230,7 @@ func installVenvModule(ctx context.Context, report *reporter) error {
 type builder struct {
 	choice    choice
 	directory string
+	fetched   string   // where packages are fetched to: it stays when the work is interrupted
 	scratch   string   // where its programs run; empty: in their own directories
 	lock      *os.File // inherited by the programs it runs, so that an orphan still holds it
 	report    *reporter
@@ -238,9 +239,9 @@ type builder struct {
 func (b *builder) run(ctx context.Context, base *interpreter) error {
 	start := time.Now()
 	list := b.choice.list()
-	total := list.count(base.Numbers[1])
+	pins := list.pins(base.Numbers[1])
 	b.report.line("making the Python environment with %s (Python %s) in %s: %d packages, once",
-		base.Base, base.version(), b.directory, total)
+		base.Base, base.version(), b.directory, len(pins))
 	b.scratch = filepath.Join(b.directory, "scratch")
 	if err := os.MkdirAll(b.temporary(), 0o700); err != nil {
 		return fmt.Errorf("python: make the directory that pip runs in: %w", err)
@@ -252,8 +253,11 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	if err := os.WriteFile(name, []byte(list), 0o644); err != nil {
 		return fmt.Errorf("python: write the list of packages: %w", err)
 	}
-	b.report.stage("fetching", total)
-	if err := b.install(ctx, "--require-hashes", "--only-binary=:all:", "-r", name); err != nil {
+	if err := b.fetch(ctx, pins); err != nil {
+		return err
+	}
+	b.report.stage("checking what was fetched", 0)
+	if err := b.pip(ctx, "install", "--no-index", "--find-links="+b.fetched, "--require-hashes", "--only-binary=:all:", "-r", name); err != nil {
 		return err
 	}
 	if b.choice.File != "" {
@@ -264,18 +268,16 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	if err := b.allowUser(ctx); err != nil {
 		return err
 	}
-	if b.choice.Full {
-		if err := WriteKernelspecs(b.directory); err != nil {
-			return err
-		}
+	if err := WriteKernelspecs(b.directory, b.choice.Full); err != nil {
+		return err
 	}
 	b.report.stage("looking for fonts", 0)
 	config := "import os, sys; os.environ['MPLCONFIGDIR'] = sys.argv[1]; import matplotlib.font_manager"
 	if err := b.command(ctx, nil, venvPython(b.directory), "-I", "-c", config, filepath.Join(b.directory, filepath.FromSlash(fonts))); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(b.scratch); err != nil {
-		return fmt.Errorf("python: remove the directory that pip ran in: %w", err)
+	if err := errors.Join(os.RemoveAll(b.scratch), os.RemoveAll(b.fetched)); err != nil {
+		return fmt.Errorf("python: remove the files that pip installed from: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(b.directory, marker), []byte(base.Base+"\n"), 0o644); err != nil {
 		return fmt.Errorf("python: finish the environment: %w", err)
@@ -296,17 +298,17 @@ func (b *builder) installFile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.install(ctx, "--prefer-binary", "-r", copied); err != nil {
+	if err := b.pip(ctx, "install", "--prefer-binary", "-r", copied); err != nil {
 		return &renamedError{err, files.originals()}
 	}
 	return nil
 }
 
-// install runs the environment's pip.
-func (b *builder) install(ctx context.Context, arguments ...string) error {
+// pip runs a command of the environment's pip.
+func (b *builder) pip(ctx context.Context, command string, arguments ...string) error {
 	log := filepath.Join(b.directory, "pip.log")
 	pip := []string{
-		venvPython(b.directory), "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--log=" + log,
+		venvPython(b.directory), "-I", "-m", "pip", command, "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--log=" + log,
 	}
 	err := b.command(ctx, func(line string) {
 		if match := collecting().FindStringSubmatch(line); match != nil {

@@ -31,16 +31,16 @@ func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
 		Use:   "setup",
 		Short: "Prepare the Python of local sandboxes",
 		Long: `Prepare the Python that local sandboxes run: IPython, numpy, pandas, matplotlib,
-pillow and requests, in an environment of their own in your cache directory. The
-first time takes a minute and needs a network; later it returns at once. If it
-cannot be made, the reason is printed and the status is 1; sandboxes then run the
-Python of this machine as it is. Environments of other versions of e2bctl are
-removed after 30 days without use, and one that other users can write to is
-replaced. Then a local cloud is tried, so that the first sandbox need not wait for
+pillow and requests, and the kernel of Bash, in an environment of their own in your
+cache directory. The first time takes a minute and needs a network; later it returns
+at once. If it cannot be made, the reason is printed and the status is 1; sandboxes
+then run the Python of this machine as it is. Environments of other versions of
+e2bctl are removed after 30 days without use, and one that other users can write to
+is replaced. Then a local cloud is tried, so that the first sandbox need not wait for
 the search for files of this machine that sandboxes must not see.
 
 With --full it holds what the service's template code-interpreter-v1 does, at its
-versions, and kernels of Bash, JavaScript and TypeScript: 450 MB to download. With
+versions, and kernels of JavaScript and TypeScript: 450 MB to download. With
 --packages it holds the packages of a requirements file, too, which pip installs as
 you. The choice stays until the next one; --full=false goes back to the short list.
 

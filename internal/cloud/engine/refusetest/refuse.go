@@ -39,7 +39,7 @@ func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 
 // Refuse makes the kernel refuse calls to this process and all processes that it starts. Its
 // argument is a list of words: namespaces and mounts refuse as Docker's default profile does;
-// landlock and signals refuse as kernels without Landlock and without its newer versions do; each
+// clocks refuses time namespaces as kernels without them do; landlock and signals refuse as kernels without Landlock and without its newer versions do; each
 // of [Calls] refuses as kernels without that call do or, followed by "=EPERM", as seccomp profiles
 // do.
 func Refuse(refuse string) error {
@@ -70,6 +70,13 @@ func Refuse(refuse string) error {
 		}
 		unless(unix.BPF_JEQ, unix.SYS_CLONE3, 1) // its flags are in memory, where a filter cannot see them
 		answer(enosys)
+	}
+	if slices.Contains(words, "clocks") {
+		unless(unix.BPF_JEQ, unix.SYS_UNSHARE, 4)
+		load(argument)
+		unless(unix.BPF_JEQ, unix.CLONE_NEWTIME, 1)
+		answer(unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL))
+		load(number)
 	}
 	if slices.Contains(words, "mounts") {
 		for _, call := range mountCalls {

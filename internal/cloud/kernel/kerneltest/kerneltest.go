@@ -23,7 +23,7 @@ var Packages = pinned.Set{
 		{pinned.Interpreter, "-m", "venv", "."},
 		{"bin/python3", "-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps", "-r", "requirements.txt"},
 	},
-	Finish: pyenv.WriteKernelspecs,
+	Finish: func(directory string) error { return pyenv.WriteKernelspecs(directory, true) },
 }
 
 // Environ returns the variables that make the kernels "python3" (ipykernel), "bash"

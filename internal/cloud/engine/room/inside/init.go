@@ -49,6 +49,9 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
+	if !spec.GVisor { // gVisor counts its own
+		startClock()
+	}
 	sockets, problem, err := makeEgressPath(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
 	if err != nil {
 		return fmt.Errorf("make the egress path: %w", err)

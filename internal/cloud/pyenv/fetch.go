@@ -1,0 +1,101 @@
+package pyenv
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/lazyregexp"
+)
+
+// batch is how many packages one run of pip fetches. An interruption loses what the run has fetched.
+const batch = 8
+
+// fetch downloads the packages of the list into the directory fetched, and leaves out what an
+// interrupted run has left there. pip's own cache is not enough for that: it keeps only what the
+// index allows.
+func (b *builder) fetch(ctx context.Context, pins []string) error {
+	if err := os.MkdirAll(b.fetched, 0o700); err != nil {
+		return fmt.Errorf("python: make the directory for what is fetched: %w", err)
+	}
+	there, err := keepListed(b.fetched, pins)
+	if err != nil {
+		return fmt.Errorf("python: look for what was fetched before: %w", err)
+	}
+	missing := slices.DeleteFunc(slices.Clone(pins), func(pin string) bool {
+		return slices.ContainsFunc(hashes(pin), func(hash string) bool { return there[hash] })
+	})
+	b.report.stage("fetching", len(pins))
+	if before := len(pins) - len(missing); before > 0 {
+		b.report.passed(before)
+	}
+	name := filepath.Join(b.scratch, "fetch.txt")
+	for some := range slices.Chunk(missing, batch) {
+		if err := os.WriteFile(name, []byte(strings.Join(some, "")), 0o644); err != nil {
+			return fmt.Errorf("python: write the list of packages to fetch: %w", err)
+		}
+		if err := b.pip(ctx, "download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest="+b.fetched, "-r", name); err != nil {
+			return err
+		}
+		b.report.fetched(len(some))
+	}
+	return nil
+}
+
+var hashOption = lazyregexp.New(`--hash=sha256:([0-9a-f]{64})`)
+
+// hashes returns the hashes that the files of a pin may have.
+func hashes(pin string) (found []string) {
+	for _, match := range hashOption().FindAllStringSubmatch(pin, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// keepListed removes the files of a directory that are not on the list, such as the beginning of
+// one, and returns the hashes of those that are.
+func keepListed(directory string, pins []string) (map[string]bool, error) {
+	listed := make(map[string]bool)
+	for _, pin := range pins {
+		for _, hash := range hashes(pin) {
+			listed[hash] = true
+		}
+	}
+	there := make(map[string]bool)
+	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		hash, err := hashOf(path)
+		if err != nil {
+			return err
+		}
+		if !listed[hash] {
+			return os.Remove(path)
+		}
+		there[hash] = true
+		return nil
+	})
+	return there, err
+}
+
+func hashOf(path string) (_ string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
+}
