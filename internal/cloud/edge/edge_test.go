@@ -51,7 +51,10 @@ func start(t *testing.T) *cloud {
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.Close()
+		settled(t, rt)
+	})
 	return &cloud{rt, server.URL}
 }
 
@@ -463,12 +466,14 @@ func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {}})})
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests)
+	others := &c.lookup(id).admissions[toPrograms].inFlight
+	defer others.Store(0)
+	others.Store(maxRequests)
 	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
 	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","connectionLimit":1000,"code":429}`; resp.StatusCode != 429 || body != want {
 		t.Errorf("got %d %s, want status 429 and body %v", resp.StatusCode, body, want)
 	}
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests - 1)
+	others.Store(maxRequests - 1)
 	if resp, _ = c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 200 {
 		t.Errorf("below the bound: %d, want 200", resp.StatusCode)
 	}
@@ -500,7 +505,9 @@ func TestClassesOfRequests(t *testing.T) {
 		})
 		<-open
 	}
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests)
+	others := &c.lookup(id).admissions[toPrograms].inFlight
+	defer others.Add(-maxRequests)
+	others.Store(maxRequests)
 	for _, port := range append(ports, "3000", "4000") {
 		for range 2 {
 			if resp, body := c.do(t, ask{method: "GET", header: by(id, port)}); resp.StatusCode != 429 {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // A request whose connection broke because the sandbox ended is told so, and one whose server
@@ -20,6 +22,8 @@ func TestBrokenByTheEnd(t *testing.T) {
 			panic(http.ErrAbortHandler) // cuts the connection
 		}})
 		c := start(t)
+		var into opened
+		dial = into.dial(dial)
 		c.Add(Sandbox{ID: id, Dial: func(ctx context.Context, port int) (net.Conn, error) {
 			if over.Load() {
 				return nil, ErrGone
@@ -43,5 +47,6 @@ func TestBrokenByTheEnd(t *testing.T) {
 			t.Errorf("the sandbox ended: %v: got %d, want %d", ended, response.StatusCode, want)
 		}
 		transport.CloseIdleConnections()
+		patience.Until(t, "no connection into the sandbox is open", func() bool { return into.Load() == 0 })
 	}
 }

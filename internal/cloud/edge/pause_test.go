@@ -297,7 +297,9 @@ func TestWakeIsAwaited(t *testing.T) {
 	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }})})
 	c.Pause(id)
 	const many = 20
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests - many)
+	others := &c.lookup(id).admissions[toPrograms].inFlight
+	defer others.Add(many - maxRequests)
+	others.Store(maxRequests - many)
 	var asking sync.WaitGroup
 	for range many {
 		asking.Go(func() {
@@ -420,6 +422,23 @@ func TestExpiry(t *testing.T) {
 		}
 		if got := s.expired(time.Unix(1000, 0)); got != want {
 			t.Errorf("%q: got expired %v, want %v", expiration, got, want)
+		}
+	}
+}
+
+// TestLongExpiration: an expiration is taken up to the number of digits that it may have, and
+// a longer one is nobody's.
+func TestLongExpiration(t *testing.T) {
+	t.Parallel()
+	for length, want := range map[int]bool{1: true, maxExpiration - 1: true, maxExpiration: true, maxExpiration + 1: false} {
+		expiration := strings.Repeat("1", length)
+		signature, err := url.QueryUnescape(sign("/a:read::"+token, expiration))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := signedURL(http.MethodGet, url.Values{"path": {"/a"}, "signature": {signature}, "signature_expiration": {expiration}})
+		if got := s != nil && s.with(token); got != want {
+			t.Errorf("%d digits: got signed %v, want %v", length, got, want)
 		}
 	}
 }
