@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -10,6 +11,23 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
+
+// A request whose connection cannot be opened because its sandbox is removed meanwhile is told
+// so, whatever the error.
+func TestRemovedWhileDialling(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{ErrGone, ErrPortClosed, ErrNoPorts, ErrTooMany, errors.New("no descriptor left"), net.ErrClosed} {
+		rt := New(Options{Ended: func(string) string { return "it was killed" }})
+		rt.pauses = nil
+		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
+			rt.Remove(id)
+			return nil, err
+		}})
+		if w := request(t, rt, "GET", "/", by(id, "3000")); w.Code != 502 || !strings.Contains(w.Body.String(), `"reason":"it was killed"`) {
+			t.Errorf("%v: got %d %s, want 502 and why it ended", err, w.Code, w.Body)
+		}
+	}
+}
 
 // A request whose connection broke because the sandbox ended is told so, and one whose server
 // alone ended is told that the connection broke.

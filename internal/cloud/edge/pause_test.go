@@ -171,41 +171,6 @@ func http1(conn net.Conn) func(*http.Request) (*http.Response, error) {
 	}
 }
 
-// TestPauseEndsUpgrade: an upgraded connection ends on both sides, even though neither
-// ends its half.
-func TestPauseEndsUpgrade(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	inside := make(chan net.Conn, 1)
-	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{8888: func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
-		inside <- conn
-	}})})
-	outside := c.dial(t)
-	fmt.Fprintf(outside, "GET / HTTP/1.1\r\nHost: 8888-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n", id)
-	in := bufio.NewReader(outside)
-	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %v, %v, want status 101", resp, err)
-	}
-	server := <-inside
-	defer server.Close()
-	if err := server.SetDeadline(patience.Deadline()); err != nil {
-		t.Fatal(err)
-	}
-	c.Pause(id)
-	for side, from := range map[string]io.Reader{"client": in, "server": server} {
-		_, err := io.Copy(io.Discard, from)
-		if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-			t.Errorf("the connection of the %s stays open", side)
-		}
-	}
-}
-
 // TestPauseDropsIdleConnections: a connection that waits for the next request to envd
 // would, after a resume, be taken for one that works.
 func TestPauseDropsIdleConnections(t *testing.T) {
