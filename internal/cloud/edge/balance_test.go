@@ -29,9 +29,7 @@ func settled(t *testing.T, rt *Router) {
 	all := slices.Collect(maps.Values(rt.sandboxes))
 	rt.mu.RUnlock()
 	for _, u := range all {
-		for k := range u.admissions {
-			patience.Until(t, fmt.Sprintf("%s has no request of class %d in flight", u.ID, k), func() bool { return u.admissions[k].inFlight.Load() == 0 })
-		}
+		answered(t, u)
 		s := u.spell()
 		if s == nil {
 			continue
@@ -42,6 +40,14 @@ func settled(t *testing.T, rt *Router) {
 			defer s.mu.Unlock()
 			return len(s.conns) == 0
 		})
+	}
+}
+
+// answered waits until no request to a sandbox is in flight.
+func answered(t *testing.T, u *upstream) {
+	t.Helper()
+	for k := range u.admissions {
+		patience.Until(t, fmt.Sprintf("%s has no request of class %d in flight", u.ID, k), func() bool { return u.admissions[k].inFlight.Load() == 0 })
 	}
 }
 

@@ -388,7 +388,7 @@ func TestUpgradeEndsWithSandbox(t *testing.T) {
 						t.Errorf("the connection of the %s stays open", side)
 					}
 				}
-				patience.Until(t, "the client's half has ended, too", func() bool { return u.admissions[ofOwner].inFlight.Load() == 0 })
+				answered(t, u)
 			})
 		}
 	}

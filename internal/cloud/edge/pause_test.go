@@ -153,6 +153,7 @@ func TestPauseEndsRequests(t *testing.T) {
 				c.Pause(id)
 				c.Pause(id)
 				server.quiet(t)
+				answered(t, c.lookup(id)) // whatever the client does
 				close(reading)
 				if err := patience.Receive(t, "the end of the client's connection", ended); err == nil {
 					t.Error("got an answer that seems whole, want one that breaks off")
@@ -408,28 +409,50 @@ func TestLongExpiration(t *testing.T) {
 	}
 }
 
-// TestPauseWhileWaitingForPort: a request that waits for a server to listen does not
-// outlast the pause.
-func TestPauseWhileWaitingForPort(t *testing.T) {
+// TestPauseWhileDialling: a request that waits for a connection, or for a server to listen,
+// does not outlast the pause, and neither does what it waits for.
+func TestPauseWhileDialling(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		rt := New(Options{})
-		rt.pauses = []time.Duration{time.Hour}
-		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, ErrPortClosed }})
-		defer rt.Remove(id)
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://3000-"+id+".localhost/", nil)
-			rt.ServeHTTP(httptest.NewRecorder(), r)
-		}()
-		synctest.Wait()
-		begun := time.Now()
-		rt.Pause(id)
-		if got := <-ended; !aborted(got) || time.Since(begun) != 0 {
-			t.Errorf("got %v after %v, want that it is aborted at once", got, time.Since(begun))
-		}
-	})
+	for name, dial := range map[string]func(context.Context) error{
+		"a port that is closed":     func(context.Context) error { return ErrPortClosed },
+		"a connection that is slow": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rt := New(Options{})
+				rt.pauses = []time.Duration{time.Hour}
+				begun, ended := 0, 0
+				rt.Add(Sandbox{ID: id, Dial: func(ctx context.Context, _ int) (net.Conn, error) {
+					begun++
+					err := dial(ctx)
+					ended++
+					return nil, err
+				}})
+				defer rt.Remove(id)
+				aborts := make(chan any)
+				go func() {
+					defer func() { aborts <- recover() }()
+					r := httptest.NewRequestWithContext(t.Context(), "GET", "http://3000-"+id+".localhost/", nil)
+					rt.ServeHTTP(httptest.NewRecorder(), r)
+				}()
+				synctest.Wait()
+				at := time.Now()
+				rt.Pause(id)
+				if got := <-aborts; !aborted(got) || time.Since(at) != 0 {
+					t.Errorf("got %v after %v, want that it is aborted at once", got, time.Since(at))
+				}
+				synctest.Wait()
+				if ended != 1 {
+					t.Errorf("got %d of %d dials ended at the pause, want the one", ended, begun)
+				}
+				<-time.After(2 * time.Hour)
+				if begun != 1 {
+					t.Errorf("got %d dials, want none after the pause", begun)
+				}
+			})
+		})
+	}
 }
 
 // sign returns the signature of an operation.
