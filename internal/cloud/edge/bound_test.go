@@ -21,7 +21,7 @@ type deadlined struct {
 
 func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read, t); return nil }
 func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
-func (d *deadlined) EnableFullDuplex() error          { return nil }
+func (d *deadlined) EnableFullDuplex() error            { return nil }
 
 // A request that has its answer leaves nothing with its sandbox: at a pause or the end
 // nothing happens to the client's connection, which others use by then.
