@@ -72,43 +72,6 @@ func TestSecrets(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestInvalid(t *testing.T) {
-	t.Parallel()
-	r := registry(t)
-	many := map[string]string{}
-	for _, c := range strings.Repeat("x", 33) {
-		many[strings.Repeat(string(c), len(many)+1)] = ""
-	}
-	for _, tt := range []struct {
-		name, value string
-		metadata    map[string]string
-		want        string
-	}{
-		{"", "v", nil, "name"},
-		{"a b", "v", nil, "name"},
-		{"schlüssel", "v", nil, "name"},
-		{strings.Repeat("a", 129), "v", nil, "name"},
-		{"SEC_x", "v", nil, "sec_"},
-		{"a", "", nil, "value"},
-		{"a", "line\nbreak", nil, "header"},
-		{"a", "carriage\rreturn", nil, "header"},
-		{"a", "v\x00", nil, "header"},
-		{"a", " v", nil, "header"},
-		{"a", strings.Repeat("v", MaxValue+1), nil, "value"},
-		{"a", "v", many, "metadata"},
-		{"a", "v", map[string]string{"": ""}, "metadata"},
-		{"a", "v", map[string]string{"a": strings.Repeat("v", 1025)}, "metadata"},
-	} {
-		_, err := r.Create(tt.name, tt.value, tt.metadata)
-		if _, ok := errors.AsType[*InvalidError](err); !ok || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%.20q, %.20q: got %v, want an *InvalidError with %q", tt.name, tt.value, err, tt.want)
-		}
-		if len(tt.value) > 2 && err != nil && strings.Contains(err.Error(), tt.value) {
-			t.Errorf("%.20q: the error has the value", tt.value)
-		}
-	}
-}
-
 // What is on the disk has no value, and is of no use without the key or in another record.
 func TestSealed(t *testing.T) {
 	t.Parallel()
