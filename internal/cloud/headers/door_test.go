@@ -23,6 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -89,6 +90,12 @@ func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) 
 	t.Cleanup(func() {
 		h.Close()
 		h.server.Close()
+		if n := len(h.busy); n != 0 {
+			t.Errorf("got %d requests counted after the end, want none", n)
+		}
+		if h.enter() {
+			t.Error("a request is let in after the end")
+		}
 	})
 	return h
 }
@@ -589,20 +596,162 @@ func TestCloseEndsConnections(t *testing.T) {
 	})
 }
 
-// Rules that are replaced leave no connection to a host behind.
-func TestReplacedRulesKeepNoConnections(t *testing.T) {
+// Rules that are replaced, and a door that is closed, leave no connection to a host behind.
+func TestNoConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(http.ResponseWriter, *http.Request) {})
-	ended := make(chan struct{})
-	h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
-		conn, err := h.reach(ctx, host, port)
-		return &noticed{conn, sync.OnceFunc(func() { close(ended) })}, err
-	})
-	if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
-		t.Fatalf("got %d %s", status, text)
+	for name, end := range map[string]func(*house){"replaced": func(h *house) { h.Set(rules(t, bearer), h.reach) }, "closed": func(h *house) { h.Close() }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHouse(t, func(http.ResponseWriter, *http.Request) {})
+			ended := make(chan struct{})
+			h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+				conn, err := h.reach(ctx, host, port)
+				return &noticed{conn, sync.OnceFunc(func() { close(ended) })}, err
+			})
+			if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
+				t.Fatalf("got %d %s", status, text)
+			}
+			end(h)
+			patience.Receive(t, "the end of the connection to the host", ended)
+		})
 	}
-	h.Set(rules(t, bearer), h.reach)
-	<-ended
+}
+
+// inside is a connection of a program to a door that reaches no host.
+func inside(t *testing.T, reach Reach) (d *Door, client *tls.Conn) {
+	t.Helper()
+	authority, err := NewAuthority("i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = New(Options{Authority: authority, Secret: func(string) (string, error) { return secret, nil }})
+	d.Set(rules(t, bearer), reach)
+	near, far := net.Pipe()
+	d.Serve(far)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM())
+	return d, tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "api.test"})
+}
+
+// A connection on which a request was answered waits two minutes for the next one, and half a
+// minute for the rest of its head.
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	for next, want := range map[string]time.Duration{"": 2 * time.Minute, "GET / HTTP/1.1\r\nHost: api": 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d, client := inside(t, func(context.Context, string, uint16) (net.Conn, error) { return nil, errors.New("refused") })
+			go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n"+next) }()
+			in := bufio.NewReader(client)
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(res.Body); res.StatusCode != http.StatusBadGateway || err != nil {
+				t.Errorf("got %s %s and error %v, want 502", res.Status, text, err)
+			}
+			begun := time.Now()
+			_, _ = io.Copy(io.Discard, in)
+			if took := time.Since(begun); took < want || took > want+time.Second {
+				t.Errorf("%q: the connection ended after %v, want %v", next, took, want)
+			}
+			_ = client.NetConn().Close()
+			d.Close()
+		})
+	}
+}
+
+// A door is closed when nothing of it runs: not before a request that is under way has ended.
+func TestCloseWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reached, release := make(chan struct{}), make(chan struct{})
+		d, client := inside(t, func(context.Context, string, uint16) (net.Conn, error) {
+			close(reached)
+			<-release
+			return nil, errors.New("refused")
+		})
+		served := make(chan struct{})
+		d.running.Go(func() { <-served }) // what is under way beside it
+		go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n") }()
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		<-reached
+		closed := make(chan struct{})
+		go func() { defer close(closed); d.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("it is closed while something of it runs")
+		default:
+		}
+		close(release)
+		close(served)
+		<-closed
+		_ = client.NetConn().Close()
+	})
+}
+
+// A client that goes away waits no longer for other requests to end, and nothing is sent for it.
+func TestWaitForOthersEnds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
+	for range maxRequests {
+		select {
+		case h.busy <- struct{}{}:
+		default:
+			t.Fatalf("there is room for %d requests, want %d", len(h.busy), maxRequests)
+		}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "https://api.test/", nil)
+	r.TLS.ServerName = "api.test"
+	w := httptest.NewRecorder()
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.serve(w, r) }()
+	leave()
+	patience.Receive(t, "the end of the request", ended)
+	if w.Body.Len() > 0 {
+		t.Errorf("got %d %s, want no answer", w.Code, w.Body)
+	}
+	for range maxRequests {
+		<-h.busy
+	}
+}
+
+// A host gets what the client sends and the headers of its rule, and nothing else.
+func TestNothingIsAdded(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	h := newHouse(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	own := http.Header{"Forwarded": {"for=a"}, "X-Forwarded-For": {"b"}, "X-Forwarded-Host": {"c"}, "X-Forwarded-Proto": {"d"}, "Accept-Encoding": {"br"}, "User-Agent": {"mine"}, "X-Own": {"e", "f"}}
+	for _, sent := range []http.Header{{}, own} {
+		var request strings.Builder
+		request.WriteString("GET / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")
+		if err := sent.Write(&request); err != nil {
+			t.Fatal(err)
+		}
+		if answer := h.raw("api.test", request.String()+"\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 200") {
+			t.Fatalf("got %q", answer)
+		}
+		want := sent.Clone()
+		want["Authorization"] = []string{"Bearer " + secret}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the host received (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// The head of an answer may have a megabyte.
+func TestLargeAnswerHead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("a", int(r.ContentLength)))
+	})
+	for size, want := range map[int]int{maxAnswer - 4<<10: http.StatusOK, maxAnswer + 16<<10: http.StatusBadGateway} {
+		answer := h.raw("api.test", fmt.Sprintf("POST / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("b", size)))
+		if !strings.HasPrefix(answer, fmt.Sprintf("HTTP/1.1 %d", want)) {
+			t.Errorf("a header of %d bytes: got %.100q, want status %d", size, answer, want)
+		}
+	}
 }
 
 // noticed is a connection whose end is noticed.
