@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -599,10 +600,15 @@ func TestCloseEndsConnections(t *testing.T) {
 // Rules that are replaced, and a door that is closed, leave no connection to a host behind.
 func TestNoConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(*house){"replaced": func(h *house) { h.Set(rules(t, bearer), h.reach) }, "closed": func(h *house) { h.Close() }} {
+	replace := func(h *house) { h.Set(rules(t, bearer), h.reach) }
+	nothing := func(*house) {}
+	for name, tt := range map[string]struct{ during, after func(*house) }{
+		"replaced": {nothing, replace}, "replaced under way": {replace, nothing}, "closed": {nothing, func(h *house) { h.Close() }},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse(t, func(http.ResponseWriter, *http.Request) {})
+			var h *house
+			h = newHouse(t, func(http.ResponseWriter, *http.Request) { tt.during(h) })
 			ended := make(chan struct{})
 			h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
 				conn, err := h.reach(ctx, host, port)
@@ -611,7 +617,7 @@ func TestNoConnectionsAreLeft(t *testing.T) {
 			if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
 				t.Fatalf("got %d %s", status, text)
 			}
-			end(h)
+			tt.after(h)
 			patience.Receive(t, "the end of the connection to the host", ended)
 		})
 	}
@@ -737,6 +743,111 @@ func TestNothingIsAdded(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("the host received (-want +got):\n%s", diff)
 		}
+	}
+}
+
+// A client that sends what is not sent on gets an answer and the end of its connection.
+func TestUnfitEndsConnection(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
+	for _, request := range []string{"TRACE / HTTP/1.1\r\nHost: api.test\r\n\r\n", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n"} {
+		if got := h.raw("api.test", request+request); strings.Count(got, "HTTP/1.1 4") != 1 || !strings.Contains(got, "\r\nConnection: close\r\n") {
+			t.Errorf("%q, twice: got %q, want one answer, and the end", request, got)
+		}
+	}
+}
+
+// The answer to HEAD has the length that the one to GET would have, with trailers or without.
+func TestLengthOfHead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		if r.URL.Path == "/trailers" {
+			w.Header().Set("Trailer", "X-After")
+		}
+	})
+	for _, protocol := range []string{"h1", "h2"} {
+		for _, path := range []string{"/", "/trailers"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "https://api.test"+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := h.client(protocol).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.ContentLength != 4 {
+				t.Errorf("%s, %s: got the length %d, want 4", protocol, path, res.ContentLength)
+			}
+		}
+	}
+}
+
+// Put changes a request as a rule says, or answers it.
+func TestPut(t *testing.T) {
+	t.Parallel()
+	known := func(name string) (string, error) {
+		if name != "key" {
+			return "", errors.New("no such secret")
+		}
+		return secret, nil
+	}
+	rule := func(headers map[string]string) []network.Header {
+		return rules(t, map[string]map[string]string{"api.test": headers}).Headers("api.test")
+	}
+	own := http.Header{"Authorization": {"mine", "twice"}, "X-Own": {"a"}}
+	for name, tt := range map[string]struct {
+		method string
+		rule   []network.Header
+		status int // of an answer; 0: it is to be sent
+		text   string
+		want   http.Header
+	}{
+		"no rule":           {"GET", nil, 0, "", own},
+		"no rule, a method": {"TRACE", nil, 0, "", own},
+		"a rule":            {"POST", rule(bearer["api.test"]), 0, "", http.Header{"Authorization": {"Bearer " + secret}, "X-Own": {"a"}}},
+		"a method":          {"TRACE", rule(bearer["api.test"]), 405, "TRACE", own},
+		"no such secret":    {"GET", rule(map[string]string{"Authorization": "${e2b.secrets.other}"}), 502, "no such secret", own},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tt.method, "http://api.test/", nil)
+		r.Header, r.Trailer = own.Clone(), own.Clone()
+		w := httptest.NewRecorder()
+		sent := Put(w, r, "api.test", tt.rule, known)
+		if sent != (tt.status == 0) || !sent && (w.Code != tt.status || !strings.Contains(w.Body.String(), tt.text)) || sent && w.Body.Len() > 0 {
+			t.Errorf("%s: got it sent %v, or %d %s, want %d %s", name, sent, w.Code, w.Body, tt.status, tt.text)
+		}
+		if diff := cmp.Diff(tt.want, r.Header); diff != "" {
+			t.Errorf("%s: headers (-want +got):\n%s", name, diff)
+		}
+		if _, kept := r.Trailer["Authorization"]; kept != (tt.status != 0 || tt.rule == nil) || len(r.Trailer["X-Own"]) != 1 {
+			t.Errorf("%s: got the trailers %v, want none of the rule's names", name, r.Trailer)
+		}
+	}
+}
+
+// A connection of HTTP/2 has a bounded number of requests at once.
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, nil)
+	conn, _ := h.dial(t.Context(), "", "")
+	defer conn.Close()
+	secured := tls.Client(conn, &tls.Config{RootCAs: h.roots, ServerName: "api.test", NextProtos: []string{"h2"}})
+	if _, err := io.WriteString(secured, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(secured, secured)
+	go func() { _ = framer.WriteSettings() }()
+	frame, err := framer.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, ok := frame.(*http2.SettingsFrame)
+	if !ok {
+		t.Fatalf("got %v, want the settings", frame)
+	}
+	if streams, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || streams != maxStreams {
+		t.Errorf("got %d requests at once (%v), want %d", streams, ok, maxStreams)
 	}
 }
 

@@ -114,6 +114,20 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A name may have each of a few characters, and no other.
+func TestCharactersOfNames(t *testing.T) {
+	t.Parallel()
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+	for c := range 256 {
+		char := string([]byte{byte(c)})
+		for _, name := range []string{char, "a" + char, char + "a"} {
+			if got, want := ValidName(name), strings.Contains(allowed, char); got != want {
+				t.Errorf("%q: got valid %v, want %v", name, got, want)
+			}
+		}
+	}
+}
+
 // There may be as many secrets as the limit says.
 func TestMax(t *testing.T) {
 	t.Parallel()
@@ -257,6 +271,9 @@ func TestChanges(t *testing.T) {
 		first, err := r.Create("first", "one", asked)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if diff := cmp.Diff(Secret{ID: first.ID, Name: "first", Version: 1, Metadata: asked, CreatedAt: begun, UpdatedAt: begun}, first); diff != "" {
+			t.Errorf("a new one (-want +got):\n%s", diff)
 		}
 		<-time.After(time.Hour)
 		other, err := r.Create("other", "v", nil)

@@ -2,8 +2,10 @@ package secrets
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -207,15 +209,25 @@ func TestKeyOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestIDsGrow(t *testing.T) {
+// An id is a UUID of version 7, which begins with the time.
+func TestIDs(t *testing.T) {
 	t.Parallel()
-	r := registry(t)
-	a, err := r.Create("a", "v", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	later := a.CreatedAt.Add(2 * time.Millisecond)
-	if one, other := newID(later), newID(later); one <= a.ID || one == other {
-		t.Error("ids do not grow with time, or repeat")
+	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	at := time.UnixMilli(1_700_000_000_123)
+	seen := map[string]bool{}
+	for range 100 {
+		id := newID(at)
+		n := new(big.Int)
+		for _, c := range strings.TrimPrefix(id, idPrefix) {
+			n.Add(n.Lsh(n, 5), big.NewInt(int64(strings.IndexRune(alphabet, c))))
+		}
+		uuid := n.FillBytes(make([]byte, 16))
+		if millis := binary.BigEndian.Uint64(uuid) >> 16; int64(millis) != at.UnixMilli() || uuid[6]>>4 != 7 || uuid[8]>>6 != 2 {
+			t.Errorf("%s: got the UUID %x, want version 7, of %x", id, uuid, at.UnixMilli())
+		}
+		if seen[id] || id >= newID(at.Add(time.Millisecond)) {
+			t.Errorf("%s: ids repeat, or do not grow with time", id)
+		}
+		seen[id] = true
 	}
 }
