@@ -143,6 +143,28 @@ func TestHostileSigned(t *testing.T) {
 	}
 }
 
+// TestNoTypeIsGuessed: the server does not make a page of an answer without a type.
+func TestNoTypeIsGuessed(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(confined.enforce(w), "<html>")
+	}))
+	defer server.Close()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get("Content-Type"); got != "" {
+		t.Errorf("got type %q, want none", got)
+	}
+	checkConfined(t, resp.Header)
+}
+
 // TestSignedLeadsNowhere: what a hijacked envd answers to a signed URL takes a browser neither
 // to another URL nor off HTTP.
 func TestSignedLeadsNowhere(t *testing.T) {

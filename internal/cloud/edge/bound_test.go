@@ -7,20 +7,21 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// deadlined is an answer that counts the deadlines that it is given.
+// deadlined is an answer that remembers the deadlines that it is given.
 type deadlined struct {
 	*httptest.ResponseRecorder
-	set int
+	read, write []time.Time
 }
 
-func (d *deadlined) SetReadDeadline(time.Time) error  { d.set++; return nil }
-func (d *deadlined) SetWriteDeadline(time.Time) error { d.set++; return nil }
-func (d *deadlined) EnableFullDuplex() error          { return nil }
+func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read, t); return nil }
+func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
+func (d *deadlined) EnableFullDuplex() error            { return nil }
 
 // A request that has its answer leaves nothing with its sandbox: at a pause or the end
 // nothing happens to the client's connection, which others use by then.
@@ -54,11 +55,37 @@ func TestAnsweredIsLetGo(t *testing.T) {
 				end(rt)
 				synctest.Wait()
 				for _, a := range answers {
-					if a.set != 0 {
-						t.Errorf("an answered request was given %d deadlines, want none", a.set)
+					if len(a.read)+len(a.write) != 0 {
+						t.Errorf("an answered request was given the deadlines %v and %v, want none", a.read, a.write)
 					}
 				}
 			})
 		})
 	}
+}
+
+// A request that is under way is cut off by a pause at once, in both directions: its client may
+// neither send nor read.
+func TestUnansweredIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rt := New(Options{})
+		rt.Add(Sandbox{ID: id})
+		defer rt.Remove(id)
+		w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+		r, unbind := rt.lookup(id).spell().bind(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		rt.Pause(id)
+		<-r.Context().Done()
+		func() {
+			defer func() {
+				if got := recover(); !aborted(got) {
+					t.Errorf("got %v, want that the request is aborted", got)
+				}
+			}()
+			unbind()
+		}()
+		if now := []time.Time{time.Now()}; !slices.EqualFunc(w.read, now, time.Time.Equal) || !slices.EqualFunc(w.write, now, time.Time.Equal) {
+			t.Errorf("got the deadlines %v to read and %v to write, want %v for both", w.read, w.write, now)
+		}
+	})
 }

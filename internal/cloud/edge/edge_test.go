@@ -51,7 +51,10 @@ func start(t *testing.T) *cloud {
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
 	server.Start()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.Close()
+		settled(t, rt)
+	})
 	return &cloud{rt, server.URL}
 }
 
@@ -340,38 +343,104 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// An upgraded connection ends with its sandbox, on both sides and at once, even
-// though neither side ends its half.
+// An upgraded connection ends with its sandbox, or with its pause, on both sides and at once: if
+// neither side ends its half, and if the program inside has done so.
 func TestUpgradeEndsWithSandbox(t *testing.T) {
 	t.Parallel()
-	c := start(t)
-	inside := make(chan net.Conn, 1)
-	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
+	for name, end := range map[string]func(*cloud){"end": func(c *cloud) { c.Remove(id) }, "pause": func(c *cloud) { c.Pause(id) }} {
+		for _, half := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, half of it ended before: %v", name, half), func(t *testing.T) {
+				t.Parallel()
+				c := start(t)
+				inside := make(chan net.Conn, 1)
+				c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{8888: func(w http.ResponseWriter, _ *http.Request) {
+					conn, _, err := http.NewResponseController(w).Hijack()
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
+					inside <- conn
+				}})})
+				u := c.lookup(id)
+				outside := c.dial(t)
+				fmt.Fprintf(outside, "GET / HTTP/1.1\r\nHost: 8888-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n", id)
+				in := bufio.NewReader(outside)
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+					t.Fatalf("got %v, %v, want status 101", resp, err)
+				}
+				server := <-inside
+				defer server.Close()
+				if err := server.SetDeadline(patience.Deadline()); err != nil {
+					t.Fatal(err)
+				}
+				if half {
+					err := server.(*net.TCPConn).CloseWrite()
+					if rest, readErr := io.ReadAll(in); err != nil || readErr != nil || len(rest) > 0 {
+						t.Fatalf("got %q, %v, %v, want that the client learns of the end of one half", rest, err, readErr)
+					}
+				}
+				end(c)
+				for side, from := range map[string]io.Reader{"client": in, "server": server} {
+					_, err := io.Copy(io.Discard, from)
+					if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+						t.Errorf("the connection of the %s stays open", side)
+					}
+				}
+				answered(t, u)
+			})
 		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
-		inside <- conn
-	}})})
-	outside := c.dial(t)
-	fmt.Fprintf(outside, "GET / HTTP/1.1\r\nHost: 3000-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n", id)
-	in := bufio.NewReader(outside)
-	resp, err := http.ReadResponse(in, nil)
-	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %v, %v, want status 101", resp, err)
 	}
-	server := <-inside
-	defer server.Close()
-	if err := server.SetDeadline(patience.Deadline()); err != nil {
-		t.Fatal(err)
+}
+
+// An answer whose end is that of its connection is whole only if the sandbox runs on.
+func TestWholeAnswers(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		end  func(*Router)
+		want error
+	}{
+		"runs": {func(*Router) {}, io.EOF}, "ended": {func(rt *Router) { rt.Remove(id) }, io.ErrUnexpectedEOF}, "paused": {func(rt *Router) { rt.Pause(id) }, io.ErrUnexpectedEOF},
+	} {
+		rt := New(Options{})
+		rt.Add(Sandbox{ID: id})
+		u := rt.lookup(id)
+		body := &endless{io.NopCloser(strings.NewReader("part")), &target{upstream: u, spell: u.spell()}}
+		tt.end(rt)
+		part := make([]byte, 8)
+		if n, err := body.Read(part); string(part[:n]) != "part" || err != nil {
+			t.Errorf("%s: got %q and error %v, want what was sent", name, part[:n], err)
+		}
+		if n, err := body.Read(part); n != 0 || !errors.Is(err, tt.want) {
+			t.Errorf("%s: got %d bytes and error %v at the end, want %v", name, n, err, tt.want)
+		}
+		rt.Remove(id)
 	}
-	c.Remove(id)
-	for side, from := range map[string]io.Reader{"client": in, "server": server} {
-		_, err := io.Copy(io.Discard, from)
-		if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-			t.Errorf("the connection of the %s stays open", side)
+}
+
+// Every spelling of an offer to speak another version of HTTP is one; other protocols are not.
+func TestSwitchesHTTP(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		upgrades []string
+		want     bool
+	}{
+		{nil, false},
+		{[]string{""}, false},
+		{[]string{"websocket"}, false},
+		{[]string{"websocket", "h2c"}, true},
+		{[]string{"websocket,h2c"}, true},
+		{[]string{"websocket, h2c"}, true},
+		{[]string{"h2c , websocket"}, true},
+		{[]string{"\th2"}, true},
+		{[]string{"H2C"}, true},
+		{[]string{"HTTP/2.0"}, true},
+		{[]string{"websocket, Http/3"}, true},
+		{[]string{"h2cx", "xh2", "http", "x http/2"}, false},
+	} {
+		if got := switchesHTTP(tt.upgrades); got != tt.want {
+			t.Errorf("%q: got %v, want %v", tt.upgrades, got, tt.want)
 		}
 	}
 }
@@ -463,12 +532,14 @@ func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	c := start(t)
 	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(http.ResponseWriter, *http.Request) {}})})
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests)
+	others := &c.lookup(id).admissions[toPrograms].inFlight
+	defer others.Store(0)
+	others.Store(maxRequests)
 	resp, body := c.do(t, ask{method: "GET", header: by(id, "3000")})
 	if want := `{"sandboxId":"` + id + `","message":"The sandbox has too many open connections","connectionLimit":1000,"code":429}`; resp.StatusCode != 429 || body != want {
 		t.Errorf("got %d %s, want status 429 and body %v", resp.StatusCode, body, want)
 	}
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests - 1)
+	others.Store(maxRequests - 1)
 	if resp, _ = c.do(t, ask{method: "GET", header: by(id, "3000")}); resp.StatusCode != 200 {
 		t.Errorf("below the bound: %d, want 200", resp.StatusCode)
 	}
@@ -500,7 +571,9 @@ func TestClassesOfRequests(t *testing.T) {
 		})
 		<-open
 	}
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests)
+	others := &c.lookup(id).admissions[toPrograms].inFlight
+	defer others.Add(-maxRequests)
+	others.Store(maxRequests)
 	for _, port := range append(ports, "3000", "4000") {
 		for range 2 {
 			if resp, body := c.do(t, ask{method: "GET", header: by(id, port)}); resp.StatusCode != 429 {

@@ -153,6 +153,7 @@ func TestPauseEndsRequests(t *testing.T) {
 				c.Pause(id)
 				c.Pause(id)
 				server.quiet(t)
+				answered(t, c.lookup(id)) // whatever the client does
 				close(reading)
 				if err := patience.Receive(t, "the end of the client's connection", ended); err == nil {
 					t.Error("got an answer that seems whole, want one that breaks off")
@@ -168,41 +169,6 @@ func http1(conn net.Conn) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		go func() { _ = r.Write(conn) }()
 		return http.ReadResponse(bufio.NewReader(conn), r)
-	}
-}
-
-// TestPauseEndsUpgrade: an upgraded connection ends on both sides, even though neither
-// ends its half.
-func TestPauseEndsUpgrade(t *testing.T) {
-	t.Parallel()
-	c := start(t)
-	inside := make(chan net.Conn, 1)
-	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{8888: func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n")
-		inside <- conn
-	}})})
-	outside := c.dial(t)
-	fmt.Fprintf(outside, "GET / HTTP/1.1\r\nHost: 8888-%s.localhost\r\nConnection: Upgrade\r\nUpgrade: mine\r\n\r\n", id)
-	in := bufio.NewReader(outside)
-	if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %v, %v, want status 101", resp, err)
-	}
-	server := <-inside
-	defer server.Close()
-	if err := server.SetDeadline(patience.Deadline()); err != nil {
-		t.Fatal(err)
-	}
-	c.Pause(id)
-	for side, from := range map[string]io.Reader{"client": in, "server": server} {
-		_, err := io.Copy(io.Discard, from)
-		if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-			t.Errorf("the connection of the %s stays open", side)
-		}
 	}
 }
 
@@ -297,7 +263,9 @@ func TestWakeIsAwaited(t *testing.T) {
 	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }})})
 	c.Pause(id)
 	const many = 20
-	c.lookup(id).admissions[toPrograms].inFlight.Store(maxRequests - many)
+	others := &c.lookup(id).admissions[toPrograms].inFlight
+	defer others.Add(many - maxRequests)
+	others.Store(maxRequests - many)
 	var asking sync.WaitGroup
 	for range many {
 		asking.Go(func() {
@@ -424,28 +392,67 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestPauseWhileWaitingForPort: a request that waits for a server to listen does not
-// outlast the pause.
-func TestPauseWhileWaitingForPort(t *testing.T) {
+// TestLongExpiration: an expiration is taken up to the number of digits that it may have, and
+// a longer one is nobody's.
+func TestLongExpiration(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		rt := New(Options{})
-		rt.pauses = []time.Duration{time.Hour}
-		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, ErrPortClosed }})
-		defer rt.Remove(id)
-		ended := make(chan any)
-		go func() {
-			defer func() { ended <- recover() }()
-			r := httptest.NewRequestWithContext(t.Context(), "GET", "http://3000-"+id+".localhost/", nil)
-			rt.ServeHTTP(httptest.NewRecorder(), r)
-		}()
-		synctest.Wait()
-		begun := time.Now()
-		rt.Pause(id)
-		if got := <-ended; !aborted(got) || time.Since(begun) != 0 {
-			t.Errorf("got %v after %v, want that it is aborted at once", got, time.Since(begun))
+	for length, want := range map[int]bool{1: true, maxExpiration - 1: true, maxExpiration: true, maxExpiration + 1: false} {
+		expiration := strings.Repeat("1", length)
+		signature, err := url.QueryUnescape(sign("/a:read::"+token, expiration))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		s := signedURL(http.MethodGet, url.Values{"path": {"/a"}, "signature": {signature}, "signature_expiration": {expiration}})
+		if got := s != nil && s.with(token); got != want {
+			t.Errorf("%d digits: got signed %v, want %v", length, got, want)
+		}
+	}
+}
+
+// TestPauseWhileDialling: a request that waits for a connection, or for a server to listen,
+// does not outlast the pause, and neither does what it waits for.
+func TestPauseWhileDialling(t *testing.T) {
+	t.Parallel()
+	for name, dial := range map[string]func(context.Context) error{
+		"a port that is closed":     func(context.Context) error { return ErrPortClosed },
+		"a connection that is slow": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				rt := New(Options{})
+				rt.pauses = []time.Duration{time.Hour}
+				begun, ended := 0, 0
+				rt.Add(Sandbox{ID: id, Dial: func(ctx context.Context, _ int) (net.Conn, error) {
+					begun++
+					err := dial(ctx)
+					ended++
+					return nil, err
+				}})
+				defer rt.Remove(id)
+				aborts := make(chan any)
+				go func() {
+					defer func() { aborts <- recover() }()
+					r := httptest.NewRequestWithContext(t.Context(), "GET", "http://3000-"+id+".localhost/", nil)
+					rt.ServeHTTP(httptest.NewRecorder(), r)
+				}()
+				synctest.Wait()
+				at := time.Now()
+				rt.Pause(id)
+				if got := <-aborts; !aborted(got) || time.Since(at) != 0 {
+					t.Errorf("got %v after %v, want that it is aborted at once", got, time.Since(at))
+				}
+				synctest.Wait()
+				if ended != 1 {
+					t.Errorf("got %d of %d dials ended at the pause, want the one", ended, begun)
+				}
+				<-time.After(2 * time.Hour)
+				if begun != 1 {
+					t.Errorf("got %d dials, want none after the pause", begun)
+				}
+			})
+		})
+	}
 }
 
 // sign returns the signature of an operation.

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// request has a router answer one request, and checks that none is in flight after it.
+// request has a router answer one request, and checks that nothing is left of it.
 func request(t *testing.T, rt *Router, method, path string, header map[string]string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -20,13 +21,7 @@ func request(t *testing.T, rt *Router, method, path string, header map[string]st
 		r.Header.Set(name, value)
 	}
 	rt.ServeHTTP(w, r)
-	for _, u := range rt.sandboxes {
-		for k := range u.admissions {
-			if n := u.admissions[k].inFlight.Load(); n != 0 {
-				t.Errorf("%s %s with %v: %d requests of class %d are in flight after it", method, path, header, n, k)
-			}
-		}
-	}
+	settled(t, rt)
 	return w
 }
 
@@ -36,6 +31,13 @@ func TestPortsAndTokens(t *testing.T) {
 	t.Parallel()
 	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
 	dial := serve(t, map[int]http.HandlerFunc{protocol.PortEnvd: say, protocol.PortInterpreter: say, protocol.PortJupyter: say, 3000: say, 65535: say})
+	inner := dial
+	dial = func(ctx context.Context, port int) (net.Conn, error) {
+		if port < 1 || port > 65535 {
+			t.Errorf("port %d was dialled, which no server can have", port)
+		}
+		return inner(ctx, port)
+	}
 	rt := New(Options{})
 	rt.pauses = nil
 	rt.Add(Sandbox{ID: id, TrafficToken: traffic, Dial: dial})

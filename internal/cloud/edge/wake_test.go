@@ -126,7 +126,10 @@ func TestWakeFails(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			c := start(t)
-			c.options.Wake = tt.wake
+			wakes := 0
+			if tt.wake != nil {
+				c.options.Wake = func(ctx context.Context, id string) error { wakes++; return tt.wake(ctx, id) }
+			}
 			c.Add(Sandbox{ID: id})
 			c.Pause(id)
 			resp, body := c.do(t, ask{method: "POST", body: strings.NewReader("body"), header: by(id, "3000")})
@@ -134,6 +137,9 @@ func TestWakeFails(t *testing.T) {
 			want := fmt.Sprintf(`{"sandboxId":"%s","message":"%s","code":%s}`, id, message, status)
 			if fmt.Sprint(resp.StatusCode) != status || body != want {
 				t.Errorf("got %d %s, want %s %s", resp.StatusCode, body, status, want)
+			}
+			if want := map[string]int{"none": 0, "paused again": 3}; tt.wake != nil && wakes != max(want[tt.name], 1) {
+				t.Errorf("got woken %d times, want %d", wakes, max(want[tt.name], 1))
 			}
 			if after := resp.Header.Get("Retry-After"); after != "" {
 				t.Errorf("got Retry-After %q, want none", after)

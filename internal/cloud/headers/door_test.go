@@ -21,8 +21,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -89,6 +91,12 @@ func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) 
 	t.Cleanup(func() {
 		h.Close()
 		h.server.Close()
+		if n := len(h.busy); n != 0 {
+			t.Errorf("got %d requests counted after the end, want none", n)
+		}
+		if h.enter() {
+			t.Error("a request is let in after the end")
+		}
 	})
 	return h
 }
@@ -589,20 +597,272 @@ func TestCloseEndsConnections(t *testing.T) {
 	})
 }
 
-// Rules that are replaced leave no connection to a host behind.
-func TestReplacedRulesKeepNoConnections(t *testing.T) {
+// Rules that are replaced, and a door that is closed, leave no connection to a host behind.
+func TestNoConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(http.ResponseWriter, *http.Request) {})
-	ended := make(chan struct{})
-	h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
-		conn, err := h.reach(ctx, host, port)
-		return &noticed{conn, sync.OnceFunc(func() { close(ended) })}, err
-	})
-	if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
-		t.Fatalf("got %d %s", status, text)
+	replace := func(h *house) { h.Set(rules(t, bearer), h.reach) }
+	nothing := func(*house) {}
+	for name, tt := range map[string]struct{ during, after func(*house) }{
+		"replaced": {nothing, replace}, "replaced under way": {replace, nothing}, "closed": {nothing, func(h *house) { h.Close() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var h *house
+			h = newHouse(t, func(http.ResponseWriter, *http.Request) { tt.during(h) })
+			ended := make(chan struct{})
+			h.Set(rules(t, bearer), func(ctx context.Context, host string, port uint16) (net.Conn, error) {
+				conn, err := h.reach(ctx, host, port)
+				return &noticed{conn, sync.OnceFunc(func() { close(ended) })}, err
+			})
+			if status, text := get(t, h.client("h1"), "https://api.test/"); status != http.StatusOK {
+				t.Fatalf("got %d %s", status, text)
+			}
+			tt.after(h)
+			patience.Receive(t, "the end of the connection to the host", ended)
+		})
 	}
-	h.Set(rules(t, bearer), h.reach)
-	<-ended
+}
+
+// inside is a connection of a program to a door that reaches no host.
+func inside(t *testing.T, reach Reach) (d *Door, client *tls.Conn) {
+	t.Helper()
+	authority, err := NewAuthority("i1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d = New(Options{Authority: authority, Secret: func(string) (string, error) { return secret, nil }})
+	d.Set(rules(t, bearer), reach)
+	near, far := net.Pipe()
+	d.Serve(far)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM())
+	return d, tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "api.test"})
+}
+
+// A connection on which a request was answered waits two minutes for the next one, and half a
+// minute for the rest of its head.
+func TestIdleConnectionsEnd(t *testing.T) {
+	t.Parallel()
+	for next, want := range map[string]time.Duration{"": 2 * time.Minute, "GET / HTTP/1.1\r\nHost: api": 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			d, client := inside(t, func(context.Context, string, uint16) (net.Conn, error) { return nil, errors.New("refused") })
+			go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n"+next) }()
+			in := bufio.NewReader(client)
+			res, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, err := io.ReadAll(res.Body); res.StatusCode != http.StatusBadGateway || err != nil {
+				t.Errorf("got %s %s and error %v, want 502", res.Status, text, err)
+			}
+			begun := time.Now()
+			_, _ = io.Copy(io.Discard, in)
+			if took := time.Since(begun); took < want || took > want+time.Second {
+				t.Errorf("%q: the connection ended after %v, want %v", next, took, want)
+			}
+			_ = client.NetConn().Close()
+			d.Close()
+		})
+	}
+}
+
+// A door is closed when nothing of it runs: not before a request that is under way has ended.
+func TestCloseWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		reached, release := make(chan struct{}), make(chan struct{})
+		d, client := inside(t, func(context.Context, string, uint16) (net.Conn, error) {
+			close(reached)
+			<-release
+			return nil, errors.New("refused")
+		})
+		served := make(chan struct{})
+		d.running.Go(func() { <-served }) // what is under way beside it
+		go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n") }()
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		<-reached
+		closed := make(chan struct{})
+		go func() { defer close(closed); d.Close() }()
+		synctest.Wait()
+		select {
+		case <-closed:
+			t.Error("it is closed while something of it runs")
+		default:
+		}
+		close(release)
+		close(served)
+		<-closed
+		_ = client.NetConn().Close()
+	})
+}
+
+// A client that goes away waits no longer for other requests to end, and nothing is sent for it.
+func TestWaitForOthersEnds(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
+	for range maxRequests {
+		select {
+		case h.busy <- struct{}{}:
+		default:
+			t.Fatalf("there is room for %d requests, want %d", len(h.busy), maxRequests)
+		}
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "https://api.test/", nil)
+	r.TLS.ServerName = "api.test"
+	w := httptest.NewRecorder()
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.serve(w, r) }()
+	leave()
+	patience.Receive(t, "the end of the request", ended)
+	if w.Body.Len() > 0 {
+		t.Errorf("got %d %s, want no answer", w.Code, w.Body)
+	}
+	for range maxRequests {
+		<-h.busy
+	}
+}
+
+// A host gets what the client sends and the headers of its rule, and nothing else.
+func TestNothingIsAdded(t *testing.T) {
+	t.Parallel()
+	var got http.Header
+	h := newHouse(t, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
+	own := http.Header{"Forwarded": {"for=a"}, "X-Forwarded-For": {"b"}, "X-Forwarded-Host": {"c"}, "X-Forwarded-Proto": {"d"}, "Accept-Encoding": {"br"}, "User-Agent": {"mine"}, "X-Own": {"e", "f"}}
+	for _, sent := range []http.Header{{}, own} {
+		var request strings.Builder
+		request.WriteString("GET / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")
+		if err := sent.Write(&request); err != nil {
+			t.Fatal(err)
+		}
+		if answer := h.raw("api.test", request.String()+"\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 200") {
+			t.Fatalf("got %q", answer)
+		}
+		want := sent.Clone()
+		want["Authorization"] = []string{"Bearer " + secret}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the host received (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A client that sends what is not sent on gets an answer and the end of its connection.
+func TestUnfitEndsConnection(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
+	for _, request := range []string{"TRACE / HTTP/1.1\r\nHost: api.test\r\n\r\n", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n"} {
+		if got := h.raw("api.test", request+request); strings.Count(got, "HTTP/1.1 4") != 1 || !strings.Contains(got, "\r\nConnection: close\r\n") {
+			t.Errorf("%q, twice: got %q, want one answer, and the end", request, got)
+		}
+	}
+}
+
+// The answer to HEAD has the length that the one to GET would have, with trailers or without.
+func TestLengthOfHead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "4")
+		if r.URL.Path == "/trailers" {
+			w.Header().Set("Trailer", "X-After")
+		}
+	})
+	for _, protocol := range []string{"h1", "h2"} {
+		for _, path := range []string{"/", "/trailers"} {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "https://api.test"+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := h.client(protocol).Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.ContentLength != 4 {
+				t.Errorf("%s, %s: got the length %d, want 4", protocol, path, res.ContentLength)
+			}
+		}
+	}
+}
+
+// Put changes a request as a rule says, or answers it.
+func TestPut(t *testing.T) {
+	t.Parallel()
+	known := func(name string) (string, error) {
+		if name != "key" {
+			return "", errors.New("no such secret")
+		}
+		return secret, nil
+	}
+	rule := func(headers map[string]string) []network.Header {
+		return rules(t, map[string]map[string]string{"api.test": headers}).Headers("api.test")
+	}
+	own := http.Header{"Authorization": {"mine", "twice"}, "X-Own": {"a"}}
+	for name, tt := range map[string]struct {
+		method string
+		rule   []network.Header
+		status int // of an answer; 0: it is to be sent
+		text   string
+		want   http.Header
+	}{
+		"no rule":           {"GET", nil, 0, "", own},
+		"no rule, a method": {"TRACE", nil, 0, "", own},
+		"a rule":            {"POST", rule(bearer["api.test"]), 0, "", http.Header{"Authorization": {"Bearer " + secret}, "X-Own": {"a"}}},
+		"a method":          {"TRACE", rule(bearer["api.test"]), 405, "TRACE", own},
+		"no such secret":    {"GET", rule(map[string]string{"Authorization": "${e2b.secrets.other}"}), 502, "no such secret", own},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tt.method, "http://api.test/", nil)
+		r.Header, r.Trailer = own.Clone(), own.Clone()
+		w := httptest.NewRecorder()
+		sent := Put(w, r, "api.test", tt.rule, known)
+		if sent != (tt.status == 0) || !sent && (w.Code != tt.status || !strings.Contains(w.Body.String(), tt.text)) || sent && w.Body.Len() > 0 {
+			t.Errorf("%s: got it sent %v, or %d %s, want %d %s", name, sent, w.Code, w.Body, tt.status, tt.text)
+		}
+		if diff := cmp.Diff(tt.want, r.Header); diff != "" {
+			t.Errorf("%s: headers (-want +got):\n%s", name, diff)
+		}
+		if _, kept := r.Trailer["Authorization"]; kept != (tt.status != 0 || tt.rule == nil) || len(r.Trailer["X-Own"]) != 1 {
+			t.Errorf("%s: got the trailers %v, want none of the rule's names", name, r.Trailer)
+		}
+	}
+}
+
+// A connection of HTTP/2 has a bounded number of requests at once.
+func TestStreamsAreBounded(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, nil)
+	conn, _ := h.dial(t.Context(), "", "")
+	defer conn.Close()
+	secured := tls.Client(conn, &tls.Config{RootCAs: h.roots, ServerName: "api.test", NextProtos: []string{"h2"}})
+	if _, err := io.WriteString(secured, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(secured, secured)
+	go func() { _ = framer.WriteSettings() }()
+	frame, err := framer.ReadFrame()
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings, ok := frame.(*http2.SettingsFrame)
+	if !ok {
+		t.Fatalf("got %v, want the settings", frame)
+	}
+	if streams, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || streams != maxStreams {
+		t.Errorf("got %d requests at once (%v), want %d", streams, ok, maxStreams)
+	}
+}
+
+// The head of an answer may have a megabyte.
+func TestLargeAnswerHead(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("a", int(r.ContentLength)))
+	})
+	for size, want := range map[int]int{maxAnswer - 4<<10: http.StatusOK, maxAnswer + 16<<10: http.StatusBadGateway} {
+		answer := h.raw("api.test", fmt.Sprintf("POST / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", size, strings.Repeat("b", size)))
+		if !strings.HasPrefix(answer, fmt.Sprintf("HTTP/1.1 %d", want)) {
+			t.Errorf("a header of %d bytes: got %.100q, want status %d", size, answer, want)
+		}
+	}
 }
 
 // noticed is a connection whose end is noticed.

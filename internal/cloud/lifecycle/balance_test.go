@@ -52,7 +52,10 @@ func (s *stage) Close() error {
 	s.layers.mu.Lock()
 	held := maps.Clone(s.layers.held)
 	s.layers.mu.Unlock()
-	for _, wrong := range s.Leftover(s.dir, held) {
+	s.mu.Lock()
+	ended := maps.Clone(s.ended)
+	s.mu.Unlock()
+	for _, wrong := range append(s.Leftover(s.dir, held), s.Misreported(s.fakes.IDs(), ended)...) {
 		s.t.Error(wrong)
 	}
 	return err

@@ -82,6 +82,28 @@ func TestDeathInTransition(t *testing.T) {
 	}
 }
 
+// A sandbox that can neither be paused nor run on has died, of what kept it from being paused,
+// in few words.
+func TestDeathOfPause(t *testing.T) {
+	t.Parallel()
+	for _, long := range []bool{false, true} {
+		why := "disk full"
+		if long {
+			why = strings.Repeat("disk full, ", 100)
+		}
+		s := newStage(t)
+		id := s.create(t)
+		s.fail(lifecycletest.Save, errors.New(why))
+		s.fail(lifecycletest.Resume, errors.New("stuck"))
+		err := s.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true})
+		gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
+		if !ok || gone.Reason != lifecycle.Died || !strings.HasPrefix(gone.How, "it died: disk full") || len(gone.How) > 300+len("…") || !long && gone.How != "it died: "+why {
+			t.Errorf("got error %v, want that it died of %.20s", err, why)
+		}
+		_ = s.Close()
+	}
+}
+
 // A sandbox that dies in the middle of a snapshot after it was resumed is paused as it was, and
 // the snapshot's error says both.
 func TestDeathOfResumed(t *testing.T) {

@@ -61,21 +61,22 @@ func TestEnds(t *testing.T) {
 		end    func(t *testing.T, r *lifecycle.Registry, f *lifecycletest.Fake, id string)
 		how    string
 		reason lifecycle.Reason
+		words  string // for everybody
 	}{
 		"killed": {func(t *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, id string) {
 			if err := r.Kill(id); err != nil {
 				t.Error(err)
 			}
-		}, "it was killed by request", lifecycle.Killed},
+		}, "it was killed by request", lifecycle.Killed, "it was killed"},
 		"died": {func(_ *testing.T, _ *lifecycle.Registry, f *lifecycletest.Fake, _ string) {
 			f.Die(errors.New("no envd"))
-		}, "it died: no envd", lifecycle.Died},
+		}, "it died: no envd", lifecycle.Died, "it died"},
 		"expired": {func(_ *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, _ string) {
 			r.Advance(time.Hour)
-		}, "its lifetime was over", lifecycle.Expired},
+		}, "its lifetime was over", lifecycle.Expired, "its lifetime was over"},
 		"out of memory": {func(_ *testing.T, _ *lifecycle.Registry, f *lifecycletest.Fake, _ string) {
 			f.Die(fmt.Errorf("envd: %w", engine.ErrOutOfMemory))
-		}, "it died: envd: out of memory", lifecycle.OutOfMemory},
+		}, "it died: envd: out of memory", lifecycle.OutOfMemory, "it ran out of memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -87,8 +88,14 @@ func TestEnds(t *testing.T) {
 				if _, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour}); !isLimit(err) {
 					t.Errorf("a second sandbox where one may be: %v, want a LimitError", err)
 				}
+				if words := r.Ended(sb.ID); words != "" {
+					t.Errorf("got that it ended because %q while it runs", words)
+				}
 				tt.end(t, r, f.Fake(sb.ID), sb.ID)
 				synctest.Wait()
+				if words := r.Ended(sb.ID); words != tt.words {
+					t.Errorf("got %q for everybody, want %q", words, tt.words)
+				}
 				_, err := r.Get(sb.ID)
 				gone, ok := errors.AsType[*lifecycle.NotFoundError](err)
 				if !ok || gone.How != tt.how || gone.Reason != tt.reason || gone.EndedAt.IsZero() {

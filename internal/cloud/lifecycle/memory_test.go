@@ -177,6 +177,30 @@ func TestResumeSavedMemory(t *testing.T) {
 	})
 }
 
+// Where envd did not answer at a pause only the processes that were kept cannot be resumed: when
+// they are gone, what the store has of the sandbox can.
+func TestUnresponsive(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := remember(t, t.TempDir())
+		id := v.taught(t)
+		v.fail(lifecycletest.Healthy, errors.New("silent"))
+		pauseFull(t, v, id)
+		if _, err := v.Resume(t.Context(), id, day); !v.get(t, id).Unresponsive || !errors.Is(err, lifecycle.ErrUnresponsive) {
+			t.Errorf("got %+v and error %v, want that it cannot be resumed", v.get(t, id), err)
+		}
+		v.fail(lifecycletest.Healthy, nil)
+		v.fakes.Fake(id).Die(errors.New("broken"))
+		synctest.Wait()
+		if sb := v.get(t, id); sb.State != lifecycle.Paused || sb.Unresponsive || sb.Memory {
+			t.Errorf("got %+v, want it paused as the store has it", sb)
+		}
+		resume(t, v, id)
+		v.wantTaught(t, id, "files before", "")
+		v.end(t)
+	})
+}
+
 // A frozen sandbox goes on itself; what the store has is for when it ends, or has ended.
 func TestSavedMemoryWhileFrozen(t *testing.T) {
 	t.Parallel()

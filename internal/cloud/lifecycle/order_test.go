@@ -38,6 +38,10 @@ func TestPageCostsAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	young, err := r.Get(all[9])
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		query lifecycle.Query
 		want  []string
@@ -78,6 +82,12 @@ func TestPageCostsAPage(t *testing.T) {
 	}
 	if n := r.Running(lifecycle.Query{}); n != running {
 		t.Errorf("%d are running, want %d", n, running)
+	}
+	if n := r.Running(lifecycle.Query{StartedAfter: begin.StartedAt}); n != running {
+		t.Errorf("%d of those that run were started after one that is paused, want all %d", n, running)
+	}
+	if n := r.Running(lifecycle.Query{StartedAfter: young.StartedAt}); n != 10 {
+		t.Errorf("%d of those that run were started at or after the tenth, want 10", n)
 	}
 	if n := r.Running(lifecycle.Query{Match: func(sb *lifecycle.Sandbox) bool { return sb.Metadata["n"] >= "4" }}); n != 100 {
 		t.Errorf("%d of those that run match, want 100", n)

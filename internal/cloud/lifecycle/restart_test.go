@@ -319,6 +319,9 @@ func TestStoreFails(t *testing.T) {
 	if sb := v.get(t, paused); !errors.Is(err, store.ErrClosed) || sb.State != lifecycle.Paused || sb.Memory {
 		t.Errorf("killed with %v, then it is %+v, want ErrClosed, and a sandbox that is paused without its memory", err, sb)
 	}
+	if why := v.Ended(paused); why != "" {
+		t.Errorf("got that it ended because %q, want that it is there", why)
+	}
 	if _, _, err := v.Connect(t.Context(), runs, day); err != nil {
 		t.Error(err)
 	}

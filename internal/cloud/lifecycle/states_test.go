@@ -26,11 +26,12 @@ type stage struct {
 	mu    sync.Mutex
 	held  map[lifecycletest.Operation]chan struct{}
 	fails map[lifecycletest.Operation]error
+	ended map[string]int // how often the registry told that a sandbox has ended
 }
 
 func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	t.Helper()
-	s := &stage{t: t, dir: t.TempDir(), held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}}
+	s := &stage{t: t, dir: t.TempDir(), held: map[lifecycletest.Operation]chan struct{}{}, fails: map[lifecycletest.Operation]error{}, ended: map[string]int{}}
 	s.fakes.Hook = func(ctx context.Context, _ string, op lifecycletest.Operation) error {
 		s.mu.Lock()
 		held := s.held[op]
@@ -49,6 +50,11 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	o := lifecycle.Options{Launch: s.fakes.Launch, Store: store.Temporary(s.dir)}
 	for _, c := range change {
 		c(&o)
+	}
+	o.Ended = func(id string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ended[id]++
 	}
 	if o.Layers == nil {
 		o.Layers = layers.Open(layers.Options{Store: o.Store})

@@ -58,6 +58,21 @@ func (r *Registry) Unbalanced() (wrong []string) {
 	return wrong
 }
 
+// Misreported returns for which of the sandboxes that were launched a closed registry has not
+// called its Ended once, and for which it has although they are still there, paused.
+func (r *Registry) Misreported(launched []string, ended map[string]int) (wrong []string) {
+	for _, id := range launched {
+		want := 1
+		if r.records[id] != nil {
+			want = 0
+		}
+		if ended[id] != want {
+			wrong = append(wrong, fmt.Sprintf("got told %d times that %s has ended, want %d", ended[id], id, want))
+		}
+	}
+	return wrong
+}
+
 // Leftover returns what a closed registry has left in the directory of its store: layers that
 // somebody holds whom neither a record names nor held, and directories that no record has.
 func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
@@ -87,6 +102,15 @@ func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
 	for parent, want := range map[string]int{"files": directories, "new": 0, "trash": 0} {
 		if entries, err := os.ReadDir(filepath.Join(dir, parent)); len(entries) != want {
 			wrong = append(wrong, fmt.Sprintf("got %d directories in %s (%v), want %d", len(entries), parent, err, want))
+		}
+	}
+	ran, err := r.store.Records(store.Running)
+	if err != nil {
+		return append(wrong, err.Error())
+	}
+	for _, entry := range ran {
+		if why := r.ended.of(entry.ID, r.nowLocked()).Reason; r.records[entry.ID] != nil || why != ServerGone {
+			wrong = append(wrong, fmt.Sprintf("the store has that %s ran until the end, which is paused or ended because of %q", entry.ID, why))
 		}
 	}
 	holders, known := holdersOf(r.layers)

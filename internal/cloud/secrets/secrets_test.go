@@ -2,8 +2,10 @@ package secrets
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,43 +73,6 @@ func TestSecrets(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
-
-func TestInvalid(t *testing.T) {
-	t.Parallel()
-	r := registry(t)
-	many := map[string]string{}
-	for _, c := range strings.Repeat("x", 33) {
-		many[strings.Repeat(string(c), len(many)+1)] = ""
-	}
-	for _, tt := range []struct {
-		name, value string
-		metadata    map[string]string
-		want        string
-	}{
-		{"", "v", nil, "name"},
-		{"a b", "v", nil, "name"},
-		{"schlüssel", "v", nil, "name"},
-		{strings.Repeat("a", 129), "v", nil, "name"},
-		{"SEC_x", "v", nil, "sec_"},
-		{"a", "", nil, "value"},
-		{"a", "line\nbreak", nil, "header"},
-		{"a", "carriage\rreturn", nil, "header"},
-		{"a", "v\x00", nil, "header"},
-		{"a", " v", nil, "header"},
-		{"a", strings.Repeat("v", MaxValue+1), nil, "value"},
-		{"a", "v", many, "metadata"},
-		{"a", "v", map[string]string{"": ""}, "metadata"},
-		{"a", "v", map[string]string{"a": strings.Repeat("v", 1025)}, "metadata"},
-	} {
-		_, err := r.Create(tt.name, tt.value, tt.metadata)
-		if _, ok := errors.AsType[*InvalidError](err); !ok || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%.20q, %.20q: got %v, want an *InvalidError with %q", tt.name, tt.value, err, tt.want)
-		}
-		if len(tt.value) > 2 && err != nil && strings.Contains(err.Error(), tt.value) {
-			t.Errorf("%.20q: the error has the value", tt.value)
-		}
-	}
-}
 
 // What is on the disk has no value, and is of no use without the key or in another record.
 func TestSealed(t *testing.T) {
@@ -244,15 +209,25 @@ func TestKeyOfTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestIDsGrow(t *testing.T) {
+// An id is a UUID of version 7, which begins with the time.
+func TestIDs(t *testing.T) {
 	t.Parallel()
-	r := registry(t)
-	a, err := r.Create("a", "v", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	later := a.CreatedAt.Add(2 * time.Millisecond)
-	if one, other := newID(later), newID(later); one <= a.ID || one == other {
-		t.Error("ids do not grow with time, or repeat")
+	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
+	at := time.UnixMilli(1_700_000_000_123)
+	seen := map[string]bool{}
+	for range 100 {
+		id := newID(at)
+		n := new(big.Int)
+		for _, c := range strings.TrimPrefix(id, idPrefix) {
+			n.Add(n.Lsh(n, 5), big.NewInt(int64(strings.IndexRune(alphabet, c))))
+		}
+		uuid := n.FillBytes(make([]byte, 16))
+		if millis := binary.BigEndian.Uint64(uuid) >> 16; int64(millis) != at.UnixMilli() || uuid[6]>>4 != 7 || uuid[8]>>6 != 2 {
+			t.Errorf("%s: got the UUID %x, want version 7, of %x", id, uuid, at.UnixMilli())
+		}
+		if seen[id] || id >= newID(at.Add(time.Millisecond)) {
+			t.Errorf("%s: ids repeat, or do not grow with time", id)
+		}
+		seen[id] = true
 	}
 }

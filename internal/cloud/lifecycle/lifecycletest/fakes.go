@@ -165,7 +165,7 @@ func (f *Fake) Err() error {
 // Close ends the fake, and returns what [Fakes].Hook does.
 func (f *Fake) Close() error {
 	err := f.hook(context.Background(), Close)
-	f.Die(errors.New("closed"))
+	f.Die(engine.ErrClosed)
 	return err
 }
 

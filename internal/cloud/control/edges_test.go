@@ -1,0 +1,173 @@
+package control
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+)
+
+// repeated returns a list of JSON with n elements.
+func repeated(n int, element func(i int) string) string {
+	all := make([]string, max(n, 0))
+	for i := range all {
+		all[i] = element(i)
+	}
+	return "[" + strings.Join(all, ",") + "]"
+}
+
+// TestBounds checks that each number of a request may be the lowest and the highest that is
+// allowed, and neither one less nor one more.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	const none = math.MaxInt32 // no bound but that of the type
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	_, _ = s.createVolume(t, "v")
+	create := func(field string) func(n int) string {
+		return func(n int) string { return fmt.Sprintf(`{"templateID":"base",%s}`, fmt.Sprintf(field, n)) }
+	}
+	network := func(field string) func(n int) string { return create(`"network":{` + field + `}`) }
+	for _, tt := range []struct {
+		method, path string // %d is the number
+		body         func(n int) string
+		from, to     int
+		status       int
+	}{
+		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"cpus%d","cpuCount":%[1]d}`, n) }, 1, 32, 202},
+		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"memory%d","memoryMB":%[1]d}`, n) }, 128, none, 202},
+		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"disk%d","minFreeDiskMb":%[1]d}`, n) }, 0, none, 202},
+		{"POST", "/sandboxes", create(`"timeout":%d`), 1, 24 * 60 * 60, 201},
+		{"POST", "/v2/sandboxes", create(`"timeout":%d`), 1, 24 * 60 * 60, 201},
+		{"POST", "/sandboxes/" + id + "/connect", func(n int) string { return fmt.Sprintf(`{"timeout":%d}`, n) }, 0, 24 * 60 * 60, 200},
+		{"POST", "/sandboxes/" + id + "/refreshes", func(n int) string { return fmt.Sprintf(`{"duration":%d}`, n) }, 0, 3600, 204},
+		{"POST", "/api-keys", func(n int) string { return fmt.Sprintf(`{"name":%q}`, strings.Repeat("ü", max(n, 0))) }, 1, 128, 201},
+		{"POST", "/sandboxes", network(`"httpsPorts":[%d]`), 1, 65535, 201},
+		{"POST", "/sandboxes", func(n int) string {
+			return fmt.Sprintf(`{"templateID":"base","network":{"httpsPorts":%s}}`, repeated(n, func(i int) string { return strconv.Itoa(i + 1) }))
+		}, 0, 1024, 201},
+		{"POST", "/sandboxes", func(n int) string {
+			return fmt.Sprintf(`{"templateID":"base","network":{"maskRequestHost":%q}}`, strings.Repeat("a", max(n, 0)))
+		}, 0, 255, 201},
+		{"POST", "/sandboxes", func(n int) string {
+			return fmt.Sprintf(`{"templateID":"base","network":{"egressProxy":{"address":"a.test:1080","username":"u","password":%q}}}`, strings.Repeat("p", max(n, 0)))
+		}, 0, 255, 201},
+		{"POST", "/sandboxes", func(n int) string {
+			return fmt.Sprintf(`{"templateID":"base","volumeMounts":%s}`, repeated(n, func(i int) string { return fmt.Sprintf(`{"name":"v","path":"/v%d"}`, i) }))
+		}, 0, 32, 201},
+		{"POST", "/sandboxes", func(n int) string {
+			return fmt.Sprintf(`{"templateID":"base","mounts":%s}`, repeated(n, func(i int) string { return fmt.Sprintf(`{"dir":"/a","path":"/m%d"}`, i) }))
+		}, 0, 32, 201},
+		{"GET", "/v2/sandboxes?limit=%d", nil, 1, 100, 200},
+		{"GET", "/v2/templates?limit=%d", nil, 1, 100, 200},
+		{"GET", "/templates/base?limit=%d", nil, 1, 100, 200},
+		{"GET", "/snapshots?limit=%d", nil, 1, 100, 200},
+		{"GET", "/secrets?limit=%d", nil, 1, 100, 200},
+		{"GET", "/templates/base/tags/groups?tagsLimit=%d", nil, 1, 100, 200},
+		{"GET", "/templates/base/tags/groups?assignmentLimit=%d", nil, 1, 100, 200},
+		{"GET", "/templates/base/tags/default/assignments?limit=%d", nil, 1, 100, 200},
+		{"GET", "/v2/sandboxes/" + id + "/logs?limit=%d", nil, 1, 1000, 200},
+		{"GET", "/sandboxes/" + id + "/logs?limit=%d", nil, 1, none, 200},
+		{"GET", "/sandboxes/" + id + "/logs?start=%d", nil, 0, none, 200},
+		{"GET", "/v2/sandboxes/" + id + "/logs?cursor=%d", nil, 0, none, 200},
+		{"GET", "/sandboxes/" + id + "/metrics?start=%d&end=1000", nil, 0, 1000, 200},
+		{"GET", "/sandboxes/" + id + "/metrics?start=1000&end=%d", nil, 1000, none, 200},
+	} {
+		for _, n := range []int{tt.from - 1, tt.from, tt.to, tt.to + 1} {
+			if n == none+1 || n < 0 && tt.body != nil && !strings.Contains(tt.body(n), "-1") {
+				continue // there is no such request
+			}
+			path, body := tt.path, ""
+			if tt.body == nil {
+				path = fmt.Sprintf(tt.path, n)
+			} else {
+				body = tt.body(n)
+			}
+			want := http.StatusBadRequest
+			if n >= tt.from && n <= tt.to {
+				want = tt.status
+			}
+			resp, text := s.do(t, tt.method, path, body)
+			if resp.StatusCode != want {
+				t.Errorf("%s %s %.100s: got %d %s, want %d", tt.method, path, body, resp.StatusCode, text, want)
+			}
+			var made struct{ SandboxID string }
+			if resp.StatusCode == http.StatusCreated && json.Unmarshal([]byte(text), &made) == nil && made.SandboxID != "" {
+				if err := s.registry.Kill(made.SandboxID); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	for n, want := range map[int]int{0: 400, 1: 200, 100: 200, 101: 400} {
+		ids := strings.TrimSuffix(strings.Repeat(id+",", n), ",")
+		if resp, text := s.do(t, "GET", "/sandboxes/metrics?sandbox_ids="+ids, ""); resp.StatusCode != want {
+			t.Errorf("metrics of %d: got %d %s, want %d", n, resp.StatusCode, text, want)
+		}
+	}
+	for n, want := range map[int]int{0: 200, 256: 200, 257: 400} {
+		if resp, text := s.do(t, "GET", "/v2/sandboxes/"+id+"/logs?search="+strings.Repeat("%C3%BC", n), ""); resp.StatusCode != want {
+			t.Errorf("a search for %d characters: got %d %s, want %d", n, resp.StatusCode, text, want)
+		}
+	}
+	for n, want := range map[int]int{1: 201, 254: 201, 255: 201, 256: 400} {
+		if status, text := s.createWith(t, strings.Repeat("k", n), `{"templateID":"base"}`); status != want {
+			t.Errorf("a key of %d characters: got %d %s, want %d", n, status, text, want)
+		}
+	}
+	s.refused(t, "POST", "/sandboxes", network(`"httpsPorts":[%d]`)(49983), "validation error: network.httpsPorts must not have 49983")
+}
+
+// TestForkBounds checks how many children a fork may have: fewer than may run.
+func TestForkBounds(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 4 })
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	for n, want := range map[int]int{-1: 400, 0: 400, 1: 201, 3: 201, 4: 400, 5: 400, 101: 400} {
+		if resp, text := s.do(t, "POST", "/sandboxes/"+id+"/fork", fmt.Sprintf(`{"count":%d}`, n)); resp.StatusCode != want {
+			t.Errorf("%d children: got %d %s, want %d", n, resp.StatusCode, text, want)
+		}
+	}
+}
+
+// TestBuildSpecs checks what a build may begin with, how many steps it has at most, and that
+// nothing of a step is lost.
+func TestBuildSpecs(t *testing.T) {
+	t.Parallel()
+	run := func(n int) []stepRequest {
+		all := make([]stepRequest, n)
+		for i := range all {
+			all[i] = stepRequest{Type: "RUN", Args: []string{"true"}}
+		}
+		return all
+	}
+	for what, tt := range map[string]struct {
+		q    startRequest
+		want bool
+	}{
+		"an image":           {startRequest{FromImage: "a"}, true},
+		"a template":         {startRequest{FromTemplate: "a"}, true},
+		"both":               {startRequest{FromImage: "a", FromTemplate: "a"}, false},
+		"neither":            {startRequest{}, false},
+		"as many steps":      {startRequest{FromImage: "a", Steps: run(builds.MaxSteps)}, true},
+		"a step more":        {startRequest{FromImage: "a", Steps: run(builds.MaxSteps + 1)}, false},
+		"with a stage":       {startRequest{FromImage: "a", Steps: run(builds.MaxSteps - 2), Stages: []stageRequest{{Name: "b", FromImage: "a", Steps: run(1)}}}, true},
+		"with a stage, more": {startRequest{FromImage: "a", Steps: run(builds.MaxSteps - 1), Stages: []stageRequest{{Name: "b", FromImage: "a", Steps: run(1)}}}, false},
+		"no type":            {startRequest{FromImage: "a", Steps: []stepRequest{{}}}, false},
+		"a short hash":       {startRequest{FromImage: "a", Steps: []stepRequest{{Type: "COPY", Args: []string{"a", "/a"}, FilesHash: strings.Repeat("a", 63)}}}, false},
+	} {
+		if _, err := tt.q.spec(); (err == nil) != tt.want {
+			t.Errorf("%s: got error %v, want it allowed %v", what, err, tt.want)
+		}
+	}
+	made, err := steps("steps", []stepRequest{{Type: "COPY", Args: []string{"a"}, FilesHash: strings.Repeat("a", 64), FromStage: "b", Force: true}})
+	if want := fmt.Sprintf("%+v", builds.Step{Type: "COPY", Args: []string{"a"}, FilesHash: strings.Repeat("a", 64), FromStage: "b", Force: true}); err != nil || len(made) != 1 || fmt.Sprintf("%+v", made[0]) != want {
+		t.Errorf("got %+v and error %v, want %s", made, err, want)
+	}
+}
