@@ -51,6 +51,9 @@ func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	want[oldest] = templates.Failed
 	check("one more waits")
 	close(w.block)
+	if status, log := s.end(t, runs); status.Status != templates.Ready {
+		t.Errorf("got %s, want the one that ran to be ready:\n%s", status.Status, log)
+	}
 }
 
 // What was deleted or superseded does not become ready, also if nothing of the build notices.
