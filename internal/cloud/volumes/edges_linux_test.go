@@ -62,29 +62,19 @@ func TestVolumesAreBounded(t *testing.T) {
 }
 
 // A list is bounded as a whole, not by directory, and stops with its context.
-func TestListIsBoundedAsAWhole(t *testing.T) {
+func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
-	const parts = 4
-	for n := range parts {
-		at := filepath.Join(dir, fmt.Sprint(n))
-		if err := os.Mkdir(at, 0o700); err != nil {
+	for _, name := range []string{"a", "b"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for n := range (maxEntries - parts) / parts {
-			if err := unix.Mknod(filepath.Join(at, fmt.Sprint(n)), unix.S_IFREG|0o600, 0); err != nil {
-				t.Fatal(err)
-			}
+	}
+	for before, want := range map[int]error{0: nil, maxEntries - 3: nil, maxEntries - 2: nil, maxEntries - 1: ErrTooLong, maxEntries: ErrTooLong} {
+		all, err := c.appendDir(t.Context(), make([]Entry, before), ".") // after those of other directories
+		if !errors.Is(err, want) || err == nil && len(all) != before+2 {
+			t.Errorf("after %d others: got %d entries and error %v, want %v", before, len(all), err, want)
 		}
-	}
-	if all, err := c.List(t.Context(), "/", 2); err != nil || len(all) != maxEntries {
-		t.Errorf("got %d entries and error %v, want %d", len(all), err, maxEntries)
-	}
-	if err := unix.Mknod(filepath.Join(dir, "one more"), unix.S_IFREG|0o600, 0); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.List(t.Context(), "/", 2); !errors.Is(err, ErrTooLong) {
-		t.Errorf("one more: got error %v, want %v", err, ErrTooLong)
 	}
 	cause := errors.New("enough")
 	ctx, end := context.WithCancelCause(t.Context())
