@@ -328,17 +328,19 @@ func TestLaunchFailsOnLayers(t *testing.T) {
 func TestWhereCommandsRun(t *testing.T) {
 	t.Parallel()
 	for want, steps := range map[string][]Step{
-		"user in /home/user with ": {{Type: "RUN", Args: []string{"who"}}},
-		"root in ~ with ":          {{Type: "RUN", Args: []string{"who", "root"}}},
-		"user in /there with ":     {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who"}}},
-		"root in /there with ":     {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who", "root"}}},
-		"root in /root with ":      {{Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
+		"user in /home/user with ":  {{Type: "RUN", Args: []string{"who"}}},
+		"root in ~ with ":           {{Type: "RUN", Args: []string{"who", "root"}}},
+		"user in /there with ":      {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who"}}},
+		"root in /there with ":      {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who", "root"}}},
+		"root in /root with ":       {{Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
+		"alice in /home/made with ": {{Type: "USER", Args: []string{"alice"}}, {Type: "RUN", Args: []string{"who"}}},
+		"root in /root with":        {{Type: "USER", Args: []string{"alice"}}, {Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
 		"root in /home/user/a with ": {
 			{Type: "WORKDIR", Args: []string{"a"}}, {Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}},
 		},
 	} {
 		s := newWorld().serve(t, t.TempDir())
-		if _, log := s.built(t, "job", Spec{FromImage: "e2bdev/base", Steps: steps}); !strings.Contains(log, " INFO "+want+"\n") {
+		if _, log := s.built(t, "job", Spec{FromImage: "e2bdev/base", Steps: steps}); !strings.Contains(log, " INFO "+strings.TrimSpace(want)+" \n") {
 			t.Errorf("want %q:\n%s", want, log)
 		}
 	}

@@ -107,7 +107,11 @@ func (s *fakeSandbox) building(w http.ResponseWriter, r *http.Request) {
 	s.world.mu.Lock()
 	s.world.ran = append(s.world.ran, did)
 	s.world.mu.Unlock()
-	fmt.Fprintf(w, `{"changed":%t,"home":"/home/made"}`, query.Get("path") != "/there")
+	home := "/home/made"
+	if query.Get("name") == "homeless" {
+		home = ""
+	}
+	fmt.Fprintf(w, `{"changed":%t,"home":%q}`, query.Get("path") != "/there", home)
 }
 
 func (s *fakeSandbox) Dial(ctx context.Context, _ int) (net.Conn, error) {
@@ -152,7 +156,7 @@ func (s *fakeSandbox) Close() error {
 	return nil
 }
 
-// fakeProcesses runs lines: print and its words, who (and where), fail, sleep (for good), block, die; all others do nothing.
+// fakeProcesses runs lines: print and its words, part and its words without an end of line, who (and where), fail, sleep (for good), block, die; all others do nothing.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -179,6 +183,8 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 	switch verb {
 	case "print":
 		data(words+"\n", "")
+	case "part": // of a line
+		data(words, "")
 	case "who":
 		user, _, _ := (&http.Request{Header: r.Header()}).BasicAuth()
 		data(user+" in "+r.Msg.GetProcess().GetCwd()+" with "+r.Msg.GetProcess().GetEnvs()["PROC_ROOT"]+"\n", "")
