@@ -30,7 +30,11 @@ func (l listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/file"):
 		fmt.Fprint(w, "text")
 	case l[name] != nil:
-		_ = json.NewEncoder(w).Encode(l[name]) // the client notices
+		var entries []*api.VolumeEntry // whose names of fields are those of the service
+		for _, entry := range l[name] {
+			entries = append(entries, (*api.VolumeEntry)(entry))
+		}
+		_ = json.NewEncoder(w).Encode(entries) // the client notices
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprint(w, `{"code":"path_not_found","message":"nothing"}`)

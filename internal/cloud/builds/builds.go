@@ -173,13 +173,12 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	if err != nil {
 		return t, build, err
 	}
-	var waiting []templates.Build
+	var waiting []templates.Build // oldest first, as all are
 	for _, other := range t.Builds {
 		if other.ID != build.ID && other.Status == templates.Waiting && overlap(other.Tags, build.Tags) {
 			waiting = append(waiting, other)
 		}
 	}
-	slices.SortStableFunc(waiting, func(a, b templates.Build) int { return a.CreatedAt.Compare(b.CreatedAt) })
 	for _, other := range waiting[:max(0, len(waiting)+1-maxWaiting)] {
 		b.fail(t.ID, other.ID, templates.Failure{Message: errSuperseded.Error()})
 	}

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,9 @@ type world struct {
 	block   chan struct{} // what the line "block" waits for
 	blocked chan string   // told the ids of the sandboxes that begin to
 	fails   struct{ launch, save error }
-	size    int // bytes of a checkpoint
+	size    int      // bytes of a checkpoint
+	begun   []string // what sandboxes were started from: their images; "": a built-in template
+	saved   int      // checkpoints
 }
 
 func newWorld() *world {
@@ -62,7 +65,11 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 	if w.fails.launch != nil {
 		return nil, w.fails.launch
 	}
-	w.running++
+	if w.running++; spec.Template.Image != nil {
+		w.begun = append(w.begun, spec.Template.Image.Reference)
+	} else {
+		w.begun = append(w.begun, "")
+	}
 	w.most = max(w.most, w.running)
 	s := &fakeSandbox{world: w, id: spec.ID, spec: spec, done: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -100,7 +107,11 @@ func (s *fakeSandbox) building(w http.ResponseWriter, r *http.Request) {
 	s.world.mu.Lock()
 	s.world.ran = append(s.world.ran, did)
 	s.world.mu.Unlock()
-	_, _ = io.WriteString(w, `{"changed":true,"home":"/home/made"}`)
+	home := "/home/made"
+	if query.Get("name") == "homeless" {
+		home = ""
+	}
+	fmt.Fprintf(w, `{"changed":%t,"home":%q}`, query.Get("path") != "/there", home)
 }
 
 func (s *fakeSandbox) Dial(ctx context.Context, _ int) (net.Conn, error) {
@@ -111,6 +122,9 @@ func (s *fakeSandbox) Checkpoint(_ context.Context, dir, _ string, share bool) (
 	if err := s.world.fails.save; err != nil {
 		return false, err
 	}
+	s.world.mu.Lock()
+	s.world.saved++
+	s.world.mu.Unlock()
 	return share, os.WriteFile(filepath.Join(dir, "files"), make([]byte, s.world.size), 0o600)
 }
 
@@ -142,7 +156,7 @@ func (s *fakeSandbox) Close() error {
 	return nil
 }
 
-// fakeProcesses runs lines: print and its words, fail, sleep (for good), block, die; all others do nothing.
+// fakeProcesses runs lines: print and its words, part and its words without an end of line, who (and where), fail, sleep (for good), block, die; all others do nothing.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -169,6 +183,11 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 	switch verb {
 	case "print":
 		data(words+"\n", "")
+	case "part": // of a line
+		data(words, "")
+	case "who":
+		user, _, _ := (&http.Request{Header: r.Header()}).BasicAuth()
+		data(user+" in "+r.Msg.GetProcess().GetCwd()+" with "+r.Msg.GetProcess().GetEnvs()["PROC_ROOT"]+"\n", "")
 	case "fail":
 		data("", "broken\n")
 		end.ExitCode, end.Error = 3, proto.String("exit status 3")
@@ -217,8 +236,47 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 		c(&o)
 	}
 	s.Builder = New(o)
-	t.Cleanup(func() { s.kill(t) })
+	t.Cleanup(func() {
+		s.Close()
+		s.balanced(t, w)
+		s.kill(t)
+	})
 	return s
+}
+
+// balanced fails the test unless closed builders have left nothing: sandboxes, turns, open
+// archives, and holders of layers whom neither a template nor the cache names.
+func (s *server) balanced(t *testing.T, w *world) {
+	t.Helper()
+	if w.running != 0 || len(s.turn) != 0 {
+		t.Errorf("%d sandboxes are left and %d turns taken", w.running, len(s.turn))
+	}
+	named := map[string]int{}
+	for _, made := range s.all.All() {
+		for _, build := range made.Builds {
+			for _, id := range build.Layers {
+				named[id]++
+			}
+		}
+	}
+	for _, entry := range s.options.Cache.entries {
+		for _, id := range entry.State.Layers {
+			named[id]++
+		}
+	}
+	s.layers.Needs("") // whatever was done to it before this has been done
+	for each := reflect.ValueOf(s.layers).Elem().FieldByName("layers").MapRange(); each.Next(); {
+		id := each.Key().String()
+		if n := int(each.Value().Elem().FieldByName("holders").Int()); n != named[id] {
+			t.Errorf("layer %s has %d holders, want %d", id, n, named[id])
+		}
+	}
+	open, _ := filepath.Glob("/proc/self/fd/*") // elsewhere there is none
+	for _, file := range open {
+		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, s.dir) && strings.Contains(name, "/"+archiveName) {
+			t.Errorf("the archive %s is open", name)
+		}
+	}
 }
 
 // kill is the end of a server at which nothing more is written.

@@ -360,8 +360,7 @@ func (r *run) finalize(ctx context.Context) error {
 			return
 		}
 		err := r.command(ctx, r.inTemplate(envdclient.Shell(r.state.Start)))
-		switch {
-		case ctx.Err() != nil:
+		switch { // once the template is ready, this cancels nothing more
 		case err != nil:
 			cancel(fmt.Errorf("the start command failed: %w", err))
 		case envdclient.OnlySleeps(ready):

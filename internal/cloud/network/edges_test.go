@@ -299,9 +299,12 @@ func TestFirstMessageLeavesTheConnection(t *testing.T) {
 			<-time.After(time.Hour)
 			_, _ = io.WriteString(far, "late")
 		})
-		if _, err := listen(t.Context(), near, portHTTP); err != nil {
+		ctx, end = context.WithCancel(t.Context())
+		if _, err := listen(ctx, near, portHTTP); err != nil {
 			t.Error(err)
 		}
+		end() // which bounds the first message only
+		synctest.Wait()
 		late := make([]byte, 4)
 		if _, err := io.ReadFull(near, late); err != nil || string(late) != "late" {
 			t.Errorf("got %q and error %v an hour later, want what came", late, err)

@@ -44,6 +44,11 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	ctx, near, far := newDuplex(ctx)
 	g := &gate{egress: e, ctx: ctx, host: host}
 	g.ready.Store(&upstream{outside, normalize(heard.name)})
+	context.AfterFunc(ctx, func() {
+		if first := g.ready.Swap(nil); first != nil {
+			_ = first.Close()
+		}
+	})
 	g.shown, g.others = g.proxy(true), g.proxy(false)
 	server := &http.Server{
 		Handler:                      g,
@@ -76,8 +81,8 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 			if err != nil {
 				return nil, err
 			}
-			// A transport keeps what a request that was cancelled has dialled, also after
-			// CloseIdleConnections.
+			// CloseIdleConnections would leave what is dialled for a request that has been
+			// cancelled.
 			return &bound{conn, context.AfterFunc(g.ctx, func() { _ = conn.Close() })}, nil
 		},
 		DisableCompression:     true,
@@ -86,12 +91,6 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: maxAnswerHead,
 	}
-	context.AfterFunc(g.ctx, func() {
-		if first := g.ready.Swap(nil); first != nil {
-			_ = first.Close()
-		}
-		transport.CloseIdleConnections()
-	})
 	return &httputil.ReverseProxy{
 		Rewrite:       g.rewrite,
 		Transport:     transport,
@@ -159,7 +158,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	defer context.AfterFunc(g.ctx, cancel)()
 	// A client that has ended its side may still want the answer.
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(endedTimeout, cancel) })()
 	by := g.shown

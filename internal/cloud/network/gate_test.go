@@ -102,14 +102,19 @@ func TestEachRequestIsJudged(t *testing.T) {
 		statuses []int
 		asked    []string
 	}{
-		"the same host":         {first + second, []int{200, 200}, []string{"GET public.test/1", "GET Public.Test:80/2"}},
-		"another allowed host":  {first + "GET /3 HTTP/1.1\r\nHost: api.public.test\r\n\r\n", []int{200, 200}, []string{"GET public.test/1", "GET api.public.test/3"}},
-		"another host":          {first + other, []int{200, 403}, []string{"GET public.test/1"}},
-		"and the first again":   {first + other + second, []int{200, 403, 200}, []string{"GET public.test/1", "GET Public.Test:80/2"}},
-		"no host":               {first + "GET / HTTP/1.0\r\n\r\n", []int{200, 403}, []string{"GET public.test/1"}},
-		"an address":            {first + "GET / HTTP/1.1\r\nHost: 203.0.113.5\r\n\r\n", []int{200, 403}, []string{"GET public.test/1"}},
-		"a proxy's request":     {first + "GET http://other.test/ HTTP/1.1\r\nHost: public.test\r\n\r\n", []int{200, 403}, []string{"GET public.test/1"}},
-		"CONNECT":               {first + "CONNECT other.test:80 HTTP/1.1\r\nHost: public.test\r\n\r\n", []int{200, 405}, []string{"GET public.test/1"}},
+		"the same host":        {first + second, []int{200, 200}, []string{"GET public.test/1", "GET Public.Test:80/2"}},
+		"another allowed host": {first + "GET /3 HTTP/1.1\r\nHost: api.public.test\r\n\r\n", []int{200, 200}, []string{"GET public.test/1", "GET api.public.test/3"}},
+		"another host":         {first + other, []int{200, 403}, []string{"GET public.test/1"}},
+		"and the first again":  {first + other + second, []int{200, 403, 200}, []string{"GET public.test/1", "GET Public.Test:80/2"}},
+		"no host":              {first + "GET / HTTP/1.0\r\n\r\n", []int{200, 403}, []string{"GET public.test/1"}},
+		"an address":           {first + "GET / HTTP/1.1\r\nHost: 203.0.113.5\r\n\r\n", []int{200, 403}, []string{"GET public.test/1"}},
+		"a proxy's request":    {first + "GET http://other.test/ HTTP/1.1\r\nHost: public.test\r\n\r\n", []int{200, 403}, []string{"GET public.test/1"}},
+		"CONNECT":              {first + "CONNECT other.test:80 HTTP/1.1\r\nHost: public.test\r\n\r\n", []int{200, 405}, []string{"GET public.test/1"}},
+		"a refusal before": {
+			"CONNECT public.test:80 HTTP/1.1\r\nHost: public.test\r\n\r\nGET /3 HTTP/1.1\r\nHost: api.public.test\r\n\r\n",
+			[]int{405, 200},
+			[]string{"GET api.public.test/3"},
+		},
 		"a tunnel":              {first + "CONNECT public.test:80 HTTP/1.1\r\nHost: public.test\r\n\r\n", []int{200, 405}, []string{"GET public.test/1"}},
 		"two hosts":             {first + "GET / HTTP/1.1\r\nHost: public.test\r\nHost: other.test\r\n\r\n", []int{200, 400}, []string{"GET public.test/1"}},
 		"an empty line between": {first + "\r\n" + other, []int{200, 400}, []string{"GET public.test/1"}},

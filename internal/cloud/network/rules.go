@@ -222,7 +222,7 @@ func (r *Rules) Asks() bool { return r != nil && r.asks }
 // lifted returns the same rules without the one about all traffic.
 func (r *Rules) lifted() *Rules {
 	lifted := *r
-	lifted.off, lifted.asks = false, false
+	lifted.off = false
 	lifted.deny = slices.DeleteFunc(slices.Clone(r.deny), func(p netip.Prefix) bool { return slices.Contains(everything, p) })
 	return &lifted
 }

@@ -423,16 +423,3 @@ func TestSweep(t *testing.T) {
 		t.Errorf("got %v, want the volume", r.List())
 	}
 }
-
-func TestLongList(t *testing.T) {
-	t.Parallel()
-	c, dir := opened(t)
-	for n := range maxEntries + 1 {
-		if err := unix.Mknod(filepath.Join(dir, fmt.Sprint(n)), unix.S_IFREG|0o600, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := c.List(t.Context(), "/", 1); !errors.Is(err, ErrTooLong) {
-		t.Errorf("got error %v, want %v", err, ErrTooLong)
-	}
-}

@@ -3,6 +3,7 @@ package volumes
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -27,8 +28,23 @@ func openStore(t *testing.T, dir string) *store.Store {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+		wantClosed(t, dir)
 	})
 	return s
+}
+
+// wantClosed checks that nothing below a directory is open: neither files nor directories.
+func wantClosed(t *testing.T, dir string) {
+	t.Helper()
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range open {
+		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
+			t.Errorf("%s is open", name)
+		}
+	}
 }
 
 // open returns the volumes of a store as this user's cloud has them.

@@ -1,0 +1,404 @@
+package builds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/image"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Only builds that wait for their start are superseded by requests: one that runs goes on, and
+// one that is ready stays.
+func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	ready, failed, runs := s.request(t, "job", "a"), s.request(t, "job", "a"), s.request(t, "job", "a")
+	s.begin(t, ready, "print")
+	s.end(t, ready)
+	s.begin(t, failed, "fail")
+	s.end(t, failed)
+	s.begin(t, runs, "block")
+	<-w.blocked
+	beside, oldest := s.request(t, "job", "b"), s.request(t, "job", "a")
+	var next []ids
+	for range maxWaiting - 1 {
+		next = append(next, s.request(t, "job", "a"))
+	}
+	want := map[ids]templates.Status{ready: templates.Ready, failed: templates.Failed, runs: templates.Building, beside: templates.Waiting, oldest: templates.Waiting, next[0]: templates.Waiting}
+	check := func(when string) {
+		t.Helper()
+		for id, want := range want {
+			if status, ok := s.Status(id.template, id.build); !ok || status.Status != want {
+				t.Errorf("%s: got %s, want %s", when, status.Status, want)
+			}
+		}
+		if _, build, err := s.all.Find(templates.ParseReference("job:a")); err != nil || build.ID != ready.build {
+			t.Errorf("%s: the tag points to %s (%v), want the build that is ready", when, build.ID, err)
+		}
+	}
+	check("as many wait as may")
+	s.request(t, "job", "a")
+	want[oldest] = templates.Failed
+	check("one more waits")
+	close(w.block)
+	if status, log := s.end(t, runs); status.Status != templates.Ready {
+		t.Errorf("got %s, want the one that ran to be ready:\n%s", status.Status, log)
+	}
+}
+
+// What was deleted or superseded does not become ready, also if nothing of the build notices.
+func TestGivenUpIsNeverReady(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	var s *server
+	var id ids
+	begins := false
+	s = w.serve(t, t.TempDir(), func(o *Options) {
+		o.Target = func(context.Context, engine.Name) (Target, error) {
+			if begins {
+				s.Drop(id.template)
+			}
+			return Target{}, nil
+		}
+	})
+	id = s.request(t, "job")
+	begins = true
+	if err := s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "ENV", Args: []string{"A", "1"}}}}); err != nil {
+		t.Fatal(err)
+	}
+	s.work.Wait()
+	begins = false
+	if status, log := s.end(t, id); status.Failure == nil || status.Failure.Message != errDeleted.Error() {
+		t.Errorf("got %s %+v, want %v:\n%s", status.Status, status.Failure, errDeleted, log)
+	}
+}
+
+// The same steps on another engine are another build: they supersede those that run.
+func TestOtherEngineSupersedes(t *testing.T) {
+	t.Parallel()
+	for second, want := range map[engine.Name]string{engine.Docker: "", engine.Room: errSuperseded.Error()} {
+		w := newWorld()
+		s := w.serve(t, t.TempDir())
+		request := func(name engine.Name) ids {
+			made, build, err := s.Request(templates.ParseReference("job"), nil, templates.Build{Content: templates.Content{Engine: name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ids{made.ID, build.ID}
+		}
+		first := request(engine.Docker)
+		s.begin(t, first, "block")
+		<-w.blocked
+		s.begin(t, request(second), "block")
+		if want == "" {
+			close(w.block) // else it is cut off
+		} else {
+			<-w.blocked
+			close(w.block)
+		}
+		status, _ := s.end(t, first)
+		if got := status.Failure; (got != nil) != (want != "") || got != nil && got.Message != want {
+			t.Errorf("after one of %s: got %s %+v, want %q", second, status.Status, got, want)
+		}
+	}
+}
+
+// A build is known by its own template only, while the cloud runs and after a restart.
+func TestStatusOfAnotherTemplate(t *testing.T) {
+	t.Parallel()
+	w, dir := newWorld(), t.TempDir()
+	s := w.serve(t, dir)
+	one, other := s.request(t, "one"), s.request(t, "other")
+	s.begin(t, one, "print")
+	s.end(t, one)
+	for _, when := range []string{"at once", "after a restart"} {
+		for asked, want := range map[ids]bool{one: true, {other.template, one.build}: false, {one.template, other.build}: false, {"one", one.build}: false, {"none", one.build}: false, {one.template, "none"}: false} {
+			if status, ok := s.Status(asked.template, asked.build); ok != want {
+				t.Errorf("%s, %v: got %+v and %v, want it known: %v", when, asked, status, ok, want)
+			}
+		}
+		s.kill(t)
+		s = w.serve(t, dir)
+	}
+}
+
+// Finished builds are forgotten, the oldest first, once their number or their logs are too
+// large; one that runs never is.
+func TestForgetting(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		sizes   []int // of the logs, oldest first
+		running []int
+		want    []int // that are left
+	}{
+		{"logs at the bound", []int{maxLogs / 2, maxLogs / 2}, nil, []int{0, 1}},
+		{"logs beyond it", []int{1, maxLogs / 2, maxLogs / 2}, nil, []int{1, 2}},
+		{"one log beyond it", []int{1, maxLogs + 1}, nil, nil},
+		{"a large log of one that runs", []int{1, maxLogs + 1, 1}, []int{1}, []int{0, 1, 2}},
+		{"jobs at the bound", make([]int, maxJobs), nil, []int{0, maxJobs - 1}},
+		{"jobs beyond it", make([]int, maxJobs+1), nil, []int{1, maxJobs}},
+		{"beside one that runs", make([]int, maxJobs+1), []int{0}, []int{0, maxJobs}},
+		{"beyond it beside one that runs", make([]int, maxJobs+2), []int{0}, []int{0, 2, maxJobs + 1}},
+	} {
+		b := &Builder{jobs: map[string]*job{}}
+		for i, size := range tt.sizes {
+			j := &job{id: fmt.Sprint(i), log: &Log{bytes: size}, status: templates.Ready}
+			if slices.Contains(tt.running, i) {
+				j.status = templates.Building
+			}
+			b.jobs[j.id], b.order = j, append(b.order, j)
+		}
+		b.forgetLocked()
+		var left []string
+		for _, j := range b.order {
+			left = append(left, j.id)
+			if b.jobs[j.id] != j {
+				t.Errorf("%s: job %s has a place and is not known", tt.name, j.id)
+			}
+		}
+		if len(b.jobs) != len(b.order) {
+			t.Errorf("%s: %d jobs are known, and %d have a place", tt.name, len(b.jobs), len(b.order))
+		}
+		if tt.want == nil {
+			if len(left) > 0 {
+				t.Errorf("%s: got %v, want none", tt.name, left)
+			}
+			continue
+		}
+		// The first, the last, and those that run say which are left.
+		for _, i := range tt.want {
+			if !slices.Contains(left, fmt.Sprint(i)) {
+				t.Errorf("%s: job %d is gone", tt.name, i)
+			}
+		}
+		if most := min(len(tt.sizes), maxJobs+len(tt.running)); len(tt.sizes) >= maxJobs && len(left) != most || len(tt.sizes) < maxJobs && len(left) != len(tt.want) {
+			t.Errorf("%s: got %d jobs, want %d", tt.name, len(left), most)
+		}
+	}
+}
+
+// A build that has ended keeps nothing of what it was given, which may have a password.
+func TestEndedBuildForgetsItsSpec(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s, _ := w.withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}})
+	id := s.request(t, "job")
+	if err := s.Start(id.template, id.build, Spec{FromImage: "python:3", Auth: &image.Auth{Username: "me", Password: "word"}}); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t, id)
+	if diff := cmp.Diff(Spec{}, s.jobs[id.build].spec); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// That resources are only recorded is said if any were asked for.
+func TestResourcesAreOnlyRecorded(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[[2]int]bool{{0, 0}: false, {2, 0}: true, {0, 512}: true, {2, 512}: true} {
+		s := newWorld().serve(t, t.TempDir())
+		made, build, err := s.Request(templates.ParseReference("job"), nil, templates.Build{CPUs: asked[0], MemoryMB: asked[1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := ids{made.ID, build.ID}
+		s.begin(t, id, "print")
+		if _, log := s.end(t, id); strings.Contains(log, "sandboxes of this local cloud have few") != want {
+			t.Errorf("%v: want it said: %v\n%s", asked, want, log)
+		}
+	}
+}
+
+// Each part of a build stands on what it is from, also where the one before ended with a step
+// that changed nothing.
+func TestStagesHaveSandboxesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]Step{"a step that changes nothing": {Type: "WORKDIR", Args: []string{"/there"}}, "one that does": {Type: "WORKDIR", Args: []string{"/new"}}} {
+		w := newWorld()
+		s, _ := w.withImages(t, map[string]image.Image{"go": {Digest: "sha256:1"}, "small": {Digest: "sha256:2"}})
+		s.built(t, "job", Spec{
+			FromImage: "small", Stages: []Stage{{Name: "build", FromImage: "go", Steps: []Step{step}}},
+			Steps: []Step{step, {Type: "RUN", Args: []string{"print"}}},
+		})
+		want := []string{"go", "small"}
+		if name == "one that does" {
+			want = []string{"go", "small", "small"}
+		}
+		if diff := cmp.Diff(want, w.begun); diff != "" {
+			t.Errorf("%s: sandboxes began with (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// The cache tells steps apart by all that they depend on, and gives each build what is its own.
+func TestCachedStepsAreTheSame(t *testing.T) {
+	t.Parallel()
+	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
+	copied := func(hash string) Spec {
+		return Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "COPY", Args: []string{"a", "b", "", ""}, FilesHash: hash}}}
+	}
+	envs := func(args ...string) Spec {
+		spec := Spec{FromImage: "e2bdev/base"}
+		for i := 0; i < len(args); i += 2 {
+			spec.Steps = append(spec.Steps, Step{Type: "ENV", Args: args[i : i+2]})
+		}
+		return spec
+	}
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	for hash, text := range map[string]string{one: "first", two: "other"} {
+		if err := s.Uploads().Add(hash, strings.NewReader(text), 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.built(t, "copied", copied(one))
+	if _, log := s.built(t, "copied", copied(two)); strings.Contains(log, "CACHED") {
+		t.Errorf("other files are from the cache:\n%s", log)
+	}
+	if _, log := s.built(t, "copied", copied(one)); !strings.Contains(log, "CACHED") {
+		t.Errorf("the same files are not from the cache:\n%s", log)
+	}
+	if diff := cmp.Diff([]string{"place a|/home/user/b|user||user of first", "place a|/home/user/b|user||user of other"}, w.ran); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	s.built(t, "more", envs("A", "1", "B", "2"))
+	if build, _ := s.built(t, "less", envs("A", "1")); len(build.Envs) != 1 || build.Envs["A"] != "1" {
+		t.Errorf("got the variables %v, want A only", build.Envs)
+	}
+	s.built(t, "child", Spec{FromTemplate: "less", Steps: envs("C", "3").Steps})
+	if _, build, err := s.all.Find(templates.ParseReference("less")); err != nil || len(build.Envs) != 1 {
+		t.Errorf("got the variables %v and error %v after a build from it, want A only", build.Envs, err)
+	}
+}
+
+// A step from the cache belongs to the engine of the build that uses it, and to its commands.
+func TestCachedStepKeepsTheBuildsOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir(), func(o *Options) { // what is cached of one engine fits the other
+		o.Target = func(context.Context, engine.Name) (Target, error) { return Target{}, nil }
+	})
+	for i, name := range []engine.Name{engine.Room, engine.Docker} {
+		made, build, err := s.Request(templates.ParseReference(string(name)), nil, templates.Build{Content: templates.Content{Engine: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := ids{made.ID, build.ID}
+		spec := running("print")
+		spec.Start, spec.Ready = fmt.Sprintf("print %d", i), "print ready"
+		if err := s.Start(id.template, id.build, spec); err != nil {
+			t.Fatal(err)
+		}
+		_, log := s.end(t, id)
+		if cached := strings.Contains(log, "CACHED [builder 1/1]"); cached != (i == 1) {
+			t.Errorf("%s: from the cache: %v\n%s", name, cached, log)
+		}
+		if _, got, err := s.all.Find(templates.ParseReference(string(name))); err != nil || got.Engine != name || got.Start != spec.Start || got.Ready != "print ready" {
+			t.Errorf("%s: got %+v and error %v, want its own engine and commands", name, got.Content, err)
+		}
+	}
+}
+
+// A sandbox that does not start keeps no layer, also if what it should stand on has some.
+func TestLaunchFailsOnLayers(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	s := w.serve(t, t.TempDir())
+	s.built(t, "job", running("print one"))
+	w.fails.launch = errors.New("the disk is full")
+	id := s.request(t, "next")
+	s.begin(t, id, "print one", "print two")
+	if status, _ := s.end(t, id); status.Failure == nil || status.Failure.Step != "2" {
+		t.Errorf("got %+v, want the second step to fail", status.Failure)
+	} // the rest is looked at after each test
+}
+
+// RUN runs as the user and in the directory of the template, or as the user that it names.
+func TestWhereCommandsRun(t *testing.T) {
+	t.Parallel()
+	for want, steps := range map[string][]Step{
+		"user in /home/user with ":  {{Type: "RUN", Args: []string{"who"}}},
+		"root in ~ with ":           {{Type: "RUN", Args: []string{"who", "root"}}},
+		"user in /there with ":      {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who"}}},
+		"root in /there with ":      {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who", "root"}}},
+		"root in /root with ":       {{Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
+		"alice in /home/made with ": {{Type: "USER", Args: []string{"alice"}}, {Type: "RUN", Args: []string{"who"}}},
+		"root in /root with":        {{Type: "USER", Args: []string{"alice"}}, {Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
+		"root in /home/user/a with ": {
+			{Type: "WORKDIR", Args: []string{"a"}}, {Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}},
+		},
+	} {
+		s := newWorld().serve(t, t.TempDir())
+		if _, log := s.built(t, "job", Spec{FromImage: "e2bdev/base", Steps: steps}); !strings.Contains(log, " INFO "+strings.TrimSpace(want)+" \n") {
+			t.Errorf("want %q:\n%s", want, log)
+		}
+	}
+	s := newWorld().serve(t, t.TempDir())
+	_, log := s.built(t, "job", Spec{FromImage: "e2bdev/base", Ready: "who", Steps: []Step{{Type: "ENV", Args: []string{"A", "1"}}}})
+	if want := "finalize DEBUG user in /home/user with /proc\n"; !strings.Contains(log, want) {
+		t.Errorf("the ready command: want %q:\n%s", want, log)
+	}
+}
+
+// Variables have their limit together, with their names.
+func TestVariablesAreBounded(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]bool{maxEnvs - 1: true, maxEnvs: true, maxEnvs + 1: false} {
+		if err := checkSize(map[string]string{"A": "1", "BC": strings.Repeat("x", n-4)}); (err == nil) != want {
+			t.Errorf("%d bytes: got %v, want it to be allowed: %v", n, err, want)
+		}
+	}
+}
+
+// Output is bounded by lines and by bytes, and says so once; what the build itself says is not.
+func TestLogBounds(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ size, lines int }{"lines": {1, maxLines}, "bytes": {maxLine, maxBytes / maxLine}} {
+		var l Log
+		line := strings.Repeat("x", tt.size)
+		for range tt.lines {
+			l.output(slog.LevelInfo, "1", line)
+		}
+		if n := len(l.entries); n != tt.lines || l.entries[n-1].Message != line {
+			t.Errorf("%s at the bound: got %d lines, want %d", name, n, tt.lines)
+		}
+		l.output(slog.LevelInfo, "1", line)
+		l.output(slog.LevelInfo, "1", line)
+		l.add(slog.LevelInfo, "1", "the end")
+		if n := len(l.entries); n != tt.lines+2 || !strings.HasPrefix(l.entries[n-2].Message, "there is more output") || l.entries[n-1].Message != "the end" {
+			t.Errorf("%s beyond it: got %d lines, want %d, the last but one saying so", name, n, tt.lines+2)
+		}
+	}
+}
+
+// A failure repeats the last lines of its own step, in order.
+func TestTail(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{0: 0, 1: 1, maxTail: maxTail, maxTail + 1: maxTail} {
+		var l Log
+		l.add(slog.LevelInfo, "1", "of another step")
+		for i := range n {
+			l.add(slog.LevelInfo, "2", fmt.Sprint(i))
+		}
+		got := l.tail("2")
+		if len(got) != want {
+			t.Errorf("%d lines: got %d, want %d", n, len(got), want)
+		}
+		for i, e := range got {
+			if e.Message != fmt.Sprint(n-want+i) {
+				t.Errorf("%d lines: line %d is %q", n, i, e.Message)
+			}
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package network
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+)
+
+// The connection that is made for a request ends with the client, also if it is made only
+// after that.
+func TestLateConnectionEndsWithClient(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun, made, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		first := true
+		d := &Dialer{Resolver: world}
+		recording(t, d)
+		connectBy(t, d, func(ctx context.Context, _ *net.Dialer, _ string) (net.Conn, error) {
+			_, near, far := newDuplex(ctx)
+			if first {
+				first = false
+				go func() { // it answers once
+					if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
+						fmt.Fprint(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					}
+				}()
+				return near, nil
+			}
+			close(begun)
+			<-made
+			go func() { defer close(ended); _, _ = far.Read(make([]byte, 1)) }()
+			return near, nil
+		})
+		e := &Egress{Dialer: d, Rules: mustRules(t, true, "*.public.test public.test", allTraffic), Denials: &Denials{}}
+		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: public.test\r\n\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		go fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: api.public.test\r\n\r\n")
+		<-begun
+		_ = conn.Close()
+		synctest.Wait()
+		close(made)
+		synctest.Wait()
+		select {
+		case <-ended:
+		default:
+			t.Error("the connection is open after its client has gone")
+		}
+	})
+}
+
+// awaited counts what waits for the end of a context.
+type awaited struct {
+	context.Context
+	by atomic.Int64
+}
+
+// AfterFunc is what [context.AfterFunc] uses.
+func (a *awaited) AfterFunc(f func()) (stop func() bool) {
+	a.by.Add(1)
+	stopped := context.AfterFunc(a.Context, f)
+	return func() bool { a.by.Add(-1); return stopped() }
+}
+
+// Value hides the context within, which would be waited for in its place.
+func (*awaited) Value(any) any { return nil }
+
+// A gate forgets the connections that have ended: a client cannot fill the memory with them.
+func TestGateForgets(t *testing.T) {
+	t.Parallel()
+	d := &Dialer{Resolver: world}
+	recording(t, d)
+	connectBy(t, d, newWebsite(t).connect)
+	ctx := &awaited{Context: t.Context()}
+	g := &gate{egress: &Egress{Dialer: d, Denials: &Denials{}}, ctx: ctx}
+	dial := g.proxy(true).Transport.(*http.Transport).DialContext
+	before := ctx.by.Load()
+	conn, err := dial(t.Context(), "tcp", "public.test:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := ctx.by.Load() - before; n != 1 {
+		t.Errorf("%d things wait for the end of the gate with a connection, want 1", n)
+	}
+	_ = conn.Close()
+	if n := ctx.by.Load() - before; n != 0 {
+		t.Errorf("%d things wait for the end of the gate after its connection, want none", n)
+	}
+}

@@ -1,0 +1,31 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// A program allows a name; an address of it that another rule denies is denied by that rule,
+// not because the internet is off.
+func TestDenialsAfterAnAnswerNameTheirRule(t *testing.T) {
+	t.Parallel()
+	for _, internet := range []bool{true, false} {
+		rules, err := mustRules(t, internet, "", "0.0.0.0/0 198.51.100.0/24").WithAsking()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &Dialer{Resolver: world}
+		recording(t, d)
+		e := &Egress{Dialer: d, Rules: rules, Denials: &Denials{}, Asks: new(Asks)}
+		ctx, end := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); (&program{}).serve(ctx, e.Asks, "other.test") }()
+		conn, err := e.Dial(t.Context(), "other.test", portHTTPS)
+		end()
+		<-done
+		if denied, ok := errors.AsType[*DeniedError](err); !ok || denied.Rule != ruleDenied {
+			t.Errorf("internet %v: got %v and error %v, want a denial by %q", internet, conn, err, ruleDenied)
+		}
+	}
+}

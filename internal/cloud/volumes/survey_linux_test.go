@@ -1,0 +1,29 @@
+package volumes
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A survey counts all volumes, those with a size apart, and what they take, also while a
+// process has them open.
+func TestSurvey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := open(openStore(t, dir))
+	for _, id := range []string{"1", "2", "3"} {
+		create(t, r, id, "n"+id)
+	}
+	write(t, r, "1", "large", strings.Repeat("x", 1<<20))
+	for _, id := range []string{"2", "3"} { // as those with a size have
+		if err := os.WriteFile(filepath.Join(r.byID[id].dir, imageName), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Survey(t.Context(), dir)
+	if err != nil || got.Count != 3 || got.Sized != 2 || got.Bytes < 1<<20 {
+		t.Errorf("got %+v and error %v, want 3 volumes, 2 with a size, and 1 MiB", got, err)
+	}
+}
