@@ -54,7 +54,7 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	if err != nil {
 		return p, err
 	}
-	source, destination, owner, mode := args[0], r.expand(args[1]), args[2], args[3]
+	source, destination, owner, mode := args[0], r.expand(args[1]), r.expand(args[2]), args[3]
 	name, _ := r.user()
 	if owner == "" && s.FromStage == "" { // there files have owners already
 		owner = name

@@ -107,14 +107,14 @@ func TestStages(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	s, images := w.withImages(t, map[string]image.Image{"go": {Digest: "sha256:1"}, "small": {Digest: "sha256:2"}})
-	copied := Step{Type: "COPY", Args: []string{"$A/app", "/bin/", "", "0755"}, FromStage: "build"}
+	copied := Step{Type: "COPY", Args: []string{"$A/app", "/bin/", "$ID:5", "0755"}, FromStage: "build"}
 	spec := Spec{
 		FromImage: "small", Ready: "print ready",
 		Stages: []Stage{
 			{Name: "build", FromImage: "go", Steps: []Step{{Type: "RUN", Args: []string{"print made"}}}},
 			{Name: "more", FromImage: "go", Steps: []Step{{Type: "RUN", Args: []string{"print made"}}, {Type: "COPY", Args: []string{"/a", "/b", "me", ""}, FromStage: "build"}}},
 		},
-		Steps: []Step{{Type: "ENV", Args: []string{"A", "/out"}}, copied},
+		Steps: []Step{{Type: "ENV", Args: []string{"A", "/out", "ID", "7"}}, copied},
 	}
 	_, log := s.built(t, "job", spec)
 	for _, want := range []string{"build/base INFO [base] FROM go sha256:1 [", "build/1 INFO [build 1/1] RUN print made [", "more/1 INFO CACHED [more 1/2]", "2 INFO [builder 2/2] COPY --from=build $A/app"} {
@@ -122,7 +122,7 @@ func TestStages(t *testing.T) {
 			t.Errorf("the log has no %q:\n%s", want, log)
 		}
 	}
-	want := []string{"print made", "place |/b|me||me of go /a", "place |/bin/||0755|root of go /out/app", "print ready"}
+	want := []string{"print made", "place |/b|me||me of go /a", "place |/bin/|7:5|0755|7:5 of go /out/app", "print ready"}
 	if diff := cmp.Diff(want, w.ran); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -71,6 +71,10 @@ func (u *users) find(name string) *User {
 	user := account(who, u.passwd.file, u.group.file)
 	if i := u.index(who); i >= 0 {
 		user = &u.list[i]
+		// An image may have an account of the same id before it, with another group.
+		if first := accountWith(2, who, u.passwd.file, u.group.file); first != nil && first.Name != user.Name && user.Credential != nil {
+			user = first
+		}
 	}
 	if uid, ok := id(who); ok && user == nil {
 		if user = accountWith(2, who, u.passwd.file, u.group.file); user == nil {

@@ -83,6 +83,16 @@ func TestNamed(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want an error, about an id: %t", name, got, err, want)
 		}
 	}
+	node := filepath.Join(dir, "passwd of an image")
+	if err := os.WriteFile(node, []byte("node:x:1000:100::/home/node:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ofImage := &users{list: list, passwd: idNames{file: node}, group: idNames{file: group}}
+	for name, want := range map[string]uint32{"1000": 100, "user": 1000} {
+		if got, err := ofImage.named(name); err != nil || got.Credential.Gid != want {
+			t.Errorf("%s, whose id an account of the image has: got %+v, %v, want the group %d", name, got, err, want)
+		}
+	}
 	list[1] = User{Name: "user", Home: "/home/user"}
 	one := &users{list: list, passwd: idNames{file: passwd}, group: idNames{file: group}}
 	for _, name := range []string{"root", "user", "0", "0:0", "root:0"} {
