@@ -59,8 +59,8 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	p, reason := parseProxy(asked)
 	if reason != "" {
 		entry := asked.Address
-		if _, after, found := strings.Cut(entry, "@"); found {
-			entry = "…@" + after
+		if last := strings.LastIndexByte(entry, '@'); last >= 0 { // a password may have one, too
+			entry = "…" + entry[last:]
 		}
 		return nil, &RuleError{"egressProxy", entry, reason}
 	}

@@ -354,6 +354,7 @@ func TestInvalidEgressProxy(t *testing.T) {
 		"egressProxy has \"127.1:1080\": the address must be host:port":           {Address: "127.1:1080"},
 		"egressProxy has \"https://proxy.test:1\": the address must be host:port": {Address: "https://proxy.test:1"},
 		"egressProxy has \"…@proxy.test:1080\": the address must be host:port":    {Address: "me:secret@proxy.test:1080"},
+		"egressProxy has \"…@proxy.test:1081\": the address must be host:port":    {Address: "socks5://me:a@secret@proxy.test:1081"},
 		"the username has more than 255 bytes":                                    {Address: "proxy.test:1080", Username: long},
 		"a password needs a username":                                             {Address: "proxy.test:1080", Sealed: []byte("p")},
 		"tls has serverName or caCert, and enabled is false":                      {Address: "proxy.test:1080", CACert: ca},
