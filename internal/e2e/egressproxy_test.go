@@ -119,7 +119,7 @@ func checkRecorded(t *testing.T, state, has, hasNot string) {
 }
 
 // A paused sandbox keeps its proxy, and what it denies, when another cloud takes over its state
-// directory. No log of either has the password.
+// directory. No log of either has the password; the sandbox's own says why the proxy fails.
 func TestEgressProxyOfNextCloud(t *testing.T) {
 	const password = "open sesame"
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run one
@@ -175,6 +175,20 @@ func TestEgressProxyOfNextCloud(t *testing.T) {
 	}
 	if got := run(t, again, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
 		t.Errorf("what is denied: got %q", got)
+	}
+	err = again.SetNetwork(t.Context(), sandbox.Network{EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: "wrong"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
+		t.Errorf("with a wrong password: got %q", got)
+	}
+	told := false
+	for entry, err := range again.Logs(t.Context(), nil) {
+		told = told || err == nil && strings.Contains(entry.Fields["error"], "407 Proxy Authentication Required")
+	}
+	if !told {
+		t.Error("the log of the sandbox does not say why its proxy failed")
 	}
 	if err := errors.Join(again.Kill(t.Context()), again.Close(), next.Close()); err != nil {
 		t.Error(err)
