@@ -54,7 +54,8 @@ type Network struct {
 
 // EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
 // [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
-// the proxy does: none goes past it. DNS questions do not go through it.
+// the proxy does: none goes past it. Programs learn no reason; a local cloud writes it to the log
+// that [Sandbox.Logs] returns, once for each target. DNS questions do not go through the proxy.
 type EgressProxy struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".

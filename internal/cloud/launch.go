@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -75,7 +76,10 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	}
 	c.python.NoteUse() // a cloud may run for months
 	// Denials can occur for as long as the sandbox lives.
-	denials := &network.Denials{Tell: func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) }}
+	denials := &network.Denials{
+		Tell:        func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) },
+		TellFailure: func(err error) { c.tellFailure(context.WithoutCancel(ctx), spec.ID, err) },
+	}
 	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks, Peers: c.peers.paths}
 	shown, closeAll, err := c.show(spec.Mounts)
 	defer closeAll()
@@ -204,6 +208,15 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 	c.logger("network").InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
+
+// tellFailure logs that the egress proxy of a sandbox did not make a connection. The proxy wrote a
+// part of the reason.
+func (c *Cloud) tellFailure(ctx context.Context, sandbox string, err error) {
+	c.logger("network").WarnContext(ctx, "the egressProxy of a sandbox failed", "sandbox", sandbox, "error", clip.Text(err.Error(), maxFailure))
+}
+
+// maxFailure bounds the reason of a failure in a log, in bytes.
+const maxFailure = 1 << 10
 
 // logger returns a logger whose entries about a sandbox also go to that sandbox's log, as
 // name's.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -114,5 +115,85 @@ func checkRecorded(t *testing.T, state, has, hasNot string) {
 	})
 	if err != nil || !found {
 		t.Errorf("%s: %v; it has %q: %v", state, err, has, found)
+	}
+}
+
+// A paused sandbox keeps its proxy, and what it denies, when another cloud takes over its state
+// directory. No log of either has the password; the sandbox's own says why the proxy fails.
+func TestEgressProxyOfNextCloud(t *testing.T) {
+	const password = "open sesame"
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run one
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
+	defer origin.Close()
+	lead := leadTo(t, origin.Listener.Addr().String())
+	asked := make(chan string, 100)
+	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		credentials := &http.Request{Header: http.Header{"Authorization": r.Header["Proxy-Authorization"]}}
+		if _, given, _ := credentials.BasicAuth(); given != password {
+			w.WriteHeader(http.StatusProxyAuthRequired)
+			return
+		}
+		asked <- r.Host
+		lead.ServeHTTP(w, r)
+	}))
+	defer own.Close()
+	host := httptest.NewServer(leadTo(t, own.Listener.Addr().String()))
+	defer host.Close()
+	t.Setenv("HTTPS_PROXY", host.URL)
+	state := t.TempDir()
+	var log bytes.Buffer
+	cloud := func() *local.Cloud {
+		c, err := local.Start(t.Context(), local.WithWarm(0), local.WithStateDir(state), local.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	first := cloud()
+	sb, err := sandbox.Create(t.Context(), first.Option(), sandbox.WithNetwork(sandbox.Network{
+		DenyOut:     []string{"203.0.113.66"},
+		EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: password},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(sb.Detach(), first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	checkRecorded(t, state, "198.51.100.1:8080", password)
+	next := cloud()
+	again, err := sandbox.Connect(t.Context(), sb.ID(), next.Option())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" || len(asked) != 1 {
+		t.Errorf("got %q, and the proxy was asked %d times", got, len(asked))
+	}
+	if got := run(t, again, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
+		t.Errorf("what is denied: got %q", got)
+	}
+	err = again.SetNetwork(t.Context(), sandbox.Network{EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: "wrong"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
+		t.Errorf("with a wrong password: got %q", got)
+	}
+	told := false
+	for entry, err := range again.Logs(t.Context(), nil) {
+		told = told || err == nil && strings.Contains(entry.Fields["error"], "407 Proxy Authentication Required")
+	}
+	if !told {
+		t.Error("the log of the sandbox does not say why its proxy failed")
+	}
+	if err := errors.Join(again.Kill(t.Context()), again.Close(), next.Close()); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(log.String(), password) {
+		t.Errorf("the log has the password:\n%s", log.String())
 	}
 }

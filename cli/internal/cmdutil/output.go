@@ -6,10 +6,11 @@ import (
 	"io"
 	"math"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/width"
 )
 
 // outputFormat is the value of -o.
@@ -124,37 +125,57 @@ func writeBlocks(w io.Writer, width int, header []string, cells [][]string) erro
 
 // writeRows writes rows whose last cells are broken to fit room.
 func writeRows(w io.Writer, room int, rows [][]string) error {
-	tw := tabwriter.NewWriter(w, 0, 0, tablePadding, ' ', 0)
-	for _, row := range rows {
-		last := len(row) - 1
-		lines := linesOf(row[last], room)
-		fmt.Fprintln(tw, strings.Join(append(row[:last:last], lines[0]), "\t"))
-		for _, line := range lines[1:] {
-			fmt.Fprintln(tw, strings.Repeat("\t", last)+line)
-		}
+	widths := make([]int, len(rows[0])-1) // of all columns but the last
+	indent := "\n"
+	for column := range widths {
+		widths[column] = widest(nil, rows, column) + tablePadding
+		indent += strings.Repeat(" ", widths[column])
 	}
-	return tw.Flush()
+	var table strings.Builder
+	for _, row := range rows {
+		for column, width := range widths {
+			table.WriteString(row[column] + strings.Repeat(" ", width-columns(row[column])))
+		}
+		table.WriteString(strings.Join(linesOf(row[len(widths)], room), indent) + "\n")
+	}
+	_, err := io.WriteString(w, table.String())
+	return err
 }
 
-// widest returns how many characters the longest of the names has, or of the cells in a
-// column.
+// widest returns how many columns of a terminal the longest of the names takes, or of the cells
+// in a column of the table.
 func widest(names []string, cells [][]string, column int) (n int) {
 	for _, name := range names {
-		n = max(n, utf8.RuneCountInString(name))
+		n = max(n, columns(name))
 	}
 	for _, row := range cells {
-		n = max(n, utf8.RuneCountInString(row[column]))
+		n = max(n, columns(row[column]))
 	}
 	return n
 }
 
-// longestWord returns how many characters the longest word in the last column has, of
-// those that have no more than limit.
+// columns returns how many columns of a terminal a text takes.
+func columns(text string) (n int) {
+	for _, r := range text {
+		kind := width.LookupRune(r).Kind()
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // it is shown with the character before it
+		case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
+			n += 2
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// longestWord returns how many columns of a terminal the longest word in the last column takes, of
+// those that take no more than limit.
 func longestWord(header []string, cells [][]string, limit int) (longest int) {
 	last := len(header) - 1
 	for _, row := range append([][]string{header}, cells...) {
 		for word := range strings.FieldsSeq(row[last]) {
-			if n := utf8.RuneCountInString(word); n <= limit {
+			if n := columns(word); n <= limit {
 				longest = max(longest, n)
 			}
 		}
@@ -166,9 +187,9 @@ func longestWord(header []string, cells [][]string, limit int) (longest int) {
 const tablePadding = 3
 
 // linesOf breaks a text that is not empty between words, into lines of at most
-// width characters or of one word.
+// width columns of a terminal, or of one word.
 func linesOf(text string, width int) (lines []string) {
-	if utf8.RuneCountInString(text) <= width {
+	if columns(text) <= width {
 		return []string{text}
 	}
 	line := ""
@@ -176,7 +197,7 @@ func linesOf(text string, width int) (lines []string) {
 		switch {
 		case line == "":
 			line = word
-		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
+		case columns(line)+1+columns(word) <= width:
 			line += " " + word
 		default:
 			lines, line = append(lines, line), word

@@ -77,6 +77,22 @@ func TestWriteTable(t *testing.T) {
 	}
 }
 
+// Characters that take two columns of a terminal, or none, are counted as such, so that columns
+// stay below each other and lines fit.
+func TestWriteTableOfWideText(t *testing.T) {
+	t.Parallel()
+	for width, want := range map[int]string{
+		0:  "NAME        DETAIL\n日本語      東京 大阪\ne\u0301te\u0301\u200d         one\n😀 ab       two\nfullwidth   three\n",
+		20: "NAME        DETAIL\n日本語      東京\n            大阪\ne\u0301te\u0301\u200d         one\n😀 ab       two\nfullwidth   three\n",
+		17: "NAME     日本語\nDETAIL   東京\n         大阪\n\nNAME     e\u0301te\u0301\u200d\nDETAIL   one\n\nNAME     😀 ab\nDETAIL   two\n\nNAME     fullwidth\nDETAIL   three\n",
+	} {
+		rows := [][]string{{"日本語", "東京 大阪"}, {"e\u0301te\u0301\u200d", "one"}, {"😀 ab", "two"}, {"fullwidth", "three"}}
+		if got := table(t, width, []string{"NAME", "DETAIL"}, rows); got != want {
+			t.Errorf("width %d: got\n%s, want\n%s", width, got, want)
+		}
+	}
+}
+
 // Rows that do not fit become blocks, whose IDs are whole.
 func TestWriteTableOfBlocks(t *testing.T) {
 	t.Parallel()

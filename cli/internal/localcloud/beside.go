@@ -36,7 +36,7 @@ func FindFor(state string) (Place, error) {
 // own. Where the user's local cloud has another state directory, the new one runs beside it.
 func FindFree(ctx context.Context, state string) (Place, error) {
 	place, err := FindFor(state)
-	if err != nil || place.separate() {
+	if err != nil || place.Separate() {
 		return place, err
 	}
 	if record, err := place.await(ctx); err != nil || record.State == state {
@@ -55,8 +55,9 @@ func (p Place) beside(state string) Place {
 	return Place{dir: filepath.Join(p.dir, besidePrefix+hex.EncodeToString(sum[:8]))}
 }
 
-// separate reports whether p is the place of a local cloud that runs beside the user's.
-func (p Place) separate() bool { return strings.HasPrefix(filepath.Base(p.dir), besidePrefix) }
+// Separate reports whether p is the place of a local cloud that runs beside the user's. Only one
+// state directory has it.
+func (p Place) Separate() bool { return strings.HasPrefix(filepath.Base(p.dir), besidePrefix) }
 
 // Beside returns the records of the local clouds that run beside the one of p.
 func (p Place) Beside() ([]Record, error) {

@@ -75,7 +75,8 @@ type Service struct {
 	mux        *http.ServeMux
 	contents   *http.ServeMux // of volumes
 	unique     turns
-	operations map[string]string // see operationsByCall
+	freed      func(ctx context.Context) // waits for the space of what was deleted
+	operations map[string]string         // see operationsByCall
 }
 
 // New returns a service for the sandboxes of a registry, which the caller keeps
@@ -88,7 +89,10 @@ func New(o Options) *Service {
 		o.Telemetry = telemetry.New(telemetry.Options{})
 	}
 	o.Rate = o.Rate.withDefaults()
-	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o)}
+	s := &Service{options: o, sandboxes: o.Sandboxes, templates: o.Templates, builds: o.Builds, volumes: o.Volumes, telemetry: o.Telemetry, keys: newKeyring(o), freed: func(context.Context) {}}
+	if o.Store != nil {
+		s.freed = o.Store.Freed
+	}
 	s.mux, s.contents, s.operations = s.routes(), s.contentRoutes(), s.operationsByCall()
 	return s
 }

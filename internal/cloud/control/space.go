@@ -39,15 +39,14 @@ func (s *Service) emptyCache(w http.ResponseWriter, r *http.Request) error {
 }
 
 // freeLimit is how long an answer waits for the space of what was deleted: it was, and the
-// rest goes on without the client.
-const freeLimit = 20 * time.Second
+// rest goes on without the client. A client that closes its handle of a paused sandbox waits 10
+// seconds, and would take a later answer for a sandbox that was not deleted.
+const freeLimit = 5 * time.Second
 
 // deleted answers that something is gone, once the disk has its space.
 func (s *Service) deleted(w http.ResponseWriter, r *http.Request) {
-	if s.options.Store != nil {
-		ctx, cancel := context.WithTimeout(r.Context(), freeLimit)
-		defer cancel()
-		s.options.Store.Freed(ctx)
-	}
+	ctx, cancel := context.WithTimeout(r.Context(), freeLimit)
+	defer cancel()
+	s.freed(ctx)
 	noContent(w)
 }

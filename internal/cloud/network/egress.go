@@ -26,10 +26,14 @@ type Denials struct {
 	// Tell is called once for each distinct denial, and only for the first
 	// hundred: a sandbox must not be able to fill a log.
 	Tell func(Denial)
+	// TellFailure is called once for each target that the sandbox's egress proxy does not
+	// connect to, and only for the first hundred. Programs inside are told no reason.
+	TellFailure func(error)
 
 	mu    sync.Mutex
 	count int
 	told  map[Denial]bool
+	lost  map[string]bool // the targets
 }
 
 // Count returns the number of denials.
@@ -51,6 +55,21 @@ func (d *Denials) add(denial Denial) {
 	}
 	d.told[denial] = true
 	d.Tell(denial)
+}
+
+// fail tells of a failure of the sandbox's egress proxy. A connection that nobody wants any more
+// is none.
+func (d *Denials) fail(failure *egressProxyError) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lost[failure.target] || len(d.lost) >= maxDenials || d.TellFailure == nil || errors.Is(failure, context.Canceled) {
+		return
+	}
+	if d.lost == nil {
+		d.lost = make(map[string]bool)
+	}
+	d.lost[failure.target] = true
+	d.TellFailure(failure)
 }
 
 // Egress is the egress path of one sandbox: it makes connections within the
@@ -116,10 +135,12 @@ func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(
 	return conn, e.noted(err, port)
 }
 
-// noted returns err, and counts it if it is a denial.
+// noted returns err. It counts a denial, and tells of a failure of the sandbox's egress proxy.
 func (e *Egress) noted(err error, port uint16) error {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
+	} else if failure, ok := errors.AsType[*egressProxyError](err); ok {
+		e.Denials.fail(failure)
 	}
 	return err
 }

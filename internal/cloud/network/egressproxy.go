@@ -59,8 +59,8 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	p, reason := parseProxy(asked)
 	if reason != "" {
 		entry := asked.Address
-		if _, after, found := strings.Cut(entry, "@"); found {
-			entry = "…@" + after
+		if last := strings.LastIndexByte(entry, '@'); last >= 0 { // a password may have one, too
+			entry = "…" + entry[last:]
 		}
 		return nil, &RuleError{"egressProxy", entry, reason}
 	}
@@ -132,12 +132,24 @@ func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 	return err
 }
 
+// egressProxyError is the failure of a connection through the proxy of a sandbox.
+type egressProxyError struct {
+	target, proxy string // addresses
+	err           error
+}
+
+func (e *egressProxyError) Error() string {
+	return fmt.Sprintf("connect to %.255s through the egressProxy %.300s of the sandbox: %v", e.target, e.proxy, e.err)
+}
+
+func (e *egressProxyError) Unwrap() error { return e.err }
+
 // throughEgressProxy connects to a target, which was checked, through the proxy of rules.
 func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target string) (_ net.Conn, err error) {
 	p := rules.proxy
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("connect to %.255s through the egressProxy %.300s of the sandbox: %w", target, p.Address, err)
+			err = &egressProxyError{target, p.Address, err}
 		}
 	}()
 	password := ""

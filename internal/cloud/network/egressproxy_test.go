@@ -299,6 +299,37 @@ func TestEgressProxyFails(t *testing.T) {
 	}
 }
 
+// What a proxy does not connect to is told once for each target, because programs inside learn no
+// reason. Denials, successes and connections that nobody wants any more are no failures.
+func TestEgressProxyFailureIsTold(t *testing.T) {
+	t.Parallel()
+	p := &proxyServer{http: true, fails: "refuse"}
+	asked := EgressProxy{Address: "http://" + elsewhere + ":" + startEgressProxy(t, p, nil), Username: "someone", Sealed: []byte(testPassword)}
+	e, _ := proxied(t, mustRules(t, true, "", "198.51.100.0/24"), asked)
+	var told []string
+	e.Denials.TellFailure = func(err error) { told = append(told, err.Error()) }
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = e.Reach(ended, "203.0.113.5", portHTTP)
+	for _, host := range []string{"203.0.113.5", "198.51.100.7", "203.0.113.5", "203.0.113.6"} {
+		if conn, err := e.Reach(t.Context(), host, portHTTP); err == nil {
+			t.Errorf("%s: a connection %v", host, conn)
+		}
+	}
+	for range 2 * maxDenials {
+		e.Denials.fail(&egressProxyError{target: strconv.Itoa(len(told)), err: io.EOF})
+	}
+	if len(told) != maxDenials {
+		t.Errorf("%d failures were told, want %d", len(told), maxDenials)
+	}
+	for i, target := range []string{"203.0.113.5:80", "203.0.113.6:80"} {
+		want := "connect to " + target + " through the egressProxy " + asked.Address + " of the sandbox: it answered 403 Forbidden"
+		if told[i] != want {
+			t.Errorf("told %q, want %q", told[i], want)
+		}
+	}
+}
+
 // The address of a proxy is checked as every destination is, when it is asked for and when it
 // is used, but for the rule about all traffic.
 func TestEgressProxyAddress(t *testing.T) {
@@ -354,6 +385,7 @@ func TestInvalidEgressProxy(t *testing.T) {
 		"egressProxy has \"127.1:1080\": the address must be host:port":           {Address: "127.1:1080"},
 		"egressProxy has \"https://proxy.test:1\": the address must be host:port": {Address: "https://proxy.test:1"},
 		"egressProxy has \"…@proxy.test:1080\": the address must be host:port":    {Address: "me:secret@proxy.test:1080"},
+		"egressProxy has \"…@proxy.test:1081\": the address must be host:port":    {Address: "socks5://me:a@secret@proxy.test:1081"},
 		"the username has more than 255 bytes":                                    {Address: "proxy.test:1080", Username: long},
 		"a password needs a username":                                             {Address: "proxy.test:1080", Sealed: []byte("p")},
 		"tls has serverName or caCert, and enabled is false":                      {Address: "proxy.test:1080", CACert: ca},

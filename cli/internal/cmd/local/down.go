@@ -58,7 +58,7 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	}
 	record, _ := place.Read() // the zero Record while it starts, or if there is none
 	view := downView{Kept: []localcloud.Kept{}}
-	if opts.State == "" || record.State == opts.State {
+	if opts.State == "" || record.State == opts.State || place.Separate() {
 		view.StateDir = record.State
 		if view.Ended, err = place.End(ctx); err != nil {
 			return err

@@ -161,7 +161,10 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		return err
 	}
 	if opts.State == "" && !opts.Ephemeral { // for the same reason
-		if opts.State, note, err = localcloud.StateDir(); err != nil {
+		if opts.State, note, err = localcloud.StateDir(); err == nil {
+			opts.State, err = absolute(opts.State)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -320,7 +323,7 @@ func upBackground(ctx context.Context, opts *upOptions) error {
 		return err
 	}
 	state, end := "local cloud on ", "e2bctl local down ends it"
-	if opts.OwnPort && opts.State != "" {
+	if opts.State != "" {
 		end = "e2bctl local down --state-dir " + shell.Quote(opts.State) + " ends it"
 	}
 	if found {

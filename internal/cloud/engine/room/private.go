@@ -33,7 +33,7 @@ import (
 type private struct {
 	found   chan struct{} // closed when there is a result; nil if nothing has to be hidden
 	result  atomic.Pointer[unshown]
-	changed chan struct{} // signalled when warm sandboxes show files that must be hidden now
+	changed chan struct{} // signalled when warm sandboxes may no longer be used
 	cancel  context.CancelFunc
 	work    sync.WaitGroup
 }
@@ -120,7 +120,8 @@ func (r *Room) renewPrivate(ctx context.Context, trees surveyed) {
 		case <-ctx.Done():
 			return
 		}
-		if r.private.result.Load().age() > due {
+		// A clock that was set back would make a survey last for longer.
+		if age := r.private.result.Load().age(); age > due || age < 0 {
 			r.findAgain(ctx, trees)
 		}
 	}
@@ -149,7 +150,7 @@ func (r *Room) findAgain(ctx context.Context, trees surveyed) {
 		now.list, now.made = before.list, before.made
 	}
 	r.private.result.Store(now)
-	if !bytes.Equal(before.list, now.list) {
+	if now.err != nil || !bytes.Equal(before.list, now.list) {
 		tell(r.private.changed)
 	}
 }
@@ -289,13 +290,17 @@ func (s *Sandbox) listUnshown() (*os.File, error) {
 	return memoryFile(s.unshown.list)
 }
 
-// outdated reports whether s shows files that must be hidden now.
+// outdated reports whether s shows files that must be hidden now, or that are no longer known.
 func (s *Sandbox) outdated() bool {
-	return s.unshown != nil && !bytes.Equal(s.unshown.list, s.room.private.result.Load().list)
+	if s.unshown == nil {
+		return false
+	}
+	now := s.room.private.result.Load()
+	return now.err != nil || !bytes.Equal(s.unshown.list, now.list)
 }
 
-// dropOutdated closes the warm sandboxes that show files that must be hidden now, so that others
-// are made in their place.
+// dropOutdated closes the warm sandboxes that are outdated, so that others are made in their
+// place.
 func (r *Room) dropOutdated() {
 	for range len(r.warm.ready) {
 		select {

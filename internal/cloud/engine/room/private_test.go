@@ -201,6 +201,15 @@ func TestPrivateRenewed(t *testing.T) {
 				t.Errorf("the survey for the next start is %+v, want a new one", s)
 			}
 		}
+		// A clock that was set back does not put it off.
+		ahead := *r.private.result.Load()
+		ahead.made = time.Now().Add(surveyExpires)
+		r.private.result.Store(&ahead)
+		time.Sleep(surveyCheck + time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
+		synctest.Wait()
+		if age := r.private.result.Load().age(); age < 0 {
+			t.Errorf("the survey is %v old, want a new one", age)
+		}
 		// A tree that cannot be looked through is shown for a day, and not longer.
 		if err := os.RemoveAll(tree); err != nil {
 			t.Fatal(err)
@@ -247,4 +256,29 @@ func TestPrivateRenewedShown(t *testing.T) {
 		}
 	}
 	patience.Until(t, "warm sandboxes are made in their place", func() bool { return len(r.warm.ready) == 2 })
+}
+
+// TestPrivateExpiredShown: when it is no longer known what is closed to others, no sandbox begins,
+// although warm ones were made before.
+func TestPrivateExpiredShown(t *testing.T) {
+	t.Parallel()
+	tree := privateTree(t)
+	limits := engine.Limits{DiskBytes: 32 << 20}
+	r := startRoom(t, Options{Trees: []string{tree}, Warm: &limits, WarmCount: 2})
+	defer r.Close()
+	if !r.ranged() {
+		t.Skip("files of the host's root are nobody's here")
+	}
+	patience.Until(t, "two warm sandboxes are ready", func() bool { return len(r.warm.ready) == 2 })
+	expired := *r.private.result.Load()
+	expired.made = time.Now().Add(-surveyExpires)
+	r.private.result.Store(&expired)
+	r.findAgain(t.Context(), surveyed{paths: []string{filepath.Join(tree, "gone")}})
+	if s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "test", Limits: limits}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want why it could not be looked through", err)
+		if err == nil {
+			_ = s.Close()
+		}
+	}
+	patience.Until(t, "the warm sandboxes have ended", func() bool { return len(r.warm.ready) == 0 })
 }
