@@ -140,7 +140,7 @@ func readSources(t *testing.T) *sources {
 		}
 		short := strings.TrimPrefix(filepath.ToSlash(name), "../")
 		s.files[short] = strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n")
-		s.trees[short], err = parser.ParseFile(s.set, name, text, parser.SkipObjectResolution)
+		s.trees[short], err = parser.ParseFile(s.set, name, text, parser.SkipObjectResolution|parser.ParseComments)
 		return err
 	})
 	if err != nil {

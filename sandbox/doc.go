@@ -132,4 +132,10 @@
 // one after another; commands and files have no order. Output goes to writers as
 // it arrives; results keep its beginning and its end and say how much they
 // dropped.
+//
+// # Packages beside it
+//
+// Package agent runs the agents that use a sandbox, template builds what sandboxes are made
+// from, chart has the data of figures, and otel makes spans of OpenTelemetry. Package local
+// starts the local cloud, and sandboxtest starts one for tests.
 package sandbox

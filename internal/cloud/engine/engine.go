@@ -1,5 +1,11 @@
 // Package engine defines the interface of an engine, which isolates sandboxes and carries the
 // connections to and from them. An engine lists its shortcomings in its [Promises].
+//
+// The engines are the packages below it: room isolates with namespaces, docker with
+// containers, and gvisor and wasm run a kernel in user space and WebAssembly in a room.
+// tunnel carries the connections of a container over one stream. guest describes a sandbox
+// for both the server and the sandbox itself. For tests, enginetest decides whether those
+// of an engine run, and refusetest makes the kernel refuse calls.
 package engine
 
 import (

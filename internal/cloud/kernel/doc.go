@@ -30,4 +30,7 @@
 //
 // Without IPython there are no magics, no display, no charts, tables or pictures,
 // and no completion or history.
+//
+// Package link defines the messages between a kernel and its process, package python is the
+// driver, and package zmq runs the kernels of other programs.
 package kernel

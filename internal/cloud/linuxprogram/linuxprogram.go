@@ -2,7 +2,7 @@
 // the server: because that is for another system, for another processor than the daemon's, or
 // linked to libraries that a container may not have. Release builds carry the program,
 // compressed. Other builds have the Go of this machine compile it once, from the sources that
-// they were built from.
+// they were built from. Package contained is its main function.
 package linuxprogram
 
 import (

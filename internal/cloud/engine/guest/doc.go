@@ -1,3 +1,3 @@
 // Package guest describes a sandbox for both the server and the sandbox itself: its configuration,
-// its users and the layout of its file system.
+// its users and the layout of its file system. Package login has the files that its shells read.
 package guest

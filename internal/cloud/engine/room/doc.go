@@ -152,4 +152,11 @@
 // transit through sockets. A sandbox without namespaces and without an id of its
 // own shares all of this with the server's user and with the other sandboxes: it
 // may take all of that user's inotify instances.
+//
+// Topics that both halves use have a package each: spawn and hello re-execute this binary and
+// recognise it; cgroup and counter limit sandboxes; seccomp, landlock and capability restrict
+// them; saved and layer write their files; place, holder and halt do without namespaces what
+// those do; instance and orphan end what a server left. For tests, escapetest lists
+// the escapes that a sandbox must prevent, chaintest has processes that are hard to end, and
+// imagetest makes layers by hand.
 package room
