@@ -226,7 +226,7 @@ func classify(err error) class {
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):
-		return class{code: "unknown_language", exit: exitNotFound, hint: "Python's kernel is in every sandbox. For others run e2bctl local setup --full, which the next local cloud has, or name a template that has them (--template)."}
+		return class{code: "unknown_language", exit: exitNotFound, hint: "Python's kernel is in every sandbox, and after e2bctl local setup Bash's is. For others run e2bctl local setup --full, which the next local cloud has, or name a template that has them (--template)."}
 	case errors.Is(err, api.ErrNoAPIKey):
 		return class{code: "no_key", exit: exitUnauthorized}
 	case errors.Is(err, api.ErrInvalidKey):

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -76,6 +77,10 @@ func TestInstalledLanguage(t *testing.T) {
 	}
 	if _, err := hello(); err == nil || !strings.Contains(err.Error(), "mine not found") {
 		t.Errorf("before it is installed: %v, want an error with %q", err, "mine not found")
+	}
+	const advice = "after `e2bctl local setup --full` and a new start"
+	if _, err := sb.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Language: "java"}); !errors.Is(err, sandbox.ErrUnknownLanguage) || !strings.Contains(err.Error(), advice) {
+		t.Errorf("got %v, want an error with %q", err, advice)
 	}
 	evaluate(t, sb, `import shutil, sys
 shutil.copytree(sys.prefix + "/share/jupyter/kernels/bash", "/home/user/.local/share/jupyter/kernels/mine")`)

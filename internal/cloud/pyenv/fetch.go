@@ -17,7 +17,8 @@ import (
 )
 
 // batch is how many packages one run of pip fetches. An interruption loses what the run has fetched.
-const batch = 8
+// installs is how many it installs, which takes less time than to fetch them.
+const batch, installs = 8, 16
 
 // fetch downloads the packages of the list into the directory fetched, and leaves out what an
 // interrupted run has left there. pip's own cache is not enough for that: it keeps only what the
@@ -37,17 +38,42 @@ func (b *builder) fetch(ctx context.Context, pins []string) error {
 	if before := len(pins) - len(missing); before > 0 {
 		b.report.passed(before)
 	}
-	name := filepath.Join(b.scratch, "fetch.txt")
 	for some := range slices.Chunk(missing, batch) {
-		if err := os.WriteFile(name, []byte(strings.Join(some, "")), 0o644); err != nil {
-			return fmt.Errorf("python: write the list of packages to fetch: %w", err)
+		collects := func(line string) {
+			if match := collecting().FindStringSubmatch(line); match != nil {
+				b.report.step(match[1])
+			}
 		}
-		if err := b.pip(ctx, "download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest="+b.fetched, "-r", name); err != nil {
+		if err := b.pinned(ctx, some, collects, "download", "--dest="+b.fetched); err != nil {
 			return err
 		}
-		b.report.fetched(len(some))
+		if !b.report.terminal { // the bar has shown it
+			b.report.did("fetched", len(some))
+		}
 	}
 	return nil
+}
+
+// install installs the packages that were fetched, some at a time, so that it can say how far it is.
+func (b *builder) install(ctx context.Context, pins []string) error {
+	b.report.stage("installing", len(pins))
+	for some := range slices.Chunk(pins, installs) {
+		if err := b.pinned(ctx, some, nil, "install", "--no-index", "--find-links="+b.fetched); err != nil {
+			return err
+		}
+		b.report.did("installed", len(some))
+	}
+	return nil
+}
+
+// pinned runs a command of pip for packages of the list. It has all that they need, so pip need not
+// look for that.
+func (b *builder) pinned(ctx context.Context, pins []string, lines func(string), command string, arguments ...string) error {
+	name := filepath.Join(b.scratch, "pins.txt")
+	if err := os.WriteFile(name, []byte(strings.Join(pins, "")), 0o644); err != nil {
+		return fmt.Errorf("python: write the list of packages to %s: %w", command, err)
+	}
+	return b.pip(ctx, lines, command, append(arguments, "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", name)...)
 }
 
 var hashOption = lazyregexp.New(`--hash=sha256:([0-9a-f]{64})`)

@@ -126,7 +126,7 @@ func TestInterruptedSetup(t *testing.T) {
 	}{
 		{syscall.SIGKILL, "p07", []string{"ipython", "matplotlib", "p00", "p01", "p02", "p03", "p04", "p05", "p06"}, []string{"fetched 8 of 18 packages"}},
 		{syscall.SIGINT, "p15", []string{"p06", "p07", "p08", "p09", "p10", "p11", "p12", "p13", "p14"}, []string{"8 of them were fetched before", "fetched 16 of 18 packages"}},
-		{0, "", []string{"p14", "p15"}, []string{"16 of them were fetched before", "fetched 18 of 18 packages", "the Python environment is ready"}},
+		{0, "", []string{"p14", "p15"}, []string{"16 of them were fetched before", "fetched 18 of 18 packages", "installed 16 of 18 packages", "installed 18 of 18 packages", "the Python environment is ready"}},
 	} {
 		cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
 		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PIP_") }),

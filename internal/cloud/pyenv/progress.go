@@ -68,13 +68,10 @@ func (r *reporter) passed(steps int) {
 	r.done += steps
 }
 
-// fetched says how many packages there are after a run of pip that fetched some more. A bar has
-// shown it.
-func (r *reporter) fetched(steps int) {
-	if !r.terminal {
-		r.done += steps
-		r.line("fetched %d of %d packages", r.done, r.total)
-	}
+// did says how many packages a stage has done, with steps more of them.
+func (r *reporter) did(what string, steps int) {
+	r.done += steps
+	r.line("%s %d of %d packages", what, r.done, r.total)
 }
 
 // maxLine bounds what lineWriter keeps of a line; the rest of it is dropped.

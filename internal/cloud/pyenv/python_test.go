@@ -40,8 +40,8 @@ func setUp() int {
 }
 
 // pretender is a python3 that answers the probe, makes environments from copies
-// of itself, and fetches and installs nothing. It counts the installations of its
-// pip, which do what PRETEND says. Its base is in a directory of its own, as with pyenv.
+// of itself, and fetches and installs nothing. It counts the environments.
+// Its pip does what PRETEND says in place of installing. Its base is in a directory of its own, as with pyenv.
 const pretender = `#!/bin/sh
 self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
@@ -50,9 +50,9 @@ if [ "$1$2" = -I-c ]; then
   *importlib*) echo '{"executable":"'$self'","real":"'$self'","base":"'$self'","prefixes":["'$prefix'"],"version":[3,11,'${PATCH:-0}'],"modules":["ensurepip","IPython","numpy","pandas","matplotlib","PIL","requests","jinja2","nbformat","nest_asyncio"]}' ;;
   esac
 elif [ "$1$2$3" = -I-mvenv ]; then
+  echo run >> "$PIP_RUNS"
   mkdir -p "$4/bin" && cp "$self" "$4/bin/python3"
 elif [ "$1$2$3$4" = -I-mpipinstall ]; then
-  echo run >> "$PIP_RUNS"
   echo "Collecting numpy==1.0 (from -r x)"
   eval "$PRETEND"
 fi
@@ -122,7 +122,7 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 		}
 	}
 	if content, _ := os.ReadFile(runs); string(content) != "run\n" {
-		t.Errorf("pip ran %q, want once", content)
+		t.Errorf("environments were made at %q, want once", content)
 	}
 	found, err := Find(t.Context())
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
@@ -155,7 +155,7 @@ func TestEnsureReplacesHalfMade(t *testing.T) {
 		t.Errorf("the half-made environment was built upon: %v, want os.ErrNotExist", err)
 	}
 	if content, _ := os.ReadFile(runs); string(content) != "run\nrun\n" {
-		t.Errorf("pip ran %q, want twice", content)
+		t.Errorf("environments were made at %q, want twice", content)
 	}
 }
 

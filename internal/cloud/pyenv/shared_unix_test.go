@@ -69,7 +69,7 @@ func TestEnsureUnderUmask000(t *testing.T) {
 // change. It also returns the cache and the file that counts pip's runs.
 func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
 	t.Helper()
-	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -s python3 "$prefix/bin/link"`)
+	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -sfn python3 "$prefix/bin/link"`)
 	home, err := os.MkdirTemp("/tmp", "e2bctl-test-") //nolint:usetesting // t.TempDir may be where others cannot go
 	if err != nil {
 		t.Fatal(err)

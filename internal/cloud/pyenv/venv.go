@@ -238,8 +238,7 @@ type builder struct {
 
 func (b *builder) run(ctx context.Context, base *interpreter) error {
 	start := time.Now()
-	list := b.choice.list()
-	pins := list.pins(base.Numbers[1])
+	pins := b.choice.list().pins(base.Numbers[1])
 	b.report.line("making the Python environment with %s (Python %s) in %s: %d packages, once",
 		base.Base, base.version(), b.directory, len(pins))
 	b.scratch = filepath.Join(b.directory, "scratch")
@@ -249,15 +248,10 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	if err := b.command(ctx, nil, base.Base, "-I", "-m", "venv", b.directory); err != nil {
 		return err
 	}
-	name := filepath.Join(b.directory, "requirements.txt")
-	if err := os.WriteFile(name, []byte(list), 0o644); err != nil {
-		return fmt.Errorf("python: write the list of packages: %w", err)
-	}
 	if err := b.fetch(ctx, pins); err != nil {
 		return err
 	}
-	b.report.stage("checking what was fetched", 0)
-	if err := b.pip(ctx, "install", "--no-index", "--find-links="+b.fetched, "--require-hashes", "--only-binary=:all:", "-r", name); err != nil {
+	if err := b.install(ctx, pins); err != nil {
 		return err
 	}
 	if b.choice.File != "" {
@@ -298,26 +292,24 @@ func (b *builder) installFile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.pip(ctx, "install", "--prefer-binary", "-r", copied); err != nil {
+	lines := func(line string) {
+		if strings.HasPrefix(line, "Installing collected packages") {
+			b.report.stage("installing", 0)
+		}
+	}
+	if err := b.pip(ctx, lines, "install", "--prefer-binary", "-r", copied); err != nil {
 		return &renamedError{err, files.originals()}
 	}
 	return nil
 }
 
-// pip runs a command of the environment's pip.
-func (b *builder) pip(ctx context.Context, command string, arguments ...string) error {
+// pip runs a command of the environment's pip, and passes its lines of output to lines.
+func (b *builder) pip(ctx context.Context, lines func(string), command string, arguments ...string) error {
 	log := filepath.Join(b.directory, "pip.log")
 	pip := []string{
 		venvPython(b.directory), "-I", "-m", "pip", command, "--no-input", "--disable-pip-version-check", "--progress-bar=off", "--log=" + log,
 	}
-	err := b.command(ctx, func(line string) {
-		if match := collecting().FindStringSubmatch(line); match != nil {
-			b.report.step(match[1])
-		} else if strings.HasPrefix(line, "Installing collected packages") {
-			b.report.stage("installing", 0)
-		}
-	}, append(pip, arguments...)...)
-	if err != nil {
+	if err := b.command(ctx, lines, append(pip, arguments...)...); err != nil {
 		return cmp.Or(unreadIndex(log), err)
 	}
 	_ = os.Remove(log) // megabytes that nobody reads
