@@ -3,14 +3,20 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // repeated returns a list of JSON with n elements.
@@ -169,5 +175,76 @@ func TestBuildSpecs(t *testing.T) {
 	made, err := steps("steps", []stepRequest{{Type: "COPY", Args: []string{"a"}, FilesHash: strings.Repeat("a", 64), FromStage: "b", Force: true}})
 	if want := fmt.Sprintf("%+v", builds.Step{Type: "COPY", Args: []string{"a"}, FilesHash: strings.Repeat("a", 64), FromStage: "b", Force: true}); err != nil || len(made) != 1 || fmt.Sprintf("%+v", made[0]) != want {
 		t.Errorf("got %+v and error %v, want %s", made, err, want)
+	}
+}
+
+// TestEnvsOf checks that what one sandbox is created with does not reach the next one of its
+// template.
+func TestEnvsOf(t *testing.T) {
+	t.Parallel()
+	build := templates.Build{}
+	for _, has := range []map[string]string{nil, {"A": "template", "B": "template"}} {
+		build.Envs = maps.Clone(has)
+		for _, asked := range []map[string]string{nil, {"B": "asked", "C": "asked"}} {
+			want := maps.Clone(has)
+			if want == nil {
+				want = map[string]string{}
+			}
+			maps.Copy(want, asked)
+			if got := envsOf(build, asked); !maps.Equal(got, want) {
+				t.Errorf("%v of a template with %v: got %v, want %v", asked, has, got, want)
+			}
+			if !maps.Equal(build.Envs, has) {
+				t.Errorf("the template has %v, want %v as before", build.Envs, has)
+			}
+		}
+	}
+}
+
+// deadlined remembers the deadlines that an answer is given.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	read, write []time.Time
+}
+
+func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read, t); return nil }
+func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
+
+// TestDeadlinesAreTakenAway checks that bodies have a deadline while they are read and none
+// afterwards, whether that worked or not: it would look like a client that has gone away.
+func TestDeadlinesAreTakenAway(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	volume, token := s.createVolume(t, "v")
+	content := pathVolumeContent + volume + "/file?path=/a"
+	for _, tt := range []struct {
+		method, path string
+		body         io.Reader
+		status       int
+		writes       bool // the answer has a deadline, too
+	}{
+		{"POST", "/sandboxes/" + id + "/timeout", strings.NewReader(`{"timeout":60}`), 204, false},
+		{"POST", "/sandboxes/" + id + "/timeout", strings.NewReader(`{`), 400, false},
+		{"POST", "/sandboxes/" + id + "/timeout", iotest.ErrReader(io.ErrUnexpectedEOF), 400, false},
+		{"PUT", content, strings.NewReader("text"), 201, false},
+		{"PUT", content, strings.NewReader("text"), 409, false},
+		{"GET", content, nil, 200, true},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, tt.body)
+		r.Header.Set("X-Api-Key", testKey)
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+		s.ServeHTTP(w, r)
+		if w.Code != tt.status {
+			t.Errorf("%s %s: got %d %s, want %d", tt.method, tt.path, w.Code, w.Body, tt.status)
+		}
+		set := w.read
+		if tt.writes {
+			set = w.write
+		}
+		if tt.status != 409 && len(set) < 2 || len(set) > 0 && !set[len(set)-1].IsZero() {
+			t.Errorf("%s %s: got the deadlines %v, want one, and none in the end", tt.method, tt.path, set)
+		}
 	}
 }

@@ -143,6 +143,41 @@ func TestHostileSigned(t *testing.T) {
 	}
 }
 
+// headers counts the final headers that an answer is given.
+type headers struct {
+	*httptest.ResponseRecorder
+	final int
+}
+
+func (h *headers) WriteHeader(status int) {
+	if status >= 200 {
+		h.final++
+	}
+	h.ResponseRecorder.WriteHeader(status)
+}
+
+// TestSealedOnce: an answer has one final header, which follows the rules, however it is written.
+func TestSealedOnce(t *testing.T) {
+	t.Parallel()
+	write := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "text") }
+	flush := func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
+	status := func(w http.ResponseWriter) { w.WriteHeader(http.StatusOK) }
+	hint := func(w http.ResponseWriter) { w.WriteHeader(http.StatusEarlyHints) }
+	for _, of := range []rules{unchanged, varied, confined} {
+		for i, steps := range [][]func(http.ResponseWriter){{write, write}, {flush, write, flush}, {status, write, write}, {hint, hint, status, flush, write}, {flush, flush}} {
+			h := &headers{ResponseRecorder: httptest.NewRecorder()}
+			w := of.enforce(h)
+			for _, step := range steps {
+				step(w)
+			}
+			vary, policy := len(h.Header().Values("Vary")), len(h.Header().Values("Content-Security-Policy"))
+			if vary != map[rules]int{varied: 1}[of] || policy != map[rules]int{confined: 1}[of] || of != unchanged && h.final != 1 {
+				t.Errorf("rules %d, way %d: got %d headers, Vary %d times and a policy %d times", of, i, h.final, vary, policy)
+			}
+		}
+	}
+}
+
 // TestNoTypeIsGuessed: the server does not make a page of an answer without a type.
 func TestNoTypeIsGuessed(t *testing.T) {
 	t.Parallel()

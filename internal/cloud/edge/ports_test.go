@@ -88,6 +88,34 @@ func TestReservedRoutes(t *testing.T) {
 	}
 }
 
+// TestClassOf checks which requests are those of the owner: on the sandbox's own ports those with
+// the token that the port asks for, and all of them if it asks for none.
+func TestClassOf(t *testing.T) {
+	t.Parallel()
+	for _, own := range []string{"", token} {
+		for _, private := range []string{"", traffic} {
+			u := newSleeper(Sandbox{ID: id, AccessToken: own, TrafficToken: private}, nil)
+			for _, port := range []int{protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter, 3000, 1, 65535} {
+				for _, sent := range []string{"", "wrong", token} {
+					r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+					r.Header.Set(protocol.HeaderAccess, sent)
+					want := ofStrangers
+					switch {
+					case !protocol.OwnPort(port):
+						want = toPrograms
+					case private != "" && port != protocol.PortEnvd, own == "", sent == own:
+						want = ofOwner
+					}
+					if got := u.classOf(r, port); got != want {
+						t.Errorf("port %d with the token %q (tokens: %q, %q): got class %d, want %d", port, sent, own, private, got, want)
+					}
+				}
+			}
+			u.close()
+		}
+	}
+}
+
 // TestCountersReturnToZero checks that each class admits as many requests as its limit, and
 // that neither those that ended nor those that were refused stay counted.
 func TestCountersReturnToZero(t *testing.T) {

@@ -447,6 +447,46 @@ func TestKilledWhileAnswering(t *testing.T) {
 	}
 }
 
+// A client of HTTP/2 sees that its answer is not whole when the sandbox is killed: its stream is
+// reset, and others of the connection are not.
+func TestKilledWhileAnsweringHTTP2(t *testing.T) {
+	t.Parallel()
+	c := start(t)
+	c.Add(Sandbox{ID: id, Dial: serve(t, map[int]http.HandlerFunc{3000: func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "part")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}})})
+	transport := http2Transport()
+	defer transport.CloseIdleConnections()
+	get := func(host string) *http.Response {
+		r, err := http.NewRequestWithContext(t.Context(), "GET", c.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		resp, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	resp := get("3000-" + id + ".localhost")
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 4)); err != nil {
+		t.Fatal(err)
+	}
+	c.Remove(id)
+	if rest, err := io.ReadAll(resp.Body); err == nil {
+		t.Errorf("got %q and no error, want an answer that breaks off", rest)
+	}
+	next := get("localhost")
+	defer next.Body.Close()
+	if text, err := io.ReadAll(next.Body); err != nil || string(text) != "api /" {
+		t.Errorf("the next request: got %q and error %v, want the API's answer", text, err)
+	}
+}
+
 // A supervisor that cannot open more connections is distinguished from a
 // failure.
 func TestTooManyConnections(t *testing.T) {
