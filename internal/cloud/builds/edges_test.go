@@ -327,21 +327,25 @@ func TestLaunchFailsOnLayers(t *testing.T) {
 // RUN runs as the user and in the directory of the template, or as the user that it names.
 func TestWhereCommandsRun(t *testing.T) {
 	t.Parallel()
-	for want, steps := range map[string][]Step{
-		"user in /home/user with ":  {{Type: "RUN", Args: []string{"who"}}},
-		"root in ~ with ":           {{Type: "RUN", Args: []string{"who", "root"}}},
-		"user in /there with ":      {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who"}}},
-		"root in /there with ":      {{Type: "WORKDIR", Args: []string{"/there"}}, {Type: "RUN", Args: []string{"who", "root"}}},
-		"root in /root with ":       {{Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
-		"alice in /home/made with ": {{Type: "USER", Args: []string{"alice"}}, {Type: "RUN", Args: []string{"who"}}},
-		"root in /root with":        {{Type: "USER", Args: []string{"alice"}}, {Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}}},
-		"root in /home/user/a with ": {
-			{Type: "WORKDIR", Args: []string{"a"}}, {Type: "USER", Args: []string{"root"}}, {Type: "RUN", Args: []string{"who"}},
-		},
+	root, alice := Step{Type: "USER", Args: []string{"root"}}, Step{Type: "USER", Args: []string{"alice"}}
+	there, here := Step{Type: "WORKDIR", Args: []string{"/there"}}, Step{Type: "WORKDIR", Args: []string{"a"}}
+	run, asRoot := Step{Type: "RUN", Args: []string{"who"}}, Step{Type: "RUN", Args: []string{"who", "root"}}
+	for _, tt := range []struct {
+		want  string
+		steps []Step
+	}{
+		{"user in /home/user", []Step{run}},
+		{"root in ~", []Step{asRoot}},
+		{"user in /there", []Step{there, run}},
+		{"root in /there", []Step{there, asRoot}},
+		{"root in /root", []Step{root, run}},
+		{"alice in /home/made", []Step{alice, run}},
+		{"root in /root", []Step{alice, root, run}},
+		{"root in /home/user/a", []Step{here, root, run}},
 	} {
 		s := newWorld().serve(t, t.TempDir())
-		if _, log := s.built(t, "job", Spec{FromImage: "e2bdev/base", Steps: steps}); !strings.Contains(log, " INFO "+strings.TrimSpace(want)+" \n") {
-			t.Errorf("want %q:\n%s", want, log)
+		if _, log := s.built(t, "job", Spec{FromImage: "e2bdev/base", Steps: tt.steps}); !strings.Contains(log, " INFO "+tt.want+" with \n") {
+			t.Errorf("want %q:\n%s", tt.want, log)
 		}
 	}
 	s := newWorld().serve(t, t.TempDir())

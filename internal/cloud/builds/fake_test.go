@@ -189,7 +189,7 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 		user, _, _ := (&http.Request{Header: r.Header()}).BasicAuth()
 		data(user+" in "+r.Msg.GetProcess().GetCwd()+" with "+r.Msg.GetProcess().GetEnvs()["PROC_ROOT"]+"\n", "")
 	case "fail":
-		data("", "broken\n")
+		data("", "broken\n \n")
 		end.ExitCode, end.Error = 3, proto.String("exit status 3")
 	case "refuse":
 		return connect.NewError(connect.CodeUnauthenticated, errors.New("invalid username: 'nosuch'"))

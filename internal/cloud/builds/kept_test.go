@@ -1,0 +1,96 @@
+package builds
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+)
+
+// Images that are kept go with the cache, and a step whose record cannot be deleted is kept.
+func TestWhatIsKeptGoesWithTheCache(t *testing.T) {
+	t.Parallel()
+	dropped := 0
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		o.KeptImages = func() []layers.Use {
+			return []layers.Use{{Name: "image", At: time.Now(), Drop: func() error { dropped++; return nil }}}
+		}
+	})
+	s.built(t, "job", running("print one"))
+	storetest.FailNth(s.store, 1)
+	err := s.EmptyCache()
+	storetest.Mend(s.store)
+	if err == nil || s.options.Cache.count() != 1 || dropped != 1 {
+		t.Errorf("with a broken disk: got error %v, %d steps and %d images dropped, want the step to stay", err, s.options.Cache.count(), dropped)
+	}
+	if err := s.EmptyCache(); err != nil || s.options.Cache.count() != 0 || dropped != 2 {
+		t.Errorf("got error %v, %d steps and %d images dropped, want nothing to stay", err, s.options.Cache.count(), dropped)
+	}
+}
+
+// An archive without a file, or whose record cannot be read, has to be uploaded again.
+func TestDamagedUploads(t *testing.T) {
+	t.Parallel()
+	w, dir := newWorld(), t.TempDir()
+	s := w.serve(t, dir)
+	good, bare, garbage := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)
+	if err := s.Uploads().Add(good, strings.NewReader("x"), 1); err != nil {
+		t.Fatal(err)
+	}
+	for hash, value := range map[string]string{bare: `{"Size":1}`, garbage: "{"} {
+		if _, err := s.store.Put(store.Uploads, hash, []byte(value), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.kill(t)
+	s = w.serve(t, dir)
+	for hash, want := range map[string]bool{good: true, bare: false, garbage: false} {
+		if s.Uploads().Has(hash) != want {
+			t.Errorf("%.3s: want it to be there: %v", hash, want)
+		}
+	}
+}
+
+// A build on a built-in template is made again when what that is made of has changed.
+func TestChangedBase(t *testing.T) {
+	t.Parallel()
+	made := "1"
+	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+		o.Target = func(context.Context, engine.Name) (Target, error) {
+			return Target{Base: func(context.Context) (string, error) { return made, nil }}, nil
+		}
+	})
+	for _, tt := range []struct {
+		made   string
+		cached bool
+	}{{"1", false}, {"1", true}, {"2", false}, {"1", true}} {
+		made = tt.made
+		if _, log := s.built(t, "job", running("print")); strings.Contains(log, "CACHED") != tt.cached {
+			t.Errorf("made of %s: want it from the cache: %v\n%s", tt.made, tt.cached, log)
+		}
+	}
+}
+
+// A template that stands on one whose directory is the user's has that directory by name.
+func TestDirectoryOfTheUser(t *testing.T) {
+	t.Parallel()
+	for from, want := range map[string]string{guest.UserWorkdir: guest.UserHome, "/srv": "/srv", "": ""} {
+		s := newWorld().serve(t, t.TempDir())
+		ref := templates.ParseReference("from")
+		if _, err := s.all.Add(&ref, templates.Build{Sandbox: "i1", Content: templates.Content{Workdir: from}}); err != nil {
+			t.Fatal(err)
+		}
+		build, _ := s.built(t, "job", Spec{FromTemplate: "from", Steps: slices.Clone(running("print").Steps)})
+		if build.Workdir != want {
+			t.Errorf("from %q: got %q, want %q", from, build.Workdir, want)
+		}
+	}
+}
