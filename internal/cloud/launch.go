@@ -16,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
@@ -209,14 +208,10 @@ func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
 
-// tellFailure logs that the egress proxy of a sandbox did not make a connection. The proxy wrote a
-// part of the reason.
+// tellFailure logs that the egress proxy of a sandbox did not make a connection.
 func (c *Cloud) tellFailure(ctx context.Context, sandbox string, err error) {
-	c.logger("network").WarnContext(ctx, "the egressProxy of a sandbox failed", "sandbox", sandbox, "error", clip.Text(err.Error(), maxFailure))
+	c.logger("network").WarnContext(ctx, "the egressProxy of a sandbox failed", "sandbox", sandbox, "error", err)
 }
-
-// maxFailure bounds the reason of a failure in a log, in bytes.
-const maxFailure = 1 << 10
 
 // logger returns a logger whose entries about a sandbox also go to that sandbox's log, as
 // name's.

@@ -139,7 +139,7 @@ type egressProxyError struct {
 }
 
 func (e *egressProxyError) Error() string {
-	return fmt.Sprintf("connect to %.255s through the egressProxy %.300s of the sandbox: %v", e.target, e.proxy, e.err)
+	return fmt.Sprintf("connect to %.255s through the egressProxy %.300s of the sandbox: %.1000v", e.target, e.proxy, e.err) // the proxy may have written a part
 }
 
 func (e *egressProxyError) Unwrap() error { return e.err }

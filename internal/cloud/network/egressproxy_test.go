@@ -322,6 +322,9 @@ func TestEgressProxyFailureIsTold(t *testing.T) {
 	if len(told) != maxDenials {
 		t.Errorf("%d failures were told, want %d", len(told), maxDenials)
 	}
+	if long := (&egressProxyError{err: errors.New(strings.Repeat("x", 1<<20))}).Error(); len(long) > 2000 {
+		t.Errorf("a reason has %d bytes, want fewer", len(long))
+	}
 	for i, target := range []string{"203.0.113.5:80", "203.0.113.6:80"} {
 		want := "connect to " + target + " through the egressProxy " + asked.Address + " of the sandbox: it answered 403 Forbidden"
 		if told[i] != want {
