@@ -36,7 +36,8 @@ func TestContainers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give up capabilities of root")
 	}
-	const profile = "namespaces mounts" // what Docker's refuses
+	const changed = `changes: "0o604 2.0\n9\n9\nrefused\n"`
+	const profile = "namespaces mounts others" // what Docker's refuses
 	more := append(dockerCapabilities[:len(dockerCapabilities):len(dockerCapabilities)], unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE)
 	all := make([]int, unix.CAP_LAST_CAP+1)
 	for i := range all {
@@ -62,8 +63,8 @@ func TestContainers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if out := contain(t, tt.has, tt.refuse); !strings.Contains(out, "isolation: "+tt.want+"\n") || !strings.Contains(out, "kept: a line\n") {
-				t.Errorf("got %s, want a whole sandbox with isolation %s", out, tt.want)
+			if out := contain(t, tt.has, tt.refuse); !strings.Contains(out, "isolation: "+tt.want+"\n") || !strings.Contains(out, "kept: a line\n") || !strings.Contains(out, changed) {
+				t.Errorf("got %s, want a whole sandbox with isolation %s, and %s", out, tt.want, changed)
 			}
 		})
 	}
@@ -127,6 +128,9 @@ func startContained(w io.Writer, refuse string) error {
 		if _, err := sb.RunCode(ctx, "x = 6", nil); err != nil {
 			return err
 		}
+		if err := changeFiles(ctx, w, sb); err != nil {
+			return err
+		}
 		if err := sb.Pause(ctx, nil); err != nil {
 			return err
 		}
@@ -145,4 +149,38 @@ func startContained(w io.Writer, refuse string) error {
 			return err
 		}, cloud.Option(), sandbox.WithTemplate(snapshot.ID))
 	}, cloud.Option())
+}
+
+// changeFiles has a sandbox change files in each way that there is, and the daemon watch them, and
+// writes what came of it.
+func changeFiles(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
+	watch, err := sb.Files.Watch(ctx, "dir", nil)
+	if err != nil {
+		return err
+	}
+	defer watch.Close()
+	const change = `import os
+f = os.open("dir/changed", os.O_CREAT | os.O_RDWR); os.fchmod(f, 0o640); os.fchown(f, os.getuid(), os.getgid()); os.utime(f, (1, 2))
+os.chmod("changed", 0o604, dir_fd=os.open("dir", os.O_RDONLY)) if os.chmod in os.supports_dir_fd else 0
+print(oct(os.fstat(f).st_mode & 0o777), os.fstat(f).st_mtime)
+for number in 999, -1:
+    try: os.fchmod(number, 0o600)
+    except OSError as e: print(e.errno)
+try: os.fchmod(os.open("/usr/bin/env", 0), 0o777); print("changed a file of the machine")
+except OSError: print("refused")`
+	result, err := sb.Commands.Exec(ctx, "python3", []string{"-c", change}, nil)
+	if err != nil {
+		return err
+	}
+	for event, err := range watch.Events(ctx) {
+		if err != nil {
+			return err
+		}
+		if event.Name == "changed" {
+			break
+		}
+	}
+	fmt.Fprintf(w, "changes: %q\n", result.Stdout)
+	_, err = sb.Commands.Run(ctx, "install -m 750 dir/file dir/installed && touch -d @5 dir/installed && test $(stat -c %a-%Y dir/installed) = 750-5", nil)
+	return err
 }

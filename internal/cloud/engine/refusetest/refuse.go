@@ -16,10 +16,19 @@ import (
 // namespaces are the flags of clone and unshare that create namespaces.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// mountCalls are the calls that Docker refuses, in addition to those for namespaces.
+// mountCalls are the calls for mounts that Docker refuses, in addition to those for namespaces.
 var mountCalls = []uint32{
 	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
+}
+
+// otherCalls are other calls that Docker refuses without SYS_PTRACE, SYS_ADMIN, SYS_NICE, SYS_PACCT,
+// BPF, PERFMON or DAC_READ_SEARCH, or always.
+var otherCalls = []uint32{
+	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
+	unix.SYS_FANOTIFY_INIT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_USERFAULTFD,
+	unix.SYS_ADD_KEY, unix.SYS_KEYCTL, unix.SYS_REQUEST_KEY, unix.SYS_MBIND, unix.SYS_MOVE_PAGES, unix.SYS_SET_MEMPOLICY,
+	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
 
 // calls are calls of the local cloud that older kernels lack, or that seccomp profiles refuse.
@@ -38,10 +47,10 @@ var calls = map[string]uint32{
 func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 
 // Refuse makes the kernel refuse calls to this process and all processes that it starts. Its
-// argument is a list of words: namespaces and mounts refuse as Docker's default profile does;
-// clocks refuses time namespaces as kernels without them do; landlock and signals refuse as kernels without Landlock and without its newer versions do; each
-// of [Calls] refuses as kernels without that call do or, followed by "=EPERM", as seccomp profiles
-// do.
+// argument is a list of words: namespaces, mounts and others together refuse as Docker's default
+// profile does; clocks refuses time namespaces as kernels without them do; landlock and signals
+// refuse as kernels without Landlock and without its newer versions do; each of [Calls] refuses as
+// kernels without that call do or, followed by "=EPERM", as seccomp profiles do.
 func Refuse(refuse string) error {
 	const (
 		number   = 0
@@ -78,8 +87,11 @@ func Refuse(refuse string) error {
 		answer(unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL))
 		load(number)
 	}
-	if slices.Contains(words, "mounts") {
-		for _, call := range mountCalls {
+	for word, refused := range map[string][]uint32{"mounts": mountCalls, "others": otherCalls} {
+		if !slices.Contains(words, word) {
+			continue
+		}
+		for _, call := range refused {
 			unless(unix.BPF_JEQ, call, 1)
 			answer(eperm)
 		}

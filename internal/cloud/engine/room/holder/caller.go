@@ -20,7 +20,8 @@ type caller struct {
 	thread    int
 	arguments [6]uint64
 
-	open []int // descriptors to close
+	open   []int // descriptors to close
+	byPath bool  // base was taken by its path
 
 	// The file is the target of path from base, or without a path the file of base.
 	base   int
@@ -91,6 +92,9 @@ func (c *caller) descriptorOf(fd int32, do change) (err error) {
 	if c.base, err = c.take(fd); err != nil {
 		return err
 	}
+	if c.byPath { // its flags are not the caller's
+		return nil
+	}
 	flags, err := unix.FcntlInt(uintptr(c.base), unix.F_GETFL, 0)
 	if err == nil && flags&unix.O_PATH != 0 {
 		err = unix.EBADF
@@ -106,11 +110,28 @@ func (c *caller) add(fd int, err error) (int, error) {
 	return fd, err
 }
 
-// take opens a descriptor of the caller here, as a duplicate.
+// take opens a descriptor of the caller here, as a duplicate. Where the kernel lets nobody
+// duplicate descriptors of other processes, it opens the file of the descriptor by its path in
+// /proc, with O_PATH. That is enough for files with a name.
 func (c *caller) take(number int32) (int, error) {
-	if number < 0 {
+	switch {
+	case number < 0:
 		return -1, unix.EBADF
+	case c.duplicates:
+		return c.duplicate(number)
+	case unix.Access(fmt.Sprintf("/proc/self/task/%d", c.thread), unix.F_OK) == nil:
+		return c.add(unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0))
 	}
+	c.byPath = true
+	fd, err := c.add(unix.Open(fmt.Sprintf("/proc/%d/fd/%d", c.thread, number), unix.O_PATH|unix.O_CLOEXEC, 0))
+	if errors.Is(err, unix.ENOENT) {
+		err = unix.EBADF
+	}
+	return fd, err
+}
+
+// duplicate duplicates a descriptor of the caller.
+func (c *caller) duplicate(number int32) (int, error) {
 	process, err := c.add(unix.PidfdOpen(c.thread, unix.PIDFD_THREAD))
 	if errors.Is(err, unix.EINVAL) { // Linux before 6.9 opens first threads only
 		var id int

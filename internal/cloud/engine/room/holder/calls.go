@@ -101,9 +101,12 @@ func nanoseconds(n [4]int64) []unix.Timespec {
 }
 
 // watch reads inotify_add_watch. The holder adds the watch to the instance of the process, and
-// keeps it open meanwhile.
+// keeps it open meanwhile. An instance has no path by which it could be taken.
 func (c *caller) watch() error {
 	instance, err := c.take(c.fd(0))
+	if err == nil && c.byPath {
+		err = unix.EPERM
+	}
 	if err != nil {
 		return err
 	}
