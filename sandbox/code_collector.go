@@ -81,20 +81,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		}
 		return c.stream(name, text)
 	case "display_data", "update_display_data", "execute_result":
-		var d struct {
-			Data      map[string]json.RawMessage `json:"data"`
-			Transient struct {
-				DisplayID string `json:"display_id"`
-			} `json:"transient"`
-		}
-		if err := m.Decode(&d); err != nil {
-			return err
-		}
-		r := Result{Main: m.Header.MsgType == "execute_result", Data: d.Data, DisplayID: d.Transient.DisplayID}
-		if m.Header.MsgType == "update_display_data" {
-			return c.update(r)
-		}
-		return c.result(r)
+		return c.display(m)
 	case "clear_output":
 		var clear struct {
 			Wait bool `json:"wait"`
@@ -144,6 +131,24 @@ func (c *collector) message(m *jupyter.Message) error {
 		return c.tell(InputEvent{Prompt: in.Prompt, Password: in.Password})
 	}
 	return nil
+}
+
+// display handles data that the code shows, or shows in place of other data.
+func (c *collector) display(m *jupyter.Message) error {
+	var d struct {
+		Data      map[string]json.RawMessage `json:"data"`
+		Transient struct {
+			DisplayID string `json:"display_id"`
+		} `json:"transient"`
+	}
+	if err := m.Decode(&d); err != nil {
+		return err
+	}
+	r := Result{Main: m.Header.MsgType == "execute_result", Data: d.Data, DisplayID: d.Transient.DisplayID}
+	if m.Header.MsgType == "update_display_data" {
+		return c.update(r)
+	}
+	return c.result(r)
 }
 
 // started records that the kernel has begun to run the code.

@@ -127,23 +127,32 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 		if ok = n.kind == KindStr; ok {
 			v.SetString(n.str)
 		}
-	case reflect.Slice:
-		if b, is := n.rare.([]byte); is && v.Type().Elem().Kind() == reflect.Uint8 {
-			v.SetBytes(b)
-			ok = true
-		}
-	case reflect.Array:
-		if b, is := n.rare.([]byte); is && v.Type().Elem().Kind() == reflect.Uint8 && len(b) == v.Len() {
-			for i, c := range b {
-				v.Index(i).SetUint(uint64(c))
-			}
-			ok = true
-		}
+	case reflect.Slice, reflect.Array:
+		ok = setBytes(n, v)
 	}
 	if !ok {
 		return d.mismatch(n, v)
 	}
 	return nil
+}
+
+// setBytes sets a slice or an array of bytes, and reports whether the node has as many.
+func setBytes(n node, v reflect.Value) bool {
+	b, is := n.rare.([]byte)
+	if !is || v.Type().Elem().Kind() != reflect.Uint8 {
+		return false
+	}
+	if v.Kind() == reflect.Slice {
+		v.SetBytes(b)
+		return true
+	}
+	if len(b) != v.Len() {
+		return false
+	}
+	for i, c := range b {
+		v.Index(i).SetUint(uint64(c))
+	}
+	return true
 }
 
 // tooLarge reports a number that the type cannot hold exactly.

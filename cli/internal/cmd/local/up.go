@@ -121,21 +121,27 @@ ends it.`,
 			return upRun(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
-	cmd.Flags().StringVar(&opts.Domain, "domain", "", "serve api.`NAME` and PORT-ID.NAME, which lead to this machine; \"\": localhost")
-	cmd.Flags().StringVar(&opts.State, "state-dir", "", "keep paused sandboxes and the key in `DIR`; \"\": e2bctl/cloud in $XDG_STATE_HOME or ~/.local/state")
-	cmd.Flags().BoolVar(&opts.Ephemeral, "ephemeral", false, "keep nothing")
-	cmd.Flags().BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
-	cmd.Flags().Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
-	cmd.Flags().StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
-	_ = cmd.Flags().MarkHidden("log") // for the one in the background
+	opts.addFlags(cmd)
+	return cmd
+}
+
+// addFlags adds the flags of e2bctl local up.
+func (opts *upOptions) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.Uint16Var(&opts.Port, "port", 0, "listen on `PORT`; 0: any free one")
+	flags.StringVar(&opts.Domain, "domain", "", "serve api.`NAME` and PORT-ID.NAME, which lead to this machine; \"\": localhost")
+	flags.StringVar(&opts.State, "state-dir", "", "keep paused sandboxes and the key in `DIR`; \"\": e2bctl/cloud in $XDG_STATE_HOME or ~/.local/state")
+	flags.BoolVar(&opts.Ephemeral, "ephemeral", false, "keep nothing")
+	flags.BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
+	flags.Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
+	flags.StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
+	_ = flags.MarkHidden("log") // for the one in the background
 	opts.Resources.Add(cmd)
 	opts.Together.add(cmd)
 	opts.Images.add(cmd)
-	cmd.Flags().Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
-	cmd.Flags().Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
-	cmd.Flags().Uint8Var(&opts.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
-	return cmd
+	flags.Var(&opts.Mounts, "allow-mount", "let clients show sandboxes this directory of the machine and all\nbelow it, read-only or with :rw changeable, repeatable")
+	flags.Var(&opts.VolumeSize, "volume-size", "what each new volume can hold, as root (default no bound)")
+	flags.Uint8Var(&opts.Warm, "warm", local.DefaultWarm, "keep `N` sandboxes ready for the next creates; 0: none")
 }
 
 func upRun(ctx context.Context, opts *upOptions) (err error) {

@@ -97,6 +97,16 @@ does not stop the build either.`,
 			return buildRun(cmd.Context(), opts)
 		},
 	}
+	opts.addFlags(cmd)
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	cmd.MarkFlagsMutuallyExclusive("dockerfile", "file", "check")
+	cmd.MarkFlagsMutuallyExclusive("memory", "memory-mb")
+	cmd.MarkFlagsMutuallyExclusive("cpu", "cpu-count")
+	return cmd
+}
+
+// addFlags adds the flags of e2bctl template build, but --local.
+func (opts *buildOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Dockerfile, "dockerfile", "d", "", "the Dockerfile is `FILE`, - for standard input")
 	flags.StringVarP(&opts.Dockerfile, "file", "f", "", "the name of --dockerfile in docker: `FILE`")
@@ -113,11 +123,6 @@ does not stop the build either.`,
 	flags.BoolVar(&opts.Detach, "detach", false, "end when the build has begun")
 	flags.Var(&opts.Progress, "progress", "how the log is shown: auto, plain with times,\njson with one object a line")
 	opts.addOfficialFlags(cmd)
-	cmdutil.AddLocalFlag(cmd, &isLocal)
-	cmd.MarkFlagsMutuallyExclusive("dockerfile", "file", "check")
-	cmd.MarkFlagsMutuallyExclusive("memory", "memory-mb")
-	cmd.MarkFlagsMutuallyExclusive("cpu", "cpu-count")
-	return cmd
 }
 
 // addOfficialFlags adds what flags are called in the official CLI.
