@@ -210,41 +210,45 @@ type deadlined struct {
 func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read, t); return nil }
 func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
 
-// TestDeadlinesAreTakenAway checks that bodies have a deadline while they are read and none
-// afterwards, whether that worked or not: it would look like a client that has gone away.
-func TestDeadlinesAreTakenAway(t *testing.T) {
+// hurried has the service answer a request, and checks that its deadlines are taken away again:
+// one that stayed would look like a client that has gone away.
+func (s *service) hurried(t *testing.T, method, path, token string, body io.Reader, status int) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, body)
+	r.Header.Set("X-Api-Key", testKey)
+	r.Header.Set("Authorization", "Bearer "+token)
+	w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+	s.ServeHTTP(w, r)
+	if w.Code != status {
+		t.Errorf("%s %s: got %d %s, want %d", method, path, w.Code, w.Body, status)
+	}
+	set := w.read
+	if method == http.MethodGet {
+		set = w.write
+	}
+	if len(set) < 2 || set[0].IsZero() || !set[len(set)-1].IsZero() {
+		t.Errorf("%s %s: got the deadlines %v, want one, and none in the end", method, path, set)
+	}
+}
+
+// TestDeadlinesOfBodies checks that a body has a deadline while it is read, whether it is right,
+// wrong or breaks off.
+func TestDeadlinesOfBodies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.mustCreate(t, `{"templateID":"base"}`)
-	volume, token := s.createVolume(t, "v")
-	content := pathVolumeContent + volume + "/file?path=/a"
-	for _, tt := range []struct {
-		method, path string
-		body         io.Reader
-		status       int
-		writes       bool // the answer has a deadline, too
-	}{
-		{"POST", "/sandboxes/" + id + "/timeout", strings.NewReader(`{"timeout":60}`), 204, false},
-		{"POST", "/sandboxes/" + id + "/timeout", strings.NewReader(`{`), 400, false},
-		{"POST", "/sandboxes/" + id + "/timeout", iotest.ErrReader(io.ErrUnexpectedEOF), 400, false},
-		{"PUT", content, strings.NewReader("text"), 201, false},
-		{"PUT", content, strings.NewReader("text"), 409, false},
-		{"GET", content, nil, 200, true},
-	} {
-		r := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, tt.body)
-		r.Header.Set("X-Api-Key", testKey)
-		r.Header.Set("Authorization", "Bearer "+token)
-		w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
-		s.ServeHTTP(w, r)
-		if w.Code != tt.status {
-			t.Errorf("%s %s: got %d %s, want %d", tt.method, tt.path, w.Code, w.Body, tt.status)
-		}
-		set := w.read
-		if tt.writes {
-			set = w.write
-		}
-		if tt.status != 409 && len(set) < 2 || len(set) > 0 && !set[len(set)-1].IsZero() {
-			t.Errorf("%s %s: got the deadlines %v, want one, and none in the end", tt.method, tt.path, set)
-		}
-	}
+	path := "/sandboxes/" + s.mustCreate(t, `{"templateID":"base"}`) + "/timeout"
+	s.hurried(t, "POST", path, "", strings.NewReader(`{"timeout":60}`), 204)
+	s.hurried(t, "POST", path, "", strings.NewReader(`{`), 400)
+	s.hurried(t, "POST", path, "", iotest.ErrReader(io.ErrUnexpectedEOF), 400)
+}
+
+// TestDeadlinesOfVolumes checks that files of volumes have one, in both directions.
+func TestDeadlinesOfVolumes(t *testing.T) {
+	t.Parallel()
+	linuxOnly(t)
+	s := start(t)
+	id, token := s.createVolume(t, "v")
+	path := pathVolumeContent + id + "/file?path=/a"
+	s.hurried(t, "PUT", path, token, strings.NewReader("text"), 201)
+	s.hurried(t, "GET", path, token, nil, 200)
 }

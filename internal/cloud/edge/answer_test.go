@@ -257,6 +257,7 @@ func TestSignedByEdge(t *testing.T) {
 		{"a path in code", ask{path: strings.Replace(signedPath, "/files", "/%66iles", 1)}, 503},
 		{"by its name", ask{host: "sandbox.cloud.test", path: signedPath}, 503},
 		{"a service worker", ask{path: signedPath, header: map[string]string{"Service-Worker": "script"}}, 403},
+		{"a service worker, said in another way", ask{path: signedPath, header: map[string]string{"Service-Worker": "x"}}, 403},
 		{"a service worker of nobody", ask{path: "/files?signature=v1_x", header: map[string]string{"Service-Worker": "script"}}, 403},
 		{"routing headers and an origin", ask{path: signedPath, header: both}, 400},
 		{"routing headers and an origin, to write", ask{method: "POST", path: signedPath, header: both}, 400},

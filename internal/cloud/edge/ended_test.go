@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -26,6 +27,27 @@ func TestRemovedWhileDialling(t *testing.T) {
 		if w := request(t, rt, "GET", "/", by(id, "3000")); w.Code != 502 || !strings.Contains(w.Body.String(), `"reason":"it was killed"`) {
 			t.Errorf("%v: got %d %s, want 502 and why it ended", err, w.Code, w.Body)
 		}
+	}
+}
+
+// What Dial returns is told apart: what will never listen, what does not listen now, what is gone,
+// and what may work in a moment.
+func TestErrorsOfDial(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]string{
+		ErrPortClosed:              `{"sandboxId":"` + id + `","message":"` + messagePortClosed + `","port":3000,"code":502}`,
+		ErrNoPorts:                 `{"sandboxId":"` + id + `","message":"` + messageNoPorts + `","port":3000,"noPorts":true,"code":502}`,
+		ErrGone:                    `{"sandboxId":"` + id + `","message":"` + messageNotFound + `","code":502}`,
+		ErrTooMany:                 `{"sandboxId":"` + id + `","message":"` + messageTooMany + `","code":429}`,
+		errors.New("no room left"): `{"sandboxId":"` + id + `","message":"` + messageBroken + `","port":3000,"code":503}`,
+	} {
+		rt := New(Options{})
+		rt.pauses = nil
+		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, fmt.Errorf("engine: %w", err) }})
+		if w := request(t, rt, "GET", "/", by(id, "3000")); w.Body.String() != want {
+			t.Errorf("%v: got %d %s, want %s", err, w.Code, w.Body, want)
+		}
+		rt.Remove(id)
 	}
 }
 

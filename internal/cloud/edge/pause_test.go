@@ -189,7 +189,11 @@ func TestPauseDropsIdleConnections(t *testing.T) {
 		t.Errorf("paused: got %d %s and %d connections, want 502 and none", resp.StatusCode, body, server.open.Load())
 	}
 	c.Resume(id)
+	awake := c.lookup(id).spell()
 	c.Resume(id)
+	if c.lookup(id).spell() != awake {
+		t.Error("a second resume lets go of the connections of the first")
+	}
 	if resp, body := c.do(t, ask); resp.StatusCode != 200 {
 		t.Errorf("resumed: got %d %s, want 200", resp.StatusCode, body)
 	}

@@ -814,7 +814,11 @@ func TestPut(t *testing.T) {
 		r.Header, r.Trailer = own.Clone(), own.Clone()
 		w := httptest.NewRecorder()
 		sent := Put(w, r, "api.test", tt.rule, known)
-		if sent != (tt.status == 0) || !sent && (w.Code != tt.status || !strings.Contains(w.Body.String(), tt.text)) || sent && w.Body.Len() > 0 {
+		status := w.Code
+		if sent && w.Body.Len() == 0 {
+			status = 0
+		}
+		if sent != (status == 0) || status != tt.status || !strings.Contains(w.Body.String(), tt.text) {
 			t.Errorf("%s: got it sent %v, or %d %s, want %d %s", name, sent, w.Code, w.Body, tt.status, tt.text)
 		}
 		if diff := cmp.Diff(tt.want, r.Header); diff != "" {

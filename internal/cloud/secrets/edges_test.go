@@ -171,7 +171,8 @@ func TestKeyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		key, err := KeyIn(func() (string, error) { return dir, nil })()
-		if (err == nil) != tt.want || tt.want && hex.EncodeToString(key) != digits || !tt.want && (key != nil || !strings.Contains(err.Error(), "damaged")) {
+		taken := err == nil && hex.EncodeToString(key) == digits
+		if refused := key == nil && err != nil && strings.Contains(err.Error(), "damaged"); taken != tt.want || refused == tt.want {
 			t.Errorf("%s: got %d bytes and error %v, want it taken %v", what, len(key), err, tt.want)
 		}
 		if after, err := os.ReadFile(path); err != nil || string(after) != tt.text {
