@@ -231,3 +231,20 @@ func TestVolumeDownloadDirOfWhatGoes(t *testing.T) {
 		}
 	}
 }
+
+// A directory that is closed in the volume as it is here is opened, and closed again.
+func TestVolumeUploadDirIntoAClosedOne(t *testing.T) {
+	t.Parallel()
+	local := tree(t, map[string]os.FileMode{"closed/a": 0o640})
+	if err := os.Chmod(filepath.Join(local, "closed"), 0o500); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(local, "closed"), 0o700) }) // so that it can be removed
+	k := &keeper{modes: map[string]uint32{"/closed": 0o500}}
+	if err := k.open(t).UploadDir(t.Context(), local, "/", nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"mode /closed 0700", "file /closed/a 0640 a", "mode /closed 0500"}, k.did); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
