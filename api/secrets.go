@@ -46,7 +46,7 @@ type SecretListParams struct {
 
 // SecretPage is one page of a list.
 type SecretPage struct {
-	Secrets []*Secret
+	Secrets []Secret
 	// NextToken is for the next page; empty on the last page.
 	NextToken string
 }
@@ -103,12 +103,12 @@ func (s *SecretService) Get(ctx context.Context, idOrName string) (*Secret, erro
 // List iterates over all secrets, newest first, and fetches each page when it is needed. An
 // error is yielded at most once, as the last item. The iterator may be used again; p is not
 // changed.
-func (s *SecretService) List(ctx context.Context, p *SecretListParams) iter.Seq2[*Secret, error] {
+func (s *SecretService) List(ctx context.Context, p *SecretListParams) iter.Seq2[Secret, error] {
 	var params SecretListParams
 	if p != nil {
 		params = *p
 	}
-	return pages("secrets", params.NextToken, func(token string) ([]*Secret, string, error) {
+	return pages("secrets", params.NextToken, func(token string) ([]Secret, string, error) {
 		of := params
 		of.NextToken = token
 		page, err := s.ListPage(ctx, &of)
@@ -126,13 +126,11 @@ func (s *SecretService) ListPage(ctx context.Context, p *SecretListParams) (*Sec
 	}
 	query := url.Values{}
 	setPage(query, p.PageSize, p.NextToken)
-	page := &SecretPage{}
-	head, err := s.client.do(ctx, call{method: http.MethodGet, path: secretsPath, query: query}, &page.Secrets)
+	secrets, head, err := list[Secret](ctx, s.client, "a secret", call{method: http.MethodGet, path: secretsPath, query: query})
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = head.header.Get(protocol.HeaderNextToken)
-	return page, nil
+	return &SecretPage{secrets, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
 // Delete deletes a secret, by its id or name: requests that need it fail from then on. The

@@ -172,7 +172,7 @@ func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: info: %w", missing(id, err))
 	}
-	return new(infoOf(info)), nil
+	return new(infoOf(*info)), nil
 }
 
 // Kill ends a sandbox, running or paused, no matter which program created it. If

@@ -86,15 +86,15 @@ func TestForkLifetimes(t *testing.T) {
 	minute, leased, client := s.sandbox(WithExpiry(Expiry{After: time.Minute})), s.sandbox(WithExpiry(Expiry{After: 20 * time.Second, Renew: true})), s.client(WithDefaults(WithExpiry(Expiry{After: time.Hour})))
 	s.forking(`[{"sandbox":{"sandboxID":"i2"}}]`)
 	for name, test := range map[string]struct {
-		fork func(*ForkParams) ([]*ForkResult, error)
+		fork func(*ForkParams) ([]ForkResult, error)
 		p    *ForkParams
 		want string
 	}{
-		"a lifetime":              {func(p *ForkParams) ([]*ForkResult, error) { return minute.Fork(t.Context(), p) }, nil, `{"timeout":60}`},
-		"a lease":                 {func(p *ForkParams) ([]*ForkResult, error) { return leased.Fork(t.Context(), p) }, nil, `{"timeout":20}`},
-		"one of its own":          {func(p *ForkParams) ([]*ForkResult, error) { return leased.Fork(t.Context(), p) }, &ForkParams{Lifetime: time.Hour}, `{"timeout":3600}`},
-		"the client's":            {func(p *ForkParams) ([]*ForkResult, error) { return client.Fork(t.Context(), testID, p) }, nil, `{"timeout":3600}`},
-		"not the client's either": {func(p *ForkParams) ([]*ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Lifetime: time.Second}, `{"timeout":1}`},
+		"a lifetime":              {func(p *ForkParams) ([]ForkResult, error) { return minute.Fork(t.Context(), p) }, nil, `{"timeout":60}`},
+		"a lease":                 {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, nil, `{"timeout":20}`},
+		"one of its own":          {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, &ForkParams{Lifetime: time.Hour}, `{"timeout":3600}`},
+		"the client's":            {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, nil, `{"timeout":3600}`},
+		"not the client's either": {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Lifetime: time.Second}, `{"timeout":1}`},
 	} {
 		forks, err := test.fork(test.p)
 		if err != nil {

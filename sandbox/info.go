@@ -62,7 +62,7 @@ type Lifecycle struct {
 	AutoResume bool
 }
 
-func infoOf(i *api.SandboxInfo) Info {
+func infoOf(i api.SandboxInfo) Info {
 	return Info{
 		ID: i.ID, TemplateID: i.TemplateID, ClientID: i.ClientID, Alias: i.Alias,
 		State: i.State, StartedAt: i.StartedAt, EndAt: i.EndAt,

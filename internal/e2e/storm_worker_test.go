@@ -381,7 +381,7 @@ func (w *worker) snapshot(name string) {
 
 func (w *worker) fork(name string) {
 	has := w.box.files.copied()
-	var forks []*sandbox.ForkResult
+	var forks []sandbox.ForkResult
 	answered := w.try(name, func(ctx context.Context) (err error) {
 		forks, err = w.box.sb.Fork(ctx, &sandbox.ForkParams{Count: 1 + w.random.IntN(2)})
 		for _, fork := range forks {

@@ -53,7 +53,7 @@ func (b *builder) build(t *testing.T, name string, d template.Definition) (*temp
 	t.Helper()
 	b.log = nil
 	built, err := template.Build(t.Context(), b.client.API(), name, d, &template.BuildParams{
-		Dir: b.dir, Log: func(e *api.BuildLogEntry) { b.log = append(b.log, e.Message) },
+		Dir: b.dir, Log: func(e api.BuildLogEntry) { b.log = append(b.log, e.Message) },
 	})
 	if err != nil && built != nil {
 		t.Logf("log of %s:\n%s", name, strings.Join(b.log, "\n"))

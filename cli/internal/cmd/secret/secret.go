@@ -31,7 +31,7 @@ type secretView struct {
 	UpdatedAt time.Time         `json:"updatedAt"`
 }
 
-func viewOf(s *api.Secret) secretView {
+func viewOf(s api.Secret) secretView {
 	return secretView{s.ID, s.Name, s.Version, s.Metadata, s.CreatedAt.UTC(), s.UpdatedAt.UTC()}
 }
 
@@ -105,7 +105,7 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService
 			return err
 		}
 		if f.JSON() {
-			return cmdutil.WriteJSON(f.IO.Out, viewOf(s))
+			return cmdutil.WriteJSON(f.IO.Out, viewOf(*s))
 		}
 		_, err = fmt.Fprintln(f.IO.Out, cmdutil.Printable(s.ID))
 		return err

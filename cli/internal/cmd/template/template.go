@@ -66,7 +66,7 @@ type templateView struct {
 	Engine        string     `json:"engine,omitempty"`
 }
 
-func viewOf(t *api.Template) templateView {
+func viewOf(t api.Template) templateView {
 	return templateView{
 		TemplateID: t.ID, Names: namesOf(t), Public: t.Public, BuildID: t.BuildID, BuildStatus: string(t.BuildStatus),
 		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUs, MemoryMB: t.MemoryBytes >> 20, DiskSizeMB: t.DiskBytes >> 20,
@@ -77,14 +77,14 @@ func viewOf(t *api.Template) templateView {
 
 // namesOf returns the names of a template; older services only send those without
 // the team.
-func namesOf(t *api.Template) []string {
+func namesOf(t api.Template) []string {
 	if len(t.Names) > 0 {
 		return t.Names
 	}
 	return append([]string{}, t.Aliases...)
 }
 
-func nameText(t *api.Template) string { return strings.Join(namesOf(t), ", ") }
+func nameText(t api.Template) string { return strings.Join(namesOf(t), ", ") }
 
 func utc(t *time.Time) *time.Time {
 	if t == nil {
