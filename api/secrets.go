@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
@@ -27,13 +29,32 @@ type Secret struct {
 	UpdatedAt time.Time         `json:"updatedAt"`
 }
 
-// SecretParams is what a secret is to be.
+// SecretParams is what a secret is to be. It prints without the value, with fmt, slog and
+// JSON.
 type SecretParams struct {
 	// Value is what a header can have: text without line breaks.
-	Value Key
+	Value string `json:"-"`
 	// Metadata describe the secret. Update keeps the old ones if it is nil, and an empty
 	// one clears them.
 	Metadata map[string]string
+}
+
+var (
+	_ fmt.Formatter  = SecretParams{}
+	_ slog.LogValuer = SecretParams{}
+)
+
+// Format writes the params without the value.
+func (p SecretParams) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), struct {
+		Value    Key
+		Metadata map[string]string
+	}{Key(p.Value), p.Metadata})
+}
+
+// LogValue returns what slog records.
+func (p SecretParams) LogValue() slog.Value {
+	return slog.GroupValue(slog.Any("value", Key(p.Value)), slog.Any("metadata", p.Metadata))
 }
 
 // SecretListParams filters a list of secrets. The zero value means all.
@@ -79,7 +100,7 @@ func (s *SecretService) set(ctx context.Context, path, name string, p *SecretPar
 		p = &SecretParams{}
 	}
 	secret := &Secret{}
-	_, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: secretRequest{name, string(p.Value), p.Metadata}, once: true}, secret)
+	_, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: secretRequest{name, p.Value, p.Metadata}, once: true}, secret)
 	if err != nil {
 		return nil, err
 	}

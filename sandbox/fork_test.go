@@ -279,12 +279,12 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s: got %v, want api.ErrInvalidArgument", what, err)
 		}
 	}
-	for snapshot, err := range sb.client.Snapshots(t.Context(), &SnapshotListParams{SandboxID: testID}) {
+	for snapshot, err := range sb.client.Snapshots.List(t.Context(), &SnapshotListParams{SandboxID: testID}) {
 		if err != nil || snapshot.ID != want.ID {
 			t.Errorf("got %+v, %v, want %s", snapshot, err, want.ID)
 		}
 	}
-	if err := sb.client.DeleteSnapshot(t.Context(), want.ID); err != nil {
+	if err := sb.client.Snapshots.Delete(t.Context(), want.ID); err != nil {
 		t.Error(err)
 	}
 	if want := "DELETE /templates/local/s:v1 "; s.last() != want {

@@ -376,7 +376,7 @@ func (w *worker) snapshot(name string) {
 	}
 	w.check("read from it", from, has, slices.Sorted(maps.Keys(has)))
 	_ = from.Close()
-	w.try("delete snapshot", func(ctx context.Context) error { return w.client.DeleteSnapshot(ctx, made.ID) })
+	w.try("delete snapshot", func(ctx context.Context) error { return w.client.Snapshots.Delete(ctx, made.ID) })
 }
 
 func (w *worker) fork(name string) {

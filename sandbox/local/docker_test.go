@@ -249,7 +249,7 @@ func TestDockerImage(t *testing.T) {
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := client.API().Templates.Delete(t.Context(), built.TemplateID); err != nil {
+		if err := client.Templates.Delete(t.Context(), built.TemplateID); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -264,7 +264,7 @@ func TestDockerImage(t *testing.T) {
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := client.DeleteSnapshot(t.Context(), snapshot); err != nil {
+		if err := client.Snapshots.Delete(t.Context(), snapshot); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -24,7 +24,7 @@ func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
 // command returns a command that makes calls about templates.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, templates *api.TemplateService, args []string) error) *cobra.Command {
 	return f.Connected(cmd, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
-		return run(ctx, conn.API().Templates, args)
+		return run(ctx, conn.Templates, args)
 	})
 }
 
