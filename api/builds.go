@@ -31,7 +31,7 @@ type TemplateCreateParams struct {
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
 	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// Every other service is [errors.ErrUnsupported] with it.
-	Engine string
+	Engine Engine
 }
 
 type templateRequest struct {
@@ -40,7 +40,7 @@ type templateRequest struct {
 	CPUs          int      `json:"cpuCount,omitempty"`
 	MemoryMB      int64    `json:"memoryMB,omitempty"`
 	MinFreeDiskMB *int64   `json:"minFreeDiskMb,omitempty"`
-	Engine        string   `json:"engine,omitempty"`
+	Engine        Engine   `json:"engine,omitempty"`
 }
 
 // NewBuild is a build that waits for StartBuild.

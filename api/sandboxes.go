@@ -106,7 +106,7 @@ type SandboxInfo struct {
 	// Engine is what runs the sandbox on a local cloud, such as "room", and Mounts are the
 	// directories of its machine that the sandbox sees, except the Pyodide distribution of
 	// that cloud, which is /opt/pyodide where pip runs. They are set only by Get.
-	Engine string  `json:"engine"`
+	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
 	// Domain is set only by Get.
 	Domain string `json:"domain"`

@@ -55,7 +55,7 @@ type Template struct {
 	SpawnCount int64 `json:"spawnCount"`
 	BuildCount int64 `json:"buildCount"`
 	// Engine is what runs its sandboxes on a local cloud; empty elsewhere.
-	Engine string `json:"engine"`
+	Engine Engine `json:"engine"`
 }
 
 // TemplateDetail is a template with a page of its builds. Older services only set

@@ -32,7 +32,7 @@ type BuildParams struct {
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
 	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
-	Engine string
+	Engine api.Engine
 	// NoCache does all steps even if they were done before.
 	NoCache bool
 	// Dir is the directory that [Definition.Copy] copies from; empty means the working

@@ -89,7 +89,7 @@ func rowsOf(detail *api.TemplateDetail, tags []api.TemplateTag, terminal bool) [
 		{"Sandboxes made", fmt.Sprint(detail.SpawnCount)},
 	}
 	if detail.Engine != "" {
-		rows = append(rows, []string{"Engine", detail.Engine})
+		rows = append(rows, []string{"Engine", string(detail.Engine)})
 	}
 	if at := detail.LastSpawnedAt; at != nil {
 		rows = append(rows, []string{"Last one", cmdutil.Moment(*at, now, terminal)})

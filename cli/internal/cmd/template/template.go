@@ -71,7 +71,7 @@ func viewOf(t api.Template) templateView {
 		TemplateID: t.ID, Names: namesOf(t), Public: t.Public, BuildID: t.BuildID, BuildStatus: string(t.BuildStatus),
 		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUs, MemoryMB: t.MemoryBytes >> 20, DiskSizeMB: t.DiskBytes >> 20,
 		EnvdVersion: t.EnvdVersion, CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC(), LastSpawnedAt: utc(t.LastSpawnedAt),
-		Engine: t.Engine,
+		Engine: string(t.Engine),
 	}
 }
 
