@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 )
 
@@ -32,7 +31,7 @@ type QuestionsParams struct {
 // if nobody has answered it within 30: a program asks for the next questions
 // while it thinks about these.
 // The sandbox may be paused. It returns [ErrNotFound] if there is no such sandbox.
-func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]*Question, error) {
+func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]Question, error) {
 	if p == nil {
 		p = &QuestionsParams{}
 	}
@@ -47,10 +46,7 @@ func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsP
 	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &answer); err != nil {
 		return nil, err
 	}
-	if slices.Contains(answer.Questions, nil) {
-		return nil, errors.New("api: the service's answer has a question that is null")
-	}
-	return answer.Questions, nil
+	return values("a question", answer.Questions)
 }
 
 // AnswerParams answers a question.

@@ -41,7 +41,7 @@ func TestAsk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]*Question{{ID: 7, Host: "a.test"}}, got); diff != "" {
+	if diff := cmp.Diff([]Question{{ID: 7, Host: "a.test"}}, got); diff != "" {
 		t.Error(diff)
 	}
 	if err := c.Sandboxes.Answer(t.Context(), "i1", &AnswerParams{ID: 7, Allow: true}); err != nil {

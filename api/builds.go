@@ -31,7 +31,7 @@ type TemplateCreateParams struct {
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
 	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// Every other service is [errors.ErrUnsupported] with it.
-	Engine string
+	Engine Engine
 }
 
 type templateRequest struct {
@@ -40,7 +40,7 @@ type templateRequest struct {
 	CPUs          int      `json:"cpuCount,omitempty"`
 	MemoryMB      int64    `json:"memoryMB,omitempty"`
 	MinFreeDiskMB *int64   `json:"minFreeDiskMb,omitempty"`
-	Engine        string   `json:"engine,omitempty"`
+	Engine        Engine   `json:"engine,omitempty"`
 }
 
 // NewBuild is a build that waits for StartBuild.
@@ -273,7 +273,7 @@ type BuildFailure struct {
 	// Step is "base", the number of a step counted from "1", or "finalize"; often empty.
 	Step string `json:"step"`
 	// Logs are lines about it; often none.
-	Logs []*BuildLogEntry `json:"logEntries"`
+	Logs []BuildLogEntry `json:"logEntries"`
 }
 
 // BuildState is how far a build is, with a part of its log.
@@ -282,7 +282,7 @@ type BuildState struct {
 	BuildID    string      `json:"buildID"`
 	Status     BuildStatus `json:"status"`
 	// Logs begin where BuildStatusParams.LogsOffset says.
-	Logs []*BuildLogEntry `json:"logEntries"`
+	Logs []BuildLogEntry `json:"logEntries"`
 	// Failure is set when Status is [BuildError].
 	Failure *BuildFailure `json:"reason"`
 }
@@ -314,11 +314,18 @@ func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID s
 		}
 		setLevel(query, p.Level)
 	}
-	state := &BuildState{}
-	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, state); err != nil {
+	var answer struct {
+		BuildState
+		Logs []*BuildLogEntry `json:"logEntries"`
+	}
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &answer); err != nil {
 		return nil, missingOf(err)
 	}
-	return state, nil
+	state := answer.BuildState
+	if state.Logs, err = values("a line of a log", answer.Logs); err != nil {
+		return nil, err
+	}
+	return &state, nil
 }
 
 // BuildLogsParams says which part of a log to return. The zero value is its beginning.
@@ -336,7 +343,7 @@ type BuildLogsParams struct {
 
 // BuildLogs returns a part of a build's log, also long after its end. To follow a build,
 // use BuildStatus, which counts lines where this one goes by their time.
-func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID string, p *BuildLogsParams) ([]*BuildLogEntry, error) {
+func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID string, p *BuildLogsParams) ([]BuildLogEntry, error) {
 	path, err := buildPath(templateID, buildID, "/logs")
 	if err != nil {
 		return nil, err
@@ -355,8 +362,10 @@ func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID str
 	var answer struct {
 		Logs []*BuildLogEntry `json:"logs"`
 	}
-	_, err = s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &answer)
-	return answer.Logs, err
+	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &answer); err != nil {
+		return nil, err
+	}
+	return values("a line of a log", answer.Logs)
 }
 
 func setLevel(query url.Values, level BuildLogLevel) {

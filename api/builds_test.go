@@ -129,8 +129,8 @@ func TestBuildStatusAndLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(&BuildState{
-		TemplateID: "t", BuildID: "b", Status: BuildError, Logs: []*BuildLogEntry{{at, BuildLogInfo, "m", "1"}},
-		Failure: &BuildFailure{"it broke", "2", []*BuildLogEntry{{Time: at, Level: BuildLogError, Message: "e"}}},
+		TemplateID: "t", BuildID: "b", Status: BuildError, Logs: []BuildLogEntry{{at, BuildLogInfo, "m", "1"}},
+		Failure: &BuildFailure{"it broke", "2", []BuildLogEntry{{Time: at, Level: BuildLogError, Message: "e"}}},
 	}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -145,7 +145,7 @@ func TestBuildStatusAndLogs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]*BuildLogEntry{{Time: at, Level: BuildLogWarn, Message: "m"}}, logs); diff != "" {
+	if diff := cmp.Diff([]BuildLogEntry{{Time: at, Level: BuildLogWarn, Message: "m"}}, logs); diff != "" {
 		t.Error(diff)
 	}
 	asks(t, asked, fmt.Sprintf("GET /templates/t/builds/b/logs?cursor=%d&direction=backward&level=warn&limit=7", at.UnixMilli()))

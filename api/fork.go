@@ -60,7 +60,7 @@ type forkError struct {
 // Like Create, it is retried only when provably nothing was sent, or when the
 // service answers 429. If the answer is lost, there may be copies, which live until
 // their lifetime is over.
-func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]*ForkResult, error) {
+func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]ForkResult, error) {
 	path, err := sandboxPath(id, "/fork")
 	if err != nil {
 		return nil, err
@@ -83,24 +83,24 @@ func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]
 	if len(entries) == 0 {
 		return nil, errors.New("api: the service's answer has no copies")
 	}
-	forks := make([]*ForkResult, len(entries))
+	forks := make([]ForkResult, len(entries))
 	for i, entry := range entries {
 		forks[i] = entry.fork(path)
 	}
 	return forks, nil
 }
 
-func (a forkAnswer) fork(path string) *ForkResult {
+func (a forkAnswer) fork(path string) ForkResult {
 	if a.Error != nil {
-		return &ForkResult{Err: a.Error.of(http.MethodPost, path)}
+		return ForkResult{Err: a.Error.of(http.MethodPost, path)}
 	}
 	if a.Sandbox == nil {
-		return &ForkResult{Err: errors.New("api: the service's answer has neither a copy nor an error")}
+		return ForkResult{Err: errors.New("api: the service's answer has neither a copy nor an error")}
 	}
 	if err := a.Sandbox.check(); err != nil {
-		return &ForkResult{Err: err}
+		return ForkResult{Err: err}
 	}
-	return &ForkResult{Sandbox: a.Sandbox, Memory: a.Memory}
+	return ForkResult{Sandbox: a.Sandbox, Memory: a.Memory}
 }
 
 // of returns the error as one of a call of its own. A code that is no status of an

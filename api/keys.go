@@ -22,9 +22,8 @@ type TeamService struct{ client *Client }
 
 // List returns the teams of the caller. E2B's own service wants a login for it
 // instead of an API key, and answers [ErrUnauthorized]; a local cloud has one team.
-func (s *TeamService) List(ctx context.Context) ([]*Team, error) {
-	var teams []*Team
-	_, err := s.client.do(ctx, call{method: http.MethodGet, path: "/teams", once: true}, &teams)
+func (s *TeamService) List(ctx context.Context) ([]Team, error) {
+	teams, _, err := list[Team](ctx, s.client, "a team", call{method: http.MethodGet, path: "/teams", once: true})
 	return teams, err
 }
 
@@ -61,9 +60,8 @@ func (m KeyMask) String() string { return m.Prefix + m.First + "..." + m.Last }
 type KeyService struct{ client *Client }
 
 // List returns all keys of the team, without their values.
-func (s *KeyService) List(ctx context.Context) ([]*APIKey, error) {
-	var keys []*APIKey
-	_, err := s.client.do(ctx, call{method: http.MethodGet, path: keysPath}, &keys)
+func (s *KeyService) List(ctx context.Context) ([]APIKey, error) {
+	keys, _, err := list[APIKey](ctx, s.client, "a key", call{method: http.MethodGet, path: keysPath})
 	return keys, err
 }
 

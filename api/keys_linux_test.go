@@ -52,7 +52,7 @@ func TestKeysOfALocalCloud(t *testing.T) {
 	if err != nil || len(after) != len(before)+1 {
 		t.Fatalf("got %d keys, %v, want %d", len(after), err, len(before)+1)
 	}
-	at := slices.IndexFunc(after, func(k *api.APIKey) bool { return k.ID == made.ID })
+	at := slices.IndexFunc(after, func(k api.APIKey) bool { return k.ID == made.ID })
 	if at < 0 {
 		t.Fatalf("got %+v, want the key among them", after)
 	}

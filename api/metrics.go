@@ -48,11 +48,8 @@ func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParam
 	if p != nil && !p.Until.IsZero() {
 		query.Set("end", strconv.FormatInt(p.Until.Unix(), 10))
 	}
-	var all []*Usage
-	if _, err := s.client.do(ctx, call{method: http.MethodGet, path: path, query: query}, &all); err != nil {
-		return nil, err
-	}
-	return values("a sample of metrics", all)
+	usage, _, err := list[Usage](ctx, s.client, "a sample of metrics", call{method: http.MethodGet, path: path, query: query})
+	return usage, err
 }
 
 // maxMetrics is of how many sandboxes one request asks the metrics.

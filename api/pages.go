@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"net/url"
@@ -36,9 +37,23 @@ func pages[T any](what, first string, page func(token string) (items []T, next s
 	}
 }
 
-// values returns what a list of the service has. An item that is null is an error, which
-// calls the item what.
+// list returns what a list of the service has, whose items an error calls what.
+func list[T any](ctx context.Context, c *Client, what string, r call) ([]T, answer, error) {
+	var all []*T
+	head, err := c.do(ctx, r, &all)
+	if err != nil {
+		return nil, answer{}, err
+	}
+	items, err := values(what, all)
+	return items, head, err
+}
+
+// values returns the items of a list. An item that is null is an error, which calls the
+// item what.
 func values[T any](what string, list []*T) ([]T, error) {
+	if list == nil {
+		return nil, nil
+	}
 	all := make([]T, len(list))
 	for i, one := range list {
 		if one == nil {

@@ -175,7 +175,7 @@ func TestKeysAndTeams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]*APIKey{&want}, keys); diff != "" {
+	if diff := cmp.Diff([]APIKey{want}, keys); diff != "" {
 		t.Error(diff)
 	}
 	if got, want := keys[0].Mask.String(), "e2b_12...cdef"; got != want {
@@ -211,7 +211,7 @@ func TestKeysAndTeams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]*Team{{ID: "t1", Name: "local", APIKey: "e2b_1", IsDefault: true}}, teams); diff != "" {
+	if diff := cmp.Diff([]Team{{ID: "t1", Name: "local", APIKey: "e2b_1", IsDefault: true}}, teams); diff != "" {
 		t.Error(diff)
 	}
 

@@ -106,7 +106,7 @@ type SandboxInfo struct {
 	// Engine is what runs the sandbox on a local cloud, such as "room", and Mounts are the
 	// directories of its machine that the sandbox sees, except the Pyodide distribution of
 	// that cloud, which is /opt/pyodide where pip runs. They are set only by Get.
-	Engine string  `json:"engine"`
+	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
 	// Domain is set only by Get.
 	Domain string `json:"domain"`
@@ -304,7 +304,7 @@ type ListParams struct {
 
 // SandboxPage is one page of a list.
 type SandboxPage struct {
-	Sandboxes []*SandboxInfo
+	Sandboxes []SandboxInfo
 	// NextToken is for the next page; empty on the last page.
 	NextToken string
 }
@@ -312,12 +312,12 @@ type SandboxPage struct {
 // List iterates over all sandboxes, newest first, and fetches each page when it
 // is needed. An error is yielded at most once, as the last item. The iterator
 // may be used again; p is not changed.
-func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[*SandboxInfo, error] {
+func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[SandboxInfo, error] {
 	var params ListParams
 	if p != nil {
 		params = *p
 	}
-	return pages("sandboxes", params.NextToken, func(token string) ([]*SandboxInfo, string, error) {
+	return pages("sandboxes", params.NextToken, func(token string) ([]SandboxInfo, string, error) {
 		of := params
 		of.NextToken = token
 		page, err := s.ListPage(ctx, &of)
@@ -348,13 +348,11 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 		query.Set("template", p.Template)
 	}
 	setPage(query, p.PageSize, p.NextToken)
-	page := &SandboxPage{}
-	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/sandboxes", query: query}, &page.Sandboxes)
+	sandboxes, head, err := list[SandboxInfo](ctx, s.client, "a sandbox", call{method: http.MethodGet, path: "/v2/sandboxes", query: query})
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = head.header.Get(protocol.HeaderNextToken)
-	return page, nil
+	return &SandboxPage{sandboxes, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
 // metadataFilter encodes each key and value, then the pairs as a form; the

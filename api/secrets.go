@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
@@ -27,13 +29,32 @@ type Secret struct {
 	UpdatedAt time.Time         `json:"updatedAt"`
 }
 
-// SecretParams is what a secret is to be.
+// SecretParams is what a secret is to be. It prints without the value, with fmt, slog and
+// JSON.
 type SecretParams struct {
 	// Value is what a header can have: text without line breaks.
-	Value Key
+	Value string `json:"-"`
 	// Metadata describe the secret. Update keeps the old ones if it is nil, and an empty
 	// one clears them.
 	Metadata map[string]string
+}
+
+var (
+	_ fmt.Formatter  = SecretParams{}
+	_ slog.LogValuer = SecretParams{}
+)
+
+// Format writes the params without the value.
+func (p SecretParams) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), struct {
+		Value    Key
+		Metadata map[string]string
+	}{Key(p.Value), p.Metadata})
+}
+
+// LogValue returns what slog records.
+func (p SecretParams) LogValue() slog.Value {
+	return slog.GroupValue(slog.Any("value", Key(p.Value)), slog.Any("metadata", p.Metadata))
 }
 
 // SecretListParams filters a list of secrets. The zero value means all.
@@ -46,7 +67,7 @@ type SecretListParams struct {
 
 // SecretPage is one page of a list.
 type SecretPage struct {
-	Secrets []*Secret
+	Secrets []Secret
 	// NextToken is for the next page; empty on the last page.
 	NextToken string
 }
@@ -79,7 +100,7 @@ func (s *SecretService) set(ctx context.Context, path, name string, p *SecretPar
 		p = &SecretParams{}
 	}
 	secret := &Secret{}
-	_, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: secretRequest{name, string(p.Value), p.Metadata}, once: true}, secret)
+	_, err := s.client.do(ctx, call{method: http.MethodPost, path: path, body: secretRequest{name, p.Value, p.Metadata}, once: true}, secret)
 	if err != nil {
 		return nil, err
 	}
@@ -103,12 +124,12 @@ func (s *SecretService) Get(ctx context.Context, idOrName string) (*Secret, erro
 // List iterates over all secrets, newest first, and fetches each page when it is needed. An
 // error is yielded at most once, as the last item. The iterator may be used again; p is not
 // changed.
-func (s *SecretService) List(ctx context.Context, p *SecretListParams) iter.Seq2[*Secret, error] {
+func (s *SecretService) List(ctx context.Context, p *SecretListParams) iter.Seq2[Secret, error] {
 	var params SecretListParams
 	if p != nil {
 		params = *p
 	}
-	return pages("secrets", params.NextToken, func(token string) ([]*Secret, string, error) {
+	return pages("secrets", params.NextToken, func(token string) ([]Secret, string, error) {
 		of := params
 		of.NextToken = token
 		page, err := s.ListPage(ctx, &of)
@@ -126,13 +147,11 @@ func (s *SecretService) ListPage(ctx context.Context, p *SecretListParams) (*Sec
 	}
 	query := url.Values{}
 	setPage(query, p.PageSize, p.NextToken)
-	page := &SecretPage{}
-	head, err := s.client.do(ctx, call{method: http.MethodGet, path: secretsPath, query: query}, &page.Secrets)
+	secrets, head, err := list[Secret](ctx, s.client, "a secret", call{method: http.MethodGet, path: secretsPath, query: query})
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = head.header.Get(protocol.HeaderNextToken)
-	return page, nil
+	return &SecretPage{secrets, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
 // Delete deletes a secret, by its id or name: requests that need it fail from then on. The

@@ -58,10 +58,14 @@ func (b *TemplateBuild) UnmarshalJSON(text []byte) error {
 // UnmarshalJSON reads what the API says. It has to be, because that of Template would leave
 // out the builds.
 func (d *TemplateDetail) UnmarshalJSON(text []byte) error {
-	more := struct {
-		Builds *[]*TemplateBuild `json:"builds"`
-	}{&d.Builds}
-	if err := json.Unmarshal(text, &more); err != nil {
+	var more struct {
+		Builds []*TemplateBuild `json:"builds"`
+	}
+	err := json.Unmarshal(text, &more)
+	if err == nil {
+		d.Builds, err = values("a build", more.Builds)
+	}
+	if err != nil {
 		return err
 	}
 	return json.Unmarshal(text, &d.Template)

@@ -138,12 +138,7 @@ func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (
 		query.Set("name", p.Name)
 	}
 	setPage(query, p.PageSize, p.NextToken)
-	var all []*Snapshot
-	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/snapshots", query: query}, &all)
-	if err != nil {
-		return nil, err
-	}
-	snapshots, err := values("a snapshot", all)
+	snapshots, head, err := list[Snapshot](ctx, s.client, "a snapshot", call{method: http.MethodGet, path: "/snapshots", query: query})
 	if err != nil {
 		return nil, err
 	}

@@ -23,13 +23,12 @@ type AssignedTags struct {
 }
 
 // Tags returns the tags of a template.
-func (s *TemplateService) Tags(ctx context.Context, reference string) ([]*TemplateTag, error) {
+func (s *TemplateService) Tags(ctx context.Context, reference string) ([]TemplateTag, error) {
 	path, err := referencePath("/templates/", "template", reference, "/tags")
 	if err != nil {
 		return nil, err
 	}
-	var tags []*TemplateTag
-	_, err = s.client.do(ctx, call{method: http.MethodGet, path: path}, &tags)
+	tags, _, err := list[TemplateTag](ctx, s.client, "a tag", call{method: http.MethodGet, path: path})
 	return tags, err
 }
 

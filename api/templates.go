@@ -55,7 +55,7 @@ type Template struct {
 	SpawnCount int64 `json:"spawnCount"`
 	BuildCount int64 `json:"buildCount"`
 	// Engine is what runs its sandboxes on a local cloud; empty elsewhere.
-	Engine string `json:"engine"`
+	Engine Engine `json:"engine"`
 }
 
 // TemplateDetail is a template with a page of its builds. Older services only set
@@ -63,7 +63,7 @@ type Template struct {
 type TemplateDetail struct {
 	Template
 	// Builds are the newest first.
-	Builds []*TemplateBuild `json:"builds"`
+	Builds []TemplateBuild `json:"builds"`
 	// NextToken is for the next page of builds; empty on the last page.
 	NextToken string `json:"-"`
 }
@@ -92,7 +92,7 @@ type TemplateListParams struct {
 
 // TemplatePage is one page of a list.
 type TemplatePage struct {
-	Templates []*Template
+	Templates []Template
 	// NextToken is for the next page; empty on the last page.
 	NextToken string
 }
@@ -100,12 +100,12 @@ type TemplatePage struct {
 // List iterates over the team's templates, and fetches each page when it is needed.
 // An error is yielded at most once, as the last item. The iterator may be used
 // again; p is not changed.
-func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.Seq2[*Template, error] {
+func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.Seq2[Template, error] {
 	var params TemplateListParams
 	if p != nil {
 		params = *p
 	}
-	return pages("templates", params.NextToken, func(token string) ([]*Template, string, error) {
+	return pages("templates", params.NextToken, func(token string) ([]Template, string, error) {
 		page, err := s.ListPage(ctx, &TemplateListParams{PageSize: params.PageSize, NextToken: token})
 		if err != nil {
 			return nil, "", err
@@ -122,16 +122,14 @@ func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (
 	}
 	query := url.Values{}
 	setPage(query, p.PageSize, p.NextToken)
-	page := &TemplatePage{}
-	head, err := s.client.do(ctx, call{method: http.MethodGet, path: "/v2/templates", query: query}, &page.Templates)
+	templates, head, err := list[Template](ctx, s.client, "a template", call{method: http.MethodGet, path: "/v2/templates", query: query})
 	if isMissingRoute(err) {
-		head, err = s.client.do(ctx, call{method: http.MethodGet, path: "/templates"}, &page.Templates)
+		templates, head, err = list[Template](ctx, s.client, "a template", call{method: http.MethodGet, path: "/templates"})
 	}
 	if err != nil {
 		return nil, err
 	}
-	page.NextToken = head.header.Get(protocol.HeaderNextToken)
-	return page, nil
+	return &TemplatePage{templates, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
 // TemplateName says what a name stands for.

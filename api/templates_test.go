@@ -18,7 +18,7 @@ func TestListTemplates(t *testing.T) {
 		"names":["team/a"],"createdAt":"2026-11-22T13:30:00Z","updatedAt":"2026-11-22T14:30:00Z","createdBy":null,"lastSpawnedAt":null,
 		"spawnCount":3,"buildCount":1,"envdVersion":"0.6.13","buildStatus":"ready","later":1}]`
 	c, queries := paged(t, item, `[{"templateID":"t2","lastSpawnedAt":"2026-11-22T14:30:00Z"}]`)
-	var got []*Template
+	var got []Template
 	for template, err := range c.Templates.List(t.Context(), nil) {
 		if err != nil {
 			t.Fatal(err)
@@ -27,7 +27,7 @@ func TestListTemplates(t *testing.T) {
 	}
 	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
 	later := at.Add(time.Hour)
-	if diff := cmp.Diff([]*Template{{
+	if diff := cmp.Diff([]Template{{
 		ID: "t1", BuildID: "b1", CPUs: 2, MemoryBytes: 512 << 20, DiskBytes: 1 << 30, Public: true, Aliases: []string{"a"}, Names: []string{"team/a"},
 		CreatedAt: at, UpdatedAt: later, SpawnCount: 3, BuildCount: 1, EnvdVersion: "0.6.13", BuildStatus: BuildReady,
 	}, {ID: "t2", LastSpawnedAt: &later}}, got); diff != "" {
@@ -58,7 +58,7 @@ func TestTemplatesOfAnOlderService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(&TemplatePage{Templates: []*Template{{ID: "t1"}}}, page); diff != "" {
+	if diff := cmp.Diff(&TemplatePage{Templates: []Template{{ID: "t1"}}}, page); diff != "" {
 		t.Error(diff)
 	}
 	if _, err := c.Templates.Update(t.Context(), "t1", &TemplateUpdateParams{Public: new(true)}); err != nil {
@@ -81,7 +81,7 @@ func TestGetTemplate(t *testing.T) {
 	}
 	if diff := cmp.Diff(&TemplateDetail{
 		Template: Template{ID: "t1", Names: []string{"team/a"}}, NextToken: "n1",
-		Builds: []*TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUs: 2}},
+		Builds: []TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUs: 2}},
 	}, detail); diff != "" {
 		t.Error(diff)
 	}
@@ -90,7 +90,7 @@ func TestGetTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	finished := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
-	if diff := cmp.Diff([]*TemplateBuild{{ID: "b1", Status: BuildReady, FinishedAt: &finished}}, rest.Builds); diff != "" || rest.NextToken != "" {
+	if diff := cmp.Diff([]TemplateBuild{{ID: "b1", Status: BuildReady, FinishedAt: &finished}}, rest.Builds); diff != "" || rest.NextToken != "" {
 		t.Error(rest.NextToken, diff)
 	}
 	for _, want := range []string{"/templates/t1?limit=1", "/templates/t1?nextToken=n1"} {
@@ -135,7 +135,7 @@ func TestTemplateCalls(t *testing.T) {
 		"tags": {
 			`[{"tag":"default","buildID":"b1","createdAt":"2026-11-22T13:30:00Z"}]`,
 			func(s *TemplateService) (any, error) { return s.Tags(t.Context(), "team/a") },
-			"GET /templates/team/a/tags", []*TemplateTag{{"default", "b1", made}},
+			"GET /templates/team/a/tags", []TemplateTag{{"default", "b1", made}},
 		},
 		"assign": {
 			`{"tags":["v1"],"buildID":"b1"}`,

@@ -35,12 +35,8 @@ type VolumeService struct{ client *Client }
 
 // List returns all volumes, without tokens.
 func (s *VolumeService) List(ctx context.Context) ([]Volume, error) {
-	var volumes []*Volume
-	_, err := s.client.do(ctx, call{method: http.MethodGet, path: volumesPath}, &volumes)
-	if err != nil {
-		return nil, err
-	}
-	return values("a volume", volumes)
+	volumes, _, err := list[Volume](ctx, s.client, "a volume", call{method: http.MethodGet, path: volumesPath})
+	return volumes, err
 }
 
 // Create makes an empty volume. Its name has letters, digits, - and _: otherwise the error is

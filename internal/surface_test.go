@@ -77,7 +77,9 @@ var withoutParams = map[string]string{
 	"api.TemplateService.Resolve":      "the API has no field",
 	"api.TemplateService.Tags":         "the API has no field",
 	"api.TemplateService.Upload":       "everything is in what FileUpload returned",
-	"sandbox.Client.DeleteSnapshot":    "names one snapshot",
+	"sandbox.Snapshots.Delete":         "names one snapshot",
+	"sandbox.Secrets.Delete":           "names one secret",
+	"sandbox.Secrets.Get":              "names one secret",
 	"api.SecretService.Delete":         "the API has no field",
 	"api.SecretService.Get":            "the API has no field",
 	"api.VolumeService.Create":         "the API has one field",
@@ -348,6 +350,7 @@ func (s *surface) shows(name string, t types.Type) {
 	case *types.Pointer:
 		s.shows(name, t.Elem())
 	case *types.Slice:
+		s.values(name, t.Elem())
 		s.shows(name, t.Elem())
 	case *types.Array:
 		s.shows(name, t.Elem())
@@ -376,7 +379,17 @@ func (s *surface) shows(name string, t types.Type) {
 	}
 }
 
+// values refuses a list of pointers: the items of lists are values.
+func (s *surface) values(name string, item types.Type) {
+	if _, ok := types.Unalias(item).(*types.Pointer); ok {
+		s.t.Errorf("%s has a list of %v: make it one of values", name, item)
+	}
+}
+
 func (s *surface) showsNamed(name string, t *types.Named) {
+	if t.Obj().Name() == "Seq2" {
+		s.values(name, t.TypeArgs().At(0))
+	}
 	for arg := range t.TypeArgs().Types() {
 		s.shows(name, arg)
 	}

@@ -89,7 +89,7 @@ func (a *asker) serve(ctx context.Context) {
 }
 
 // answer answers a question, with no also if ask ends its goroutine.
-func (a *asker) answer(ctx context.Context, q *api.Question) {
+func (a *asker) answer(ctx context.Context, q api.Question) {
 	allow := false
 	defer func() {
 		if ctx.Err() != nil {

@@ -33,6 +33,12 @@ const (
 type Client struct {
 	// Volumes works with volumes.
 	Volumes *Volumes
+	// Snapshots lists and deletes snapshots.
+	Snapshots *Snapshots
+	// Secrets works with secrets.
+	Secrets *Secrets
+	// Templates makes the calls about templates. Package template builds them.
+	Templates *api.TemplateService
 
 	api          *api.Client
 	http         *http.Client
@@ -71,7 +77,7 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 		defaults:     c.sandboxConfig,
 		hurry:        make(chan struct{}),
 	}
-	client.Volumes = &Volumes{client}
+	client.Volumes, client.Snapshots, client.Secrets, client.Templates = &Volumes{client}, &Snapshots{client}, &Secrets{client}, control.Templates
 	return client, nil
 }
 
@@ -172,7 +178,7 @@ func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: info: %w", missing(id, err))
 	}
-	return new(infoOf(info)), nil
+	return new(infoOf(*info)), nil
 }
 
 // Kill ends a sandbox, running or paused, no matter which program created it. If

@@ -148,7 +148,7 @@ func (s *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 	}
 	entries := make([]fs.DirEntry, len(infos))
 	for i, info := range infos {
-		entries[i] = fs.FileInfoToDirEntry(&fsEntry{info.Name, info})
+		entries[i] = fs.FileInfoToDirEntry(&fsEntry{info.Name, &info})
 	}
 	return entries, nil
 }

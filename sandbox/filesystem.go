@@ -68,7 +68,7 @@ type FileInfo struct {
 }
 
 // IsDir reports whether it is a directory.
-func (i *FileInfo) IsDir() bool { return i.Type == TypeDir }
+func (i FileInfo) IsDir() bool { return i.Type == TypeDir }
 
 // PathParams sets for which user a path is meant.
 type PathParams struct {
@@ -94,7 +94,7 @@ func newFilesystemClient(sb *Sandbox) filesystemconnect.FilesystemClient {
 
 // List returns the content of a directory, ordered by name, each directory before
 // its content. Symbolic links are listed but not followed.
-func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]*FileInfo, error) {
+func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]FileInfo, error) {
 	p = cmp.Or(p, &ListFilesParams{})
 	depth := max(p.MaxDepth, 1)
 	switch {
@@ -112,13 +112,13 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]*F
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]*FileInfo, len(response.GetEntries()))
+	infos := make([]FileInfo, len(response.GetEntries()))
 	for i, entry := range response.GetEntries() {
 		// Callers join names to paths on their own machine.
 		if name := entry.GetName(); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 			return nil, f.pathError("list", path, fmt.Errorf("the daemon tells of a file named %q, which is no name", clip.Text(name, 256)))
 		}
-		infos[i] = newFileInfo(entry)
+		infos[i] = *newFileInfo(entry)
 	}
 	return infos, nil
 }

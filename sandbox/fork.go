@@ -43,7 +43,7 @@ type ForkResult struct {
 // The error is about all copies, and then there are none: a call that ctx cut off
 // is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:
 // the error is [ErrConflict].
-func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*ForkResult, error) {
+func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]ForkResult, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]*ForkResult, erro
 
 // Fork is [Sandbox.Fork] for a sandbox to which there is no handle. If there is no
 // such sandbox, the error is [ErrGone].
-func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]*ForkResult, error) {
+func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]ForkResult, error) {
 	forks, err := c.fork(ctx, id, c.defaults, p)
 	if err != nil {
 		return nil, fmt.Errorf("sandbox: fork: %w", missing(id, err))
@@ -67,7 +67,7 @@ func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]*ForkRes
 }
 
 // fork returns handles that are configured by cfg.
-func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *ForkParams) ([]*ForkResult, error) {
+func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *ForkParams) ([]ForkResult, error) {
 	if p == nil {
 		p = &ForkParams{}
 	}
@@ -78,15 +78,15 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 		cfg.expiry = Expiry{After: p.Lifetime}
 	}
 	cfg.inherits = true
-	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]*api.ForkResult, error) {
+	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]api.ForkResult, error) {
 		return c.api.Sandboxes.Fork(ctx, id, &api.ForkParams{Count: p.Count, Lifetime: cfg.life()})
 	}, copies)
 	if err != nil {
 		return nil, err
 	}
-	forks := make([]*ForkResult, len(made))
+	forks := make([]ForkResult, len(made))
 	for i, f := range made {
-		forks[i] = &ForkResult{Memory: f.Memory}
+		forks[i] = ForkResult{Memory: f.Memory}
 		if f.Err != nil {
 			forks[i].Err = fmt.Errorf("sandbox: copy %d of %s: %w", i+1, id, f.Err)
 			continue
@@ -97,7 +97,7 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 }
 
 // copies returns the sandboxes that a fork has made.
-func copies(forks []*api.ForkResult) (made []*api.Sandbox) {
+func copies(forks []api.ForkResult) (made []*api.Sandbox) {
 	for _, f := range forks {
 		if f.Sandbox != nil {
 			made = append(made, f.Sandbox)

@@ -86,15 +86,15 @@ func TestForkLifetimes(t *testing.T) {
 	minute, leased, client := s.sandbox(WithExpiry(Expiry{After: time.Minute})), s.sandbox(WithExpiry(Expiry{After: 20 * time.Second, Renew: true})), s.client(WithDefaults(WithExpiry(Expiry{After: time.Hour})))
 	s.forking(`[{"sandbox":{"sandboxID":"i2"}}]`)
 	for name, test := range map[string]struct {
-		fork func(*ForkParams) ([]*ForkResult, error)
+		fork func(*ForkParams) ([]ForkResult, error)
 		p    *ForkParams
 		want string
 	}{
-		"a lifetime":              {func(p *ForkParams) ([]*ForkResult, error) { return minute.Fork(t.Context(), p) }, nil, `{"timeout":60}`},
-		"a lease":                 {func(p *ForkParams) ([]*ForkResult, error) { return leased.Fork(t.Context(), p) }, nil, `{"timeout":20}`},
-		"one of its own":          {func(p *ForkParams) ([]*ForkResult, error) { return leased.Fork(t.Context(), p) }, &ForkParams{Lifetime: time.Hour}, `{"timeout":3600}`},
-		"the client's":            {func(p *ForkParams) ([]*ForkResult, error) { return client.Fork(t.Context(), testID, p) }, nil, `{"timeout":3600}`},
-		"not the client's either": {func(p *ForkParams) ([]*ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Lifetime: time.Second}, `{"timeout":1}`},
+		"a lifetime":              {func(p *ForkParams) ([]ForkResult, error) { return minute.Fork(t.Context(), p) }, nil, `{"timeout":60}`},
+		"a lease":                 {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, nil, `{"timeout":20}`},
+		"one of its own":          {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, &ForkParams{Lifetime: time.Hour}, `{"timeout":3600}`},
+		"the client's":            {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, nil, `{"timeout":3600}`},
+		"not the client's either": {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Lifetime: time.Second}, `{"timeout":1}`},
 	} {
 		forks, err := test.fork(test.p)
 		if err != nil {
@@ -279,12 +279,12 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s: got %v, want api.ErrInvalidArgument", what, err)
 		}
 	}
-	for snapshot, err := range sb.client.Snapshots(t.Context(), &SnapshotListParams{SandboxID: testID}) {
+	for snapshot, err := range sb.client.Snapshots.List(t.Context(), &SnapshotListParams{SandboxID: testID}) {
 		if err != nil || snapshot.ID != want.ID {
 			t.Errorf("got %+v, %v, want %s", snapshot, err, want.ID)
 		}
 	}
-	if err := sb.client.DeleteSnapshot(t.Context(), want.ID); err != nil {
+	if err := sb.client.Snapshots.Delete(t.Context(), want.ID); err != nil {
 		t.Error(err)
 	}
 	if want := "DELETE /templates/local/s:v1 "; s.last() != want {

@@ -48,7 +48,7 @@ type Info struct {
 	// VolumeMounts are the volumes that it has, and where.
 	VolumeMounts []VolumeMount
 	// Engine is what runs the sandbox on a local cloud, such as "room".
-	Engine string
+	Engine api.Engine
 	// Mounts are the directories of the machine of a local cloud that the sandbox sees,
 	// except that cloud's Pyodide distribution.
 	Mounts []Mount
@@ -62,7 +62,7 @@ type Lifecycle struct {
 	AutoResume bool
 }
 
-func infoOf(i *api.SandboxInfo) Info {
+func infoOf(i api.SandboxInfo) Info {
 	return Info{
 		ID: i.ID, TemplateID: i.TemplateID, ClientID: i.ClientID, Alias: i.Alias,
 		State: i.State, StartedAt: i.StartedAt, EndAt: i.EndAt,

@@ -28,7 +28,7 @@ func TestInfoHasEveryField(t *testing.T) {
 		Network: &wire, VolumeMounts: []api.VolumeMount{{Name: "n", Path: "/p"}}, Engine: "room", Mounts: []api.Mount{{Dir: "/d", Path: "/p"}},
 		Domain: "d",
 	}
-	given, got := reflect.ValueOf(full), reflect.ValueOf(infoOf(&full))
+	given, got := reflect.ValueOf(full), reflect.ValueOf(infoOf(full))
 	for i := range given.NumField() {
 		name := given.Type().Field(i).Name
 		if given.Field(i).IsZero() {
@@ -38,7 +38,7 @@ func TestInfoHasEveryField(t *testing.T) {
 			t.Errorf("Info has no %s", name)
 		}
 	}
-	info := infoOf(&full)
+	info := infoOf(full)
 	if diff := cmp.Diff(&network, info.Network); diff != "" || !info.Asks {
 		t.Errorf("asks: %v, network (-want +got):\n%s", info.Asks, diff)
 	}

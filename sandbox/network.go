@@ -102,7 +102,7 @@ func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 }
 
 // SecretRef stands for the value of a secret in [Network].Headers: "Bearer " +
-// SecretRef("openai"). See [api.SecretService].
+// SecretRef("openai"). See [Secrets].
 func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
 
 func (n Network) wire() api.Network {

@@ -146,7 +146,7 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	if err != nil {
 		return nil, sb.failed(ctx, "info", missing(sb.ID(), err))
 	}
-	return new(infoOf(info)), nil
+	return new(infoOf(*info)), nil
 }
 
 // SetLifetime makes the sandbox end after d from now, which may be earlier than

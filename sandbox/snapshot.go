@@ -67,7 +67,7 @@ const (
 // Snapshot keeps the state of the sandbox under an id and, with SnapshotParams.Name,
 // a name, and the sandbox runs on. New sandboxes are made from it with
 // [WithTemplate], by any program and also when this sandbox has long ended. It stays
-// until [Client.DeleteSnapshot].
+// until [Snapshots.Delete].
 //
 // By default what the service can keep is kept; [Snapshot].Memory says whether that
 // was the memory, too. A local cloud keeps the files, and the memory on an engine that saves
@@ -75,7 +75,7 @@ const (
 // elsewhere. The error is [ErrInvalidArgument] when the mode or the name is refused, and
 // [ErrGone] with
 // [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts
-// the call off, there may be a snapshot, which [Client.Snapshots] then finds.
+// the call off, there may be a snapshot, which [Snapshots.List] then finds.
 func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -118,18 +118,21 @@ func (e *GoneError) paused(since time.Time) {
 	e.State, e.Reason, e.At = GonePaused, "it is paused; Resume or Connect wakes it up", since
 }
 
-// Snapshots iterates over the snapshots of the key, or those that p selects. An
-// error is yielded at most once, as the last item.
-func (c *Client) Snapshots(ctx context.Context, p *SnapshotListParams) iter.Seq2[Snapshot, error] {
-	return eachAs(c.api.Snapshots.List(ctx, (*api.SnapshotListParams)(p)), snapshotOf)
+// Snapshots works with the snapshots that were made. It is safe for concurrent use.
+type Snapshots struct{ client *Client }
+
+// List iterates over the snapshots of the key, or those that p selects. An error is yielded
+// at most once, as the last item.
+func (s *Snapshots) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[Snapshot, error] {
+	return eachAs(s.client.api.Snapshots.List(ctx, (*api.SnapshotListParams)(p)), snapshotOf)
 }
 
-// DeleteSnapshot deletes a snapshot, and with it all that have the same name,
+// Delete deletes a snapshot, and with it all that have the same name,
 // whatever their tags. Sandboxes that are made from it, running or paused, are in
 // its way: the error is then [ErrConflict]. If there is no such snapshot
 // it is [ErrNotFound].
-func (c *Client) DeleteSnapshot(ctx context.Context, id string) error {
-	if err := c.api.Snapshots.Delete(ctx, id); err != nil {
+func (s *Snapshots) Delete(ctx context.Context, id string) error {
+	if err := s.client.api.Snapshots.Delete(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: delete snapshot: %w", err)
 	}
 	return nil

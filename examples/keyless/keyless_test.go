@@ -63,7 +63,7 @@ func TestKeyless(t *testing.T) {
 	if err := run(t.Context(), true, "", "true"); err == nil {
 		t.Error("no error without a host")
 	}
-	for one, err := range mustClient(t, cloud).API().Secrets.List(t.Context(), nil) {
+	for one, err := range mustClient(t, cloud).Secrets.List(t.Context(), nil) {
 		t.Errorf("left: %v, %v", one, err)
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -73,14 +72,14 @@ func keyless(ctx context.Context, options []sandbox.ClientOption, host string, k
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	name := "keyless-" + rand.Text() // of this run alone
-	secret, err := client.API().Secrets.Create(ctx, name, &api.SecretParams{Value: key})
+	secret, err := client.Secrets.Create(ctx, name, &sandbox.SecretParams{Value: string(key)})
 	if err != nil {
 		return err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 		defer cancel()
-		err = errors.Join(err, client.API().Secrets.Delete(ctx, secret.ID))
+		err = errors.Join(err, client.Secrets.Delete(ctx, secret.ID))
 	}()
 	sb, err := client.Create(ctx, sandbox.WithNetwork(sandbox.Network{
 		Headers:  map[string]map[string]string{host: {"Authorization": "Bearer " + sandbox.SecretRef(name)}},

@@ -83,7 +83,7 @@ func prepared(ctx context.Context, w, log io.Writer, here bool, project string) 
 		Run("python3 -m compileall -q .", nil)
 	built, err := template.Build(ctx, client.API(), "prepared-example", definition, &template.BuildParams{
 		Dir: project, Ignore: []string{"**/__pycache__", ".git"},
-		Log: func(e *api.BuildLogEntry) { fmt.Fprintln(log, e.Message) },
+		Log: func(e api.BuildLogEntry) { fmt.Fprintln(log, e.Message) },
 	})
 	if err != nil {
 		return err // a *template.BuildError names the step

@@ -148,7 +148,7 @@ func snapshot(ctx context.Context, w io.Writer, client *sandbox.Client, source *
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.DeleteSnapshot(ctx, kept.ID)) }()
+	defer func() { err = errors.Join(err, client.Snapshots.Delete(ctx, kept.ID)) }()
 	fmt.Fprintf(w, "--- snapshot in %s\n", took())
 	for _, half := range []string{"x < 0", "x >= 0"} {
 		took := clock()

@@ -84,7 +84,7 @@ func (b *bench) restored() measurement {
 			one := *b
 			one.kind = []sandbox.CreateOption{sandbox.WithTemplate(kept.ID)}
 			r, err = one.created(0, onePlusOneInPandas)(ctx, runs)
-			return errors.Join(err, b.client.DeleteSnapshot(ctx, kept.ID))
+			return errors.Join(err, b.client.Snapshots.Delete(ctx, kept.ID))
 		})
 		return r, err
 	}

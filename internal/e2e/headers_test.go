@@ -166,7 +166,7 @@ func TestSecretsStayOutside(t *testing.T) {
 	n := newInternet(t)
 	client := keyless(t, n, "")
 	const value = "sk-" + "3141592653589793-never-inside"
-	if _, err := client.API().Secrets.Create(t.Context(), "key", &api.SecretParams{Value: value}); err != nil {
+	if _, err := client.Secrets.Create(t.Context(), "key", &sandbox.SecretParams{Value: value}); err != nil {
 		t.Fatal(err)
 	}
 	sb := newKeyless(t, client)
@@ -304,7 +304,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 	}
 
 	// Once it is deleted, requests that need it fail, and say why.
-	if err := client.API().Secrets.Delete(t.Context(), "key"); err != nil {
+	if err := client.Secrets.Delete(t.Context(), "key"); err != nil {
 		t.Fatal(err)
 	}
 	if got := run(t, sb, "curl -sS -w '%{http_code}' https://api.test/gone"); !strings.HasSuffix(got, "502") || !strings.Contains(got, "the secret key") || n.last("api.test/gone") != nil {
@@ -317,7 +317,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 func TestAuthorities(t *testing.T) {
 	n := newInternet(t)
 	client := keyless(t, n, filepath.Join(t.TempDir(), "state"))
-	if _, err := client.API().Secrets.Create(t.Context(), "key", &api.SecretParams{Value: "sk-1"}); err != nil {
+	if _, err := client.Secrets.Create(t.Context(), "key", &sandbox.SecretParams{Value: "sk-1"}); err != nil {
 		t.Fatal(err)
 	}
 	sb := newKeyless(t, client)

@@ -73,7 +73,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	}
 	defer client.Close()
 	found := 0
-	for snapshot, err := range client.Snapshots(t.Context(), nil) {
+	for snapshot, err := range client.Snapshots.List(t.Context(), nil) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 		if got, want := run(t, made, "sha256sum -c sum; ls small-* | wc -l"), "big: OK\n300\n"; got != want {
 			t.Errorf("acknowledged: %v; from the snapshot: got %q, want %q", acknowledged, got, want)
 		}
-		if err := errors.Join(made.Close(), client.DeleteSnapshot(t.Context(), snapshot.ID)); err != nil {
+		if err := errors.Join(made.Close(), client.Snapshots.Delete(t.Context(), snapshot.ID)); err != nil {
 			t.Error(err)
 		}
 	}

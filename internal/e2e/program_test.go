@@ -84,7 +84,7 @@ func removed(t *testing.T, sb *sandbox.Sandbox) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return !slices.ContainsFunc(entries, func(e *sandbox.FileInfo) bool { return strings.HasPrefix(e.Name, ".e2bctl-program") })
+		return !slices.ContainsFunc(entries, func(e sandbox.FileInfo) bool { return strings.HasPrefix(e.Name, ".e2bctl-program") })
 	})
 }
 

@@ -133,9 +133,9 @@ func (s *storm) clear() {
 			s.violated("kill what is left: %v", err)
 		}
 	}
-	for snapshot, err := range s.client.Snapshots(t.Context(), nil) {
+	for snapshot, err := range s.client.Snapshots.List(t.Context(), nil) {
 		if err == nil {
-			err = s.client.DeleteSnapshot(t.Context(), snapshot.ID)
+			err = s.client.Snapshots.Delete(t.Context(), snapshot.ID)
 		}
 		if err != nil {
 			s.violated("delete the snapshots: %v", err)

@@ -376,12 +376,12 @@ func (w *worker) snapshot(name string) {
 	}
 	w.check("read from it", from, has, slices.Sorted(maps.Keys(has)))
 	_ = from.Close()
-	w.try("delete snapshot", func(ctx context.Context) error { return w.client.DeleteSnapshot(ctx, made.ID) })
+	w.try("delete snapshot", func(ctx context.Context) error { return w.client.Snapshots.Delete(ctx, made.ID) })
 }
 
 func (w *worker) fork(name string) {
 	has := w.box.files.copied()
-	var forks []*sandbox.ForkResult
+	var forks []sandbox.ForkResult
 	answered := w.try(name, func(ctx context.Context) (err error) {
 		forks, err = w.box.sb.Fork(ctx, &sandbox.ForkParams{Count: 1 + w.random.IntN(2)})
 		for _, fork := range forks {

@@ -53,7 +53,7 @@ func (b *builder) build(t *testing.T, name string, d template.Definition) (*temp
 	t.Helper()
 	b.log = nil
 	built, err := template.Build(t.Context(), b.client.API(), name, d, &template.BuildParams{
-		Dir: b.dir, Log: func(e *api.BuildLogEntry) { b.log = append(b.log, e.Message) },
+		Dir: b.dir, Log: func(e api.BuildLogEntry) { b.log = append(b.log, e.Message) },
 	})
 	if err != nil && built != nil {
 		t.Logf("log of %s:\n%s", name, strings.Join(b.log, "\n"))
@@ -189,7 +189,7 @@ func TestTemplateThatFails(t *testing.T) {
 	if failed.Step != "2" || failed.Instruction != "RUN echo the reason >&2; exit 3" || !b.said("the reason") {
 		t.Errorf("got step %q, instruction %q and log %q", failed.Step, failed.Instruction, b.log)
 	}
-	if _, err := b.client.API().Templates.Resolve(t.Context(), "broken"); !errors.Is(err, api.ErrNotFound) {
+	if _, err := b.client.Templates.Resolve(t.Context(), "broken"); !errors.Is(err, api.ErrNotFound) {
 		t.Errorf("its name: got %v, want ErrNotFound", err)
 	}
 	for name, d := range map[string]template.Definition{

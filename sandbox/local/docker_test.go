@@ -229,7 +229,7 @@ func TestDockerImage(t *testing.T) {
 	with(func(_ *local.Cloud, client *sandbox.Client) {
 		log := new(strings.Builder)
 		d := template.FromImage(reference, nil).Run("echo built >made; rm /bin/tac", nil).Env(map[string]string{"PATH": "/more:$PATH"})
-		built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, log)
 		}
@@ -249,7 +249,7 @@ func TestDockerImage(t *testing.T) {
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := client.API().Templates.Delete(t.Context(), built.TemplateID); err != nil {
+		if err := client.Templates.Delete(t.Context(), built.TemplateID); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -264,7 +264,7 @@ func TestDockerImage(t *testing.T) {
 		if err := sb.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := client.DeleteSnapshot(t.Context(), snapshot); err != nil {
+		if err := client.Snapshots.Delete(t.Context(), snapshot); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -298,7 +298,7 @@ func TestDockerDockerfile(t *testing.T) {
 	build := func(name string, d template.Definition) string {
 		t.Helper()
 		log := new(strings.Builder)
-		built, err := template.Build(t.Context(), client.API(), name, d, &template.BuildParams{Dir: dir, Ignore: []string{"*.tar"}, Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		built, err := template.Build(t.Context(), client.API(), name, d, &template.BuildParams{Dir: dir, Ignore: []string{"*.tar"}, Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, log)
 		}
@@ -353,7 +353,7 @@ func TestDockerImageMoves(t *testing.T) {
 			d.Docker(t, "rm", made)
 		}
 		var log strings.Builder
-		built, err := template.Build(t.Context(), client.API(), "made", template.FromBase().Run(`echo ${WHICH:-first} >/which`, nil), &template.BuildParams{Log: func(e *api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		built, err := template.Build(t.Context(), client.API(), "made", template.FromBase().Run(`echo ${WHICH:-first} >/which`, nil), &template.BuildParams{Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, &log)
 		}

@@ -22,14 +22,14 @@ const (
 )
 
 // Engine names what runs sandboxes.
-type Engine string
+type Engine = api.Engine
 
 // The engines. What each can do, and what not, is in [Report].Promises.
 const (
-	EngineRoom   Engine = "room"   // namespaces of this machine's kernel: the default on Linux
-	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman: the default elsewhere
-	EngineWasm   Engine = "wasm"   // Python in WebAssembly, without processes: see [SetupWasm]
-	EngineGVisor Engine = "gvisor" // a kernel in user space: see [SetupGVisor]
+	EngineRoom   = api.EngineRoom   // namespaces of this machine's kernel: the default on Linux
+	EngineDocker = api.EngineDocker // containers of the user's own Docker or Podman: the default elsewhere
+	EngineWasm   = api.EngineWasm   // Python in WebAssembly, without processes: see [SetupWasm]
+	EngineGVisor = api.EngineGVisor // a kernel in user space: see [SetupGVisor]
 )
 
 // Engines returns all of them, whether or not this machine has them.

@@ -32,7 +32,7 @@ type BuildParams struct {
 	// Engine is what runs the build and the sandboxes of the template on a local cloud,
 	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
 	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
-	Engine string
+	Engine api.Engine
 	// NoCache does all steps even if they were done before.
 	NoCache bool
 	// Dir is the directory that [Definition.Copy] copies from; empty means the working
@@ -46,7 +46,7 @@ type BuildParams struct {
 	Ignore []string
 	// Log gets the log of the build as it comes, without the control sequences of terminals,
 	// and before it what is uploaded. It is called by one goroutine at a time. May be nil.
-	Log func(*api.BuildLogEntry)
+	Log func(api.BuildLogEntry)
 }
 
 // Built names a build.
@@ -163,13 +163,13 @@ func wire(steps []step) []api.BuildStep {
 }
 
 // sayTo returns what writes a line of its own into a log, from any goroutine.
-func sayTo(log func(*api.BuildLogEntry)) func(api.BuildLogLevel, string) {
+func sayTo(log func(api.BuildLogEntry)) func(api.BuildLogLevel, string) {
 	var mu sync.Mutex
 	return func(level api.BuildLogLevel, message string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if log != nil {
-			log(&api.BuildLogEntry{Time: time.Now(), Level: level, Message: message})
+			log(api.BuildLogEntry{Time: time.Now(), Level: level, Message: message})
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (f *fake) status(w http.ResponseWriter, r *http.Request) {
 	var offset int
 	_, _ = fmt.Sscan(r.URL.Query().Get("logsOffset"), &offset)
 	for i := offset; i < min(offset+3, f.lines); i++ {
-		state.Logs = append(state.Logs, &api.BuildLogEntry{Level: api.BuildLogInfo, Message: fmt.Sprintf("\x1b[1mline\x1b[0m %d\x07", i)})
+		state.Logs = append(state.Logs, api.BuildLogEntry{Level: api.BuildLogInfo, Message: fmt.Sprintf("\x1b[1mline\x1b[0m %d\x07", i)})
 	}
 	if err := json.NewEncoder(w).Encode(state); err != nil {
 		panic(err)
@@ -156,7 +156,7 @@ func TestBuild(t *testing.T) {
 			lines:  20, has: map[string]bool{hashes[1]: true, hashes[2]: true},
 		}
 		var log []string
-		built, err := Build(t.Context(), f.client(t), "a:v1", d, &BuildParams{Dir: dir, NoCache: true, Log: func(e *api.BuildLogEntry) { log = append(log, e.Message) }})
+		built, err := Build(t.Context(), f.client(t), "a:v1", d, &BuildParams{Dir: dir, NoCache: true, Log: func(e api.BuildLogEntry) { log = append(log, e.Message) }})
 		if err != nil {
 			t.Fatal(err)
 		}

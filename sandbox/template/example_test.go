@@ -27,7 +27,7 @@ func ExampleBuild() {
 		Start("exec python3 server.py", template.WaitPort(8000))
 	built, err := template.Build(context.Background(), client, "web:v1", web, &template.BuildParams{
 		Tags: []string{"stable"},
-		Log:  func(e *api.BuildLogEntry) { fmt.Println(e.Level, e.Message) },
+		Log:  func(e api.BuildLogEntry) { fmt.Println(e.Level, e.Message) },
 	})
 	if failed, ok := errors.AsType[*template.BuildError](err); ok {
 		log.Printf("step %s, %s: %s", failed.Step, failed.Instruction, failed.Reason)

@@ -162,7 +162,7 @@ func TestCopyOnlyFiles(t *testing.T) {
 	}
 	f := &fake{states: []api.BuildState{{Status: api.BuildReady}}}
 	var log []string
-	params := &BuildParams{Dir: dir, Log: func(e *api.BuildLogEntry) { log = append(log, fmt.Sprint(e.Level, " ", e.Message)) }}
+	params := &BuildParams{Dir: dir, Log: func(e api.BuildLogEntry) { log = append(log, fmt.Sprint(e.Level, " ", e.Message)) }}
 	if _, err := Start(t.Context(), f.client(t), "x", FromBase().Copy(".", "/x", nil), params); err != nil {
 		t.Fatal(err)
 	}

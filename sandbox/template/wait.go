@@ -29,7 +29,7 @@ const (
 // WaitParams says what to do while waiting. The zero value only waits.
 type WaitParams struct {
 	// Log is that of [BuildParams]; it gets the whole log. May be nil.
-	Log func(*api.BuildLogEntry)
+	Log func(api.BuildLogEntry)
 }
 
 // Wait waits until a build is ready. A Built that only has TemplateID and BuildID is enough,
@@ -55,10 +55,10 @@ func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) 
 type waiting struct {
 	client *api.Client
 	built  *Built
-	log    func(*api.BuildLogEntry)
+	log    func(api.BuildLogEntry)
 
-	offset int                  // lines that came
-	last   []*api.BuildLogEntry // the last of them
+	offset int                 // lines that came
+	last   []api.BuildLogEntry // the last of them
 }
 
 // untilEnd returns the last state of the build, when all of its log has been read.
@@ -101,13 +101,11 @@ func (w *waiting) ask(ctx context.Context) (*api.BuildState, error) {
 		return nil, err
 	}
 	w.offset += len(state.Logs)
-	for _, entry := range state.Logs {
-		if entry == nil {
-			return nil, errors.New("the service's answer has an empty line of the log")
-		}
+	for i := range state.Logs {
+		entry := &state.Logs[i]
 		entry.Message = withoutControls(entry.Message)
 		if w.log != nil {
-			w.log(entry)
+			w.log(*entry)
 		}
 	}
 	w.last = append(w.last, state.Logs...)
@@ -164,7 +162,7 @@ type BuildError struct {
 	// Reason is what the service says about it.
 	Reason string
 	// Logs are the last lines of the log, at most 20.
-	Logs []*api.BuildLogEntry
+	Logs []api.BuildLogEntry
 }
 
 // Error returns the step and the reason, without the log.

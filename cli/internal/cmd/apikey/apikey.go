@@ -28,7 +28,7 @@ type keyView struct {
 	Key       string     `json:"key,omitempty"` // only of a key that was made just now
 }
 
-func viewOf(k *api.APIKey) keyView {
+func viewOf(k api.APIKey) keyView {
 	v := keyView{ID: k.ID, Name: k.Name, Mask: k.Mask.String(), CreatedAt: k.CreatedAt.UTC(), Key: string(k.Key)}
 	if k.LastUsed != nil {
 		at := k.LastUsed.UTC()
@@ -104,7 +104,7 @@ func newCmdCreate(f *cmdutil.Factory) *cobra.Command {
 			return err
 		}
 		if f.JSON() {
-			return cmdutil.WriteJSON(f.IO.Out, viewOf(key))
+			return cmdutil.WriteJSON(f.IO.Out, viewOf(*key))
 		}
 		if !f.Quiet() {
 			fmt.Fprintf(f.IO.Err, "key %s has the ID %s; it is not shown again\n", cmdutil.Printable(key.Name), cmdutil.Printable(key.ID))

@@ -30,7 +30,7 @@ func checkNames(ctx context.Context, domain string) check {
 	c := check{Name: "names", Status: checkOK, Detail: "names below " + name + " lead to this machine"}
 	if err := leadsHere(ctx, "49983-e2bctl."+name); err != nil {
 		c.Status, c.Detail = checkWarning, err.Error()
-		c.Hint = "programs that know only " + api.EnvDomain + ", such as those in Node, do not find sandboxes; " + api.EnvAPIURL + " and " + api.EnvSandboxURL + " need no names, and the next major version of the official SDKs no longer reads them"
+		c.Hint = "programs that know only " + api.EnvDomain + ", such as those in Node, do not find sandboxes; " + api.EnvAPIURL + " and " + api.EnvSandboxURL + " need no names, and the next major version of the official SDKs no longer reads them; e2bctl port-forward makes a port reachable without names"
 		if name == "localhost" || strings.HasSuffix(name, ".localhost") {
 			c.Hint += "; apt-get install libnss-myhostname mends it, or systemd-resolved, or e2bctl local up --domain with a name whose wildcard leads to 127.0.0.1"
 		}

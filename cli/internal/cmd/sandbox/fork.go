@@ -103,7 +103,7 @@ type failedForkView struct {
 }
 
 // printForks prints the copies that were made.
-func printForks(ctx context.Context, f *cmdutil.Factory, opts *forkOptions, forks []*sandbox.ForkResult) error {
+func printForks(ctx context.Context, f *cmdutil.Factory, opts *forkOptions, forks []sandbox.ForkResult) error {
 	views := []any{}
 	filesOnly := false
 	for _, fork := range forks {

@@ -76,7 +76,7 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 		rows = append(rows, []string{"On timeout", onTimeoutText(l)})
 	}
 	if info.Engine != "" {
-		rows = append(rows, []string{"Engine", info.Engine})
+		rows = append(rows, []string{"Engine", string(info.Engine)})
 	}
 	for _, m := range info.Mounts {
 		rows = append(rows, []string{"Mount", mountText(m)})

@@ -43,7 +43,7 @@ func viewOf(info *sandbox.Info) sandboxView {
 		CPUCount: info.CPUs, MemoryMB: info.MemoryBytes >> 20, DiskSizeMB: info.DiskBytes >> 20,
 		EnvdVersion: info.EnvdVersion, Metadata: info.Metadata,
 		PauseMode: string(info.PauseMode), EnvdUnresponsiveAtPause: info.EnvdUnresponsiveAtPause,
-		Engine: info.Engine, Mounts: info.Mounts,
+		Engine: string(info.Engine), Mounts: info.Mounts,
 	}
 	if l := info.Lifecycle; l != nil {
 		v.Lifecycle = &lifecycle{string(l.OnTimeout), l.AutoResume}

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 // NewCmdSecret returns e2bctl secret.
@@ -31,17 +31,17 @@ type secretView struct {
 	UpdatedAt time.Time         `json:"updatedAt"`
 }
 
-func viewOf(s *api.Secret) secretView {
+func viewOf(s sandbox.Secret) secretView {
 	return secretView{s.ID, s.Name, s.Version, s.Metadata, s.CreatedAt.UTC(), s.UpdatedAt.UTC()}
 }
 
 // command returns a command that makes calls about secrets.
-func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, secrets *api.SecretService, args []string) error) *cobra.Command {
+func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, secrets *sandbox.Secrets, args []string) error) *cobra.Command {
 	return prepared(f, cmd, nil, run)
 }
 
 // prepared is command, and calls prepare, unless it is nil, before a local cloud is started.
-func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run func(ctx context.Context, secrets *api.SecretService, args []string) error) *cobra.Command {
+func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run func(ctx context.Context, secrets *sandbox.Secrets, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		if prepare != nil {
@@ -58,7 +58,7 @@ func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run 
 			return err
 		}
 		defer cmdutil.Closing(conn, &err)
-		return run(cmd.Context(), conn.API().Secrets, args)
+		return run(cmd.Context(), conn.Secrets, args)
 	}
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
@@ -78,7 +78,7 @@ Nobody can read it back: sandboxes with rules for headers use it.`,
 		Example: `  e2bctl secret create openai --local < key.txt
   e2bctl secret create openai --local --file key.txt`,
 		Args: cmdutil.Wants("the name of the secret", cobra.ExactArgs(1)),
-	}, (*api.SecretService).Create)
+	}, (*sandbox.Secrets).Create)
 }
 
 func newCmdSet(f *cmdutil.Factory) *cobra.Command {
@@ -89,23 +89,23 @@ func newCmdSet(f *cmdutil.Factory) *cobra.Command {
 sandboxes that are sent from then on have it. ` + aboutValue,
 		Example: `  e2bctl secret set openai --local < key.txt`,
 		Args:    cmdutil.Wants("the name or ID of the secret", cobra.ExactArgs(1)),
-	}, (*api.SecretService).Update)
+	}, (*sandbox.Secrets).Update)
 }
 
 // setting returns a command that sets the value of a secret.
-func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService, context.Context, string, *api.SecretParams) (*api.Secret, error)) *cobra.Command {
+func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*sandbox.Secrets, context.Context, string, *sandbox.SecretParams) (*sandbox.Secret, error)) *cobra.Command {
 	var file string
-	var value api.Key
+	var value string
 	cmd = prepared(f, cmd, func() (err error) {
 		value, err = readValue(cmd, f.IO, file)
 		return err
-	}, func(ctx context.Context, secrets *api.SecretService, args []string) error {
-		s, err := set(secrets, ctx, args[0], &api.SecretParams{Value: value})
+	}, func(ctx context.Context, secrets *sandbox.Secrets, args []string) error {
+		s, err := set(secrets, ctx, args[0], &sandbox.SecretParams{Value: value})
 		if err != nil {
 			return err
 		}
 		if f.JSON() {
-			return cmdutil.WriteJSON(f.IO.Out, viewOf(s))
+			return cmdutil.WriteJSON(f.IO.Out, viewOf(*s))
 		}
 		_, err = fmt.Fprintln(f.IO.Out, cmdutil.Printable(s.ID))
 		return err
@@ -118,7 +118,7 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*api.SecretService
 const maxValue = 1 << 20
 
 // readValue reads a value from a file, or from stdin if it is "".
-func readValue(cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (api.Key, error) {
+func readValue(cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (string, error) {
 	from := streams.In
 	if file != "" {
 		f, err := os.Open(file)
@@ -141,7 +141,7 @@ func readValue(cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (api
 	if value == "" {
 		return "", cmdutil.Usagef(cmd, "the value is empty: pass it on stdin (`< key.txt`), or by --file")
 	}
-	return api.Key(value), nil
+	return value, nil
 }
 
 func newCmdList(f *cmdutil.Factory) *cobra.Command {
@@ -153,7 +153,7 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Example: `  e2bctl secret ls --local
   e2bctl secret ls -o json`,
 		Args: cmdutil.NoArguments,
-	}, func(ctx context.Context, secrets *api.SecretService, _ []string) error {
+	}, func(ctx context.Context, secrets *sandbox.Secrets, _ []string) error {
 		views, rows, now := []secretView{}, [][]string{}, time.Now()
 		for s, err := range secrets.List(ctx, nil) {
 			if err != nil {
@@ -188,7 +188,7 @@ func newCmdDelete(f *cmdutil.Factory) *cobra.Command {
 		Long:    "Delete secrets, by their names or IDs, and print these. Requests of sandboxes that\nneed one fail from then on.",
 		Example: `  e2bctl secret rm --local openai`,
 		Args:    cmdutil.Wants("the names or IDs of secrets", cobra.MinimumNArgs(1)),
-	}, func(ctx context.Context, secrets *api.SecretService, args []string) error {
+	}, func(ctx context.Context, secrets *sandbox.Secrets, args []string) error {
 		return f.EachNamed(args, func(name string) error { return secrets.Delete(ctx, name) })
 	})
 }

@@ -141,7 +141,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 	views := []snapshotView{}
-	for s, err := range conn.Snapshots(ctx, &opts.Params) {
+	for s, err := range conn.Snapshots.List(ctx, &opts.Params) {
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ is not deleted.`,
 		Example: `  e2bctl snapshot rm "$SNAPSHOT"`,
 		Args:    cmdutil.Wants("the IDs or names of snapshots", cobra.MinimumNArgs(1)),
 	}, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
-		return f.EachNamed(args, func(id string) error { return conn.DeleteSnapshot(ctx, id) })
+		return f.EachNamed(args, func(id string) error { return conn.Snapshots.Delete(ctx, id) })
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
@@ -231,7 +232,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
 	built, err := template.Start(ctx, conn.API(), opts.Name, d, &template.BuildParams{
 		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryBytes: int64(opts.MemoryMB)<<20 + int64(opts.Memory),
-		Engine: string(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
+		Engine: api.Engine(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
 	})
 	if err != nil {
 		return err

@@ -67,8 +67,8 @@ func find(ctx context.Context, templates *api.TemplateService, reference string)
 	return templates.Get(ctx, id, nil)
 }
 
-func detailViewOf(detail *api.TemplateDetail, tags []*api.TemplateTag) detailView {
-	v := detailView{templateView: viewOf(&detail.Template), Builds: make([]buildView, len(detail.Builds)), Tags: tagViewsOf(tags)}
+func detailViewOf(detail *api.TemplateDetail, tags []api.TemplateTag) detailView {
+	v := detailView{templateView: viewOf(detail.Template), Builds: make([]buildView, len(detail.Builds)), Tags: tagViewsOf(tags)}
 	for i, b := range detail.Builds {
 		v.Builds[i] = buildView{
 			BuildID: b.ID, Status: string(b.Status), CPUCount: b.CPUs, MemoryMB: b.MemoryBytes >> 20, DiskSizeMB: b.DiskBytes >> 20,
@@ -78,18 +78,18 @@ func detailViewOf(detail *api.TemplateDetail, tags []*api.TemplateTag) detailVie
 	return v
 }
 
-func rowsOf(detail *api.TemplateDetail, tags []*api.TemplateTag, terminal bool) [][]string {
+func rowsOf(detail *api.TemplateDetail, tags []api.TemplateTag, terminal bool) [][]string {
 	now := time.Now()
 	rows := [][]string{
 		{"ID", detail.ID},
-		{"Names", nameText(&detail.Template)},
-		{"Access", access(&detail.Template)},
+		{"Names", nameText(detail.Template)},
+		{"Access", access(detail.Template)},
 		{"Created", cmdutil.Moment(detail.CreatedAt, now, terminal)},
 		{"Updated", cmdutil.Moment(detail.UpdatedAt, now, terminal)},
 		{"Sandboxes made", fmt.Sprint(detail.SpawnCount)},
 	}
 	if detail.Engine != "" {
-		rows = append(rows, []string{"Engine", detail.Engine})
+		rows = append(rows, []string{"Engine", string(detail.Engine)})
 	}
 	if at := detail.LastSpawnedAt; at != nil {
 		rows = append(rows, []string{"Last one", cmdutil.Moment(*at, now, terminal)})

@@ -23,7 +23,7 @@ e2bctl snapshot ls. -q prints their IDs only.`,
   e2bctl template ls --local -o json`,
 		Args: cmdutil.NoArguments,
 	}, func(ctx context.Context, templates *api.TemplateService, _ []string) error {
-		var all []*api.Template
+		var all []api.Template
 		for t, err := range templates.List(ctx, nil) {
 			if err != nil {
 				return err
@@ -34,7 +34,7 @@ e2bctl snapshot ls. -q prints their IDs only.`,
 	})
 }
 
-func writeTemplates(f *cmdutil.Factory, all []*api.Template) error {
+func writeTemplates(f *cmdutil.Factory, all []api.Template) error {
 	switch {
 	case f.JSON():
 		views := make([]templateView, len(all))
@@ -64,7 +64,7 @@ func writeTemplates(f *cmdutil.Factory, all []*api.Template) error {
 	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAMES", "ACCESS", "STATUS", "CPUS", "MEMORY", "UPDATED"}, rows)
 }
 
-func access(t *api.Template) string {
+func access(t api.Template) string {
 	if t.Public {
 		return "public"
 	}

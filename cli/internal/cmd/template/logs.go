@@ -130,8 +130,8 @@ prints one object a line.`,
 }
 
 // printerOf returns what prints the lines of a log as results.
-func printerOf(f *cmdutil.Factory) func(*api.BuildLogEntry) {
-	return func(e *api.BuildLogEntry) {
+func printerOf(f *cmdutil.Factory) func(api.BuildLogEntry) {
+	return func(e api.BuildLogEntry) {
 		if f.JSON() {
 			text, _ := json.Marshal(entryViewOf(e)) // texts and a time: it cannot fail
 			fmt.Fprintf(f.IO.Out, "%s\n", text)

@@ -44,12 +44,12 @@ type entryView struct {
 	Step      string    `json:"step,omitempty"`
 }
 
-func entryViewOf(e *api.BuildLogEntry) entryView {
+func entryViewOf(e api.BuildLogEntry) entryView {
 	return entryView{e.Time.UTC(), string(e.Level), e.Message, e.Step}
 }
 
 // lineOf returns a line of a log for people, with its time where it is kept.
-func lineOf(e *api.BuildLogEntry, timed bool) string {
+func lineOf(e api.BuildLogEntry, timed bool) string {
 	text := cmdutil.Printable(e.Message)
 	if e.Level == api.BuildLogWarn || e.Level == api.BuildLogError {
 		text = string(e.Level) + ": " + text
@@ -73,7 +73,7 @@ func newProgress(ios *cmdutil.IOStreams, mode progressMode, quiet bool) *progres
 	return &progress{io: ios, json: mode == progressJSON, timed: mode == progressPlain || !ios.ErrIsTerminal, silent: quiet}
 }
 
-func (p *progress) show(e *api.BuildLogEntry) {
+func (p *progress) show(e api.BuildLogEntry) {
 	switch {
 	case p.silent:
 	case p.json:

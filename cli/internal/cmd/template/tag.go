@@ -24,7 +24,7 @@ type tagView struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-func tagViewsOf(tags []*api.TemplateTag) []tagView {
+func tagViewsOf(tags []api.TemplateTag) []tagView {
 	views := make([]tagView, len(tags))
 	for i, tag := range tags {
 		views[i] = tagView{tag.Name, tag.BuildID, tag.CreatedAt.UTC()}
@@ -104,7 +104,7 @@ func newCmdTagRemove(f *cmdutil.Factory) *cobra.Command {
 		}
 		return f.EachNamed(args[1:], func(tag string) error {
 			// A service deletes what is not there without an error.
-			if !slices.ContainsFunc(there, func(t *api.TemplateTag) bool { return t.Name == tag }) {
+			if !slices.ContainsFunc(there, func(t api.TemplateTag) bool { return t.Name == tag }) {
 				return &noTagError{args[0], tag}
 			}
 			return templates.RemoveTags(ctx, args[0], []string{tag})

@@ -24,7 +24,7 @@ func NewCmdTemplate(f *cmdutil.Factory) *cobra.Command {
 // command returns a command that makes calls about templates.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, templates *api.TemplateService, args []string) error) *cobra.Command {
 	return f.Connected(cmd, cmdutil.LocalRunning, func(ctx context.Context, conn *cmdutil.Connection, args []string) error {
-		return run(ctx, conn.API().Templates, args)
+		return run(ctx, conn.Templates, args)
 	})
 }
 
@@ -66,25 +66,25 @@ type templateView struct {
 	Engine        string     `json:"engine,omitempty"`
 }
 
-func viewOf(t *api.Template) templateView {
+func viewOf(t api.Template) templateView {
 	return templateView{
 		TemplateID: t.ID, Names: namesOf(t), Public: t.Public, BuildID: t.BuildID, BuildStatus: string(t.BuildStatus),
 		BuildCount: t.BuildCount, SpawnCount: t.SpawnCount, CPUCount: t.CPUs, MemoryMB: t.MemoryBytes >> 20, DiskSizeMB: t.DiskBytes >> 20,
 		EnvdVersion: t.EnvdVersion, CreatedAt: t.CreatedAt.UTC(), UpdatedAt: t.UpdatedAt.UTC(), LastSpawnedAt: utc(t.LastSpawnedAt),
-		Engine: t.Engine,
+		Engine: string(t.Engine),
 	}
 }
 
 // namesOf returns the names of a template; older services only send those without
 // the team.
-func namesOf(t *api.Template) []string {
+func namesOf(t api.Template) []string {
 	if len(t.Names) > 0 {
 		return t.Names
 	}
 	return append([]string{}, t.Aliases...)
 }
 
-func nameText(t *api.Template) string { return strings.Join(namesOf(t), ", ") }
+func nameText(t api.Template) string { return strings.Join(namesOf(t), ", ") }
 
 func utc(t *time.Time) *time.Time {
 	if t == nil {
