@@ -25,7 +25,6 @@ func Words(text string) string {
 		" (local.WithWritableMounts)", "",
 		" (local.WithMount)", "",
 		" (local.SetupDocker in a program)", "",
-		"local.WithRegistryMirror, or e2bctl local up", "e2bctl local up",
 		"local.WithProxyNames", "e2bctl local up --proxy-names",
 		"local.WithIsolation(local.Restricted)", "--isolation restricted",
 		", local.Start in Go", "",

@@ -64,8 +64,8 @@ func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 	return sb, home
 }
 
-// tree returns what is in a directory: modes, names, and the text of files.
-func tree(t *testing.T, dir string) map[string]string {
+// list returns what is in a directory: modes, names, and the text of files.
+func list(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -128,7 +128,7 @@ func TestUpload(t *testing.T) {
 		"as": "-rw-r--r-- text", "into/plain": "-rw-r--r-- text", "home": "-rw-r--r-- text",
 		"bin/tool it's": "-rwxr-xr-x #!", "-x": "-rwxr-xr-x #!", "copy/deep/a": "-rw-r----- a",
 	}
-	if diff := cmp.Diff(want, tree(t, home)); diff != "" {
+	if diff := cmp.Diff(want, list(t, home)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := warn.String(); !strings.HasPrefix(got, "skipped p") || strings.ContainsRune(got, 0x1b) || strings.Count(got, "\n") != 1 {
@@ -149,7 +149,7 @@ func TestUploadOfNothing(t *testing.T) {
 			t.Errorf("%s: got %v, want that it is not there", how, err)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"1": "-rw-r--r-- text"}, tree(t, home)); diff != "" {
+	if diff := cmp.Diff(map[string]string{"1": "-rw-r--r-- text"}, list(t, home)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if err := flags([]pair{{there, "1"}}, nil).Check(); err != nil {
@@ -178,7 +178,7 @@ func TestDownload(t *testing.T) {
 		"old": "-rw-r--r-- text", "dir/kept": "-rw-r--r-- kept", "dir/plain": "-rw-r--r-- text", "new/plain": "-rw-r--r-- text",
 		"a/b/c": "-rw-r--r-- text", "copy/deep/a": "-rw-r----- a", "dir/deep/a": "-rw-r----- a",
 	}
-	if diff := cmp.Diff(want, tree(t, local)); diff != "" {
+	if diff := cmp.Diff(want, list(t, local)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -684,7 +684,7 @@ func TestMirrors(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %s", ref, img, err, want)
 		}
 	}
-	for ref, want := range map[string]string{"python:4": "does not have it", "UPPER": "could not parse", "": "could not parse", "a@sha256:1": "could not parse", "localhost:2/a": "cannot be reached; local.WithRegistryMirror, or e2bctl local up --registry-mirror, names another place"} {
+	for ref, want := range map[string]string{"python:4": "does not have it", "UPPER": "could not parse", "": "could not parse", "a@sha256:1": "could not parse", "localhost:2/a": "cannot be reached; e2bctl local up --registry-mirror names another place"} {
 		if _, err := w.Pull(t.Context(), ref, nil, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", ref, err, want)
 		}

@@ -211,7 +211,7 @@ func explain(ref name.Reference, err error) error {
 		return fmt.Errorf("the registry %s does not have it: %w", registry, err)
 	}
 	if unreached := new(net.OpError); errors.As(err, &unreached) {
-		return fmt.Errorf("the registry %s cannot be reached; local.WithRegistryMirror, or e2bctl local up --registry-mirror, names another place for its images: %w", registry, err)
+		return fmt.Errorf("the registry %s cannot be reached; e2bctl local up --registry-mirror names another place for its images: %w", registry, err)
 	}
 	return err
 }
