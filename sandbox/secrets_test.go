@@ -25,8 +25,8 @@ func TestSecretParamsHideTheValue(t *testing.T) {
 			t.Fatal(err)
 		}
 		var text, lines bytes.Buffer
-		slog.New(slog.NewTextHandler(&text, nil)).Info("m", "params", params)
-		slog.New(slog.NewJSONHandler(&lines, nil)).Info("m", "params", params)
+		slog.New(slog.NewTextHandler(&text, nil)).InfoContext(t.Context(), "m", "params", params)
+		slog.New(slog.NewJSONHandler(&lines, nil)).InfoContext(t.Context(), "m", "params", params)
 		shown := map[string]string{"json": string(encoded), "slog text": text.String(), "slog json": lines.String()}
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%d", "%x"} {
 			shown[verb] = fmt.Sprintf(verb, params)

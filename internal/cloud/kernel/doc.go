@@ -16,7 +16,7 @@
 //
 // Figures of matplotlib are also sent as e2b/chart, read back from the drawing (charts.py). In
 // two places this is more exact than E2B's own reading: bars are named by the tick at their
-// position, and matplotlib tells whether they are horizontal, instead of a guess from equal
+// position, and matplotlib says if they are horizontal, instead of a guess from equal
 // heights. A picture that PIL saves under a name is displayed as well (images.py). The middle
 // of a long traceback is left out.
 //

@@ -65,7 +65,7 @@ func TestLifetimes(t *testing.T) {
 				if name == "extend" || name == "connect" {
 					want = max(want, time.Hour)
 				}
-				if got := sb.EndAt.Sub(time.Now()); err != nil || got != want {
+				if got := time.Until(sb.EndAt); err != nil || got != want {
 					t.Errorf("%s for %v: got %v and error %v, want %v", name, asked, got, err, want)
 				}
 				if got := s.get(t, sb.ID); !got.EndAt.Equal(sb.EndAt) {

@@ -57,7 +57,7 @@ func (d *Denials) add(denial Denial) {
 	d.Tell(denial)
 }
 
-// fail tells of a failure of the sandbox's egress proxy. A connection that nobody wants any more
+// fail tells of a failure of the sandbox's egress proxy. A connection whose client has gone
 // is none.
 func (d *Denials) fail(failure *egressProxyError) {
 	d.mu.Lock()

@@ -63,8 +63,8 @@ func TestLateConnectionEndsWithClient(t *testing.T) {
 
 // awaited counts what waits for the end of a context.
 type awaited struct {
-	context.Context
-	by atomic.Int64
+	context.Context //nolint:containedctx // it is one
+	by              atomic.Int64
 }
 
 // AfterFunc is what [context.AfterFunc] uses.

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(listVariable) != "" {
-		os.Exit(setUp())
+		os.Exit(setUp()) //nolint:forbidigo // this is the main function of that process
 	}
 	goleak.VerifyTestMain(m)
 }
