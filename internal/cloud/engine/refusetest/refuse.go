@@ -25,7 +25,7 @@ var mountCalls = []uint32{
 // otherCalls are other calls that Docker refuses without SYS_PTRACE, SYS_ADMIN, SYS_NICE, SYS_PACCT,
 // BPF, PERFMON or DAC_READ_SEARCH, or always.
 var otherCalls = []uint32{
-	unix.SYS_PIDFD_GETFD, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
+	unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 	unix.SYS_FANOTIFY_INIT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_USERFAULTFD,
 	unix.SYS_ADD_KEY, unix.SYS_KEYCTL, unix.SYS_REQUEST_KEY, unix.SYS_MBIND, unix.SYS_MOVE_PAGES, unix.SYS_SET_MEMPOLICY,
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
@@ -39,7 +39,8 @@ var calls = map[string]uint32{
 	"landlock_restrict_self": unix.SYS_LANDLOCK_RESTRICT_SELF, "memfd_create": unix.SYS_MEMFD_CREATE,
 	"mount": unix.SYS_MOUNT, "mount_setattr": unix.SYS_MOUNT_SETATTR, "move_mount": unix.SYS_MOVE_MOUNT, "open_tree": unix.SYS_OPEN_TREE,
 	"openat2": unix.SYS_OPENAT2, "pidfd_getfd": unix.SYS_PIDFD_GETFD, "pidfd_open": unix.SYS_PIDFD_OPEN,
-	"pidfd_send_signal": unix.SYS_PIDFD_SEND_SIGNAL, "pivot_root": unix.SYS_PIVOT_ROOT, "seccomp": unix.SYS_SECCOMP, "setns": unix.SYS_SETNS,
+	"pidfd_send_signal": unix.SYS_PIDFD_SEND_SIGNAL, "pivot_root": unix.SYS_PIVOT_ROOT,
+	"process_vm_readv": unix.SYS_PROCESS_VM_READV, "seccomp": unix.SYS_SECCOMP, "setns": unix.SYS_SETNS,
 	"statx": unix.SYS_STATX, "umount2": unix.SYS_UMOUNT2, "unshare": unix.SYS_UNSHARE,
 }
 

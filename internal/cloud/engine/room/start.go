@@ -156,7 +156,7 @@ func (r *Room) startLevel(ctx context.Context, level engine.Isolation) (err erro
 		}
 	}
 	if level == engine.Restricted {
-		if err := holder.Try(); err != nil {
+		if err := holder.TryOpenat2(); err != nil {
 			return err
 		}
 	}

@@ -119,7 +119,7 @@ func (c *caller) take(number int32) (int, error) {
 		return -1, unix.EBADF
 	case c.duplicates:
 		return c.duplicate(number)
-	case unix.Access(fmt.Sprintf("/proc/self/task/%d", c.thread), unix.F_OK) == nil:
+	case c.isOwn():
 		return c.add(unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0))
 	}
 	c.byPath = true
@@ -159,31 +159,7 @@ func processOf(thread int) (int, error) {
 	return 0, unix.ESRCH
 }
 
-// read copies memory of the caller.
-func (c *caller) read(address uint64, to []byte) error {
-	local := []unix.Iovec{{Base: &to[0]}}
-	local[0].SetLen(len(to))
-	n, err := unix.ProcessVMReadv(c.thread, local, []unix.RemoteIovec{{Base: uintptr(address), Len: len(to)}}, 0)
-	if err == nil && n != len(to) {
-		err = unix.EFAULT
-	}
-	return err
-}
-
-// text copies a string of the caller that ends in a zero byte. It does not read into a page behind
-// the end, which may not exist.
-func (c *caller) text(address uint64) (string, error) {
-	const page, most = 4096, unix.PathMax
-	var text []byte
-	for len(text) < most {
-		part := make([]byte, min(page-address%page, uint64(most-len(text))))
-		if err := c.read(address, part); err != nil {
-			return "", err
-		}
-		if end := bytes.IndexByte(part, 0); end >= 0 {
-			return string(append(text, part[:end]...)), nil
-		}
-		text, address = append(text, part...), address+uint64(len(part))
-	}
-	return "", unix.ENAMETOOLONG
+// isOwn reports whether the caller is a thread of this process.
+func (c *caller) isOwn() bool {
+	return unix.Access(fmt.Sprintf("/proc/self/task/%d", c.thread), unix.F_OK) == nil
 }

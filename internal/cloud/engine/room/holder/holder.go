@@ -21,7 +21,8 @@ type holder struct {
 	listener int
 	key      seccomp.Key
 
-	duplicates bool // descriptors of other processes can be duplicated
+	duplicates  bool // descriptors of other processes can be duplicated
+	readsMemory bool // process_vm_readv works
 }
 
 // Start applies the filter to all of this process, which becomes the holder for all its
@@ -31,7 +32,7 @@ func Start(own string) error {
 	if _, err := rand.Read(random[:]); err != nil {
 		return err
 	}
-	h := &holder{key: seccomp.Key(binary.NativeEndian.Uint64(random[:])), duplicates: canDuplicate()}
+	h := &holder{key: seccomp.Key(binary.NativeEndian.Uint64(random[:])), duplicates: canDuplicate(), readsMemory: canReadMemory()}
 	var err error
 	if h.own, err = unix.Open(own, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return &os.PathError{Op: "open", Path: own, Err: err}
