@@ -25,21 +25,21 @@ type Question struct {
 // what comes next when it is done. It does not say that the context has lost its
 // variables, which the next [Kernels.Execute] does.
 func (ks *Kernels) Ask(ctx context.Context, q Question, reply any) error {
-	var answer *execution
+	var a answer
 	err := ks.overOpen(ctx, q.Context, q.Language, func(k *Kernel) (err error) {
 		if err := k.takeTurn(ctx, nil); err != nil {
 			return err
 		}
-		answer, err = k.runInTurn(ctx, request{kind: q.Kind, content: q.Content}, Handler{}, nil)
+		a, err = k.runInTurn(ctx, request{kind: q.Kind, content: q.Content}, Handler{}, nil)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if answer.reply.Status == "error" {
-		return fmt.Errorf("the kernel cannot answer %s: %s: %s", q.Kind, clip.Text(answer.reply.Name, 64), clip.Text(answer.reply.Value, 256))
+	if a.reply.Status == "error" {
+		return fmt.Errorf("the kernel cannot answer %s: %s: %s", q.Kind, clip.Text(a.reply.Name, 64), clip.Text(a.reply.Value, 256))
 	}
-	if err := boundjson.Unmarshal(answer.content, reply, jupyter.MaxMembers, maxReplyDepth); err != nil {
+	if err := boundjson.Unmarshal(a.content, reply, jupyter.MaxMembers, maxReplyDepth); err != nil {
 		return fmt.Errorf("the kernel's answer to %s is malformed: %w", q.Kind, err)
 	}
 	return nil

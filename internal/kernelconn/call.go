@@ -2,6 +2,7 @@ package kernelconn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -63,8 +64,8 @@ func (k *Kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, err
 		k.release()
 		return jupyter.ExecuteReply{}, err
 	}
-	e, err := k.runInTurn(ctx, codeRequest(c.Request, c.Handler), c.Handler, c.Envs)
-	return e.reply, err
+	a, err := k.runInTurn(ctx, codeRequest(c.Request, c.Handler), c.Handler, c.Envs)
+	return a.reply, err
 }
 
 // ExecuteIfFree runs a request unless another execution is under way.
@@ -72,8 +73,8 @@ func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest)
 	select {
 	case k.turn <- struct{}{}:
 		k.inTurn.Add(1)
-		e, err := k.runInTurn(ctx, codeRequest(code, Handler{}), Handler{}, nil)
-		return e.reply, err
+		a, err := k.runInTurn(ctx, codeRequest(code, Handler{}), Handler{}, nil)
+		return a.reply, err
 	default:
 		return jupyter.ExecuteReply{}, errors.New("the kernel is busy")
 	}
@@ -95,13 +96,20 @@ func codeRequest(code jupyter.ExecuteRequest, h Handler) request {
 	return request{"execute", code, true}
 }
 
+// answer is the kernel's answer to a request, as it was when the caller stopped waiting: what
+// comes later to an execution that was given up is noted while it is stopped.
+type answer struct {
+	reply   jupyter.ExecuteReply
+	content json.RawMessage
+}
+
 // runInTurn makes a request for the holder of the turn, and gives the turn back. Without
-// an error the execution is over.
-func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[string]string) (*execution, error) {
+// an error the answer is complete.
+func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[string]string) (answer, error) {
 	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
 	if err := k.prepare(ctx, envs, h); err != nil {
-		return &execution{}, err
+		return answer{}, err
 	}
 	e, err := k.once(ctx, r, h)
 	if err == nil && e.dropped() {
@@ -110,9 +118,9 @@ func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[s
 		}
 	}
 	if e == nil {
-		e = &execution{}
+		return answer{}, err
 	}
-	return e, err
+	return answer{e.reply, e.content}, err
 }
 
 // once makes a request. The execution is nil if the request was not sent; it is
