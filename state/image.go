@@ -67,8 +67,18 @@ func (m Image) form() (Kind, any, error) {
 	return KindImage, imagePayload(m), m.check(DefaultMaxPixels)
 }
 
-// rawSizes has the bits per pixel of the modes that PNG does not support.
-var rawSizes = map[string]int{"CMYK": 32, "F": 32, "I": 32, "YCbCr": 24, "LAB": 24, "HSV": 24, "RGBX": 32, "RGBa": 32, "La": 16, "PA": 16, "I;16": 16, "I;16L": 16, "I;16B": 16, "I;16N": 16}
+// rawBits returns the bits per pixel of a mode that PNG does not support, and 0 for others.
+func rawBits(mode string) int {
+	switch mode {
+	case "CMYK", "F", "I", "RGBX", "RGBa":
+		return 32
+	case "YCbCr", "LAB", "HSV":
+		return 24
+	case "La", "PA", "I;16", "I;16L", "I;16B", "I;16N":
+		return 16
+	}
+	return 0
+}
 
 // check refuses an image whose dimensions do not match its bytes: code that
 // decodes it must be able to trust them.
@@ -81,7 +91,7 @@ func (m Image) check(limit int) error {
 		return &LimitError{Limit: "MaxPixels", Max: int64(limit)}
 	}
 	if m.PNG == nil {
-		if bits := rawSizes[m.Mode]; bits == 0 || pixels*bits/8 != len(m.Raw) {
+		if bits := rawBits(m.Mode); bits == 0 || pixels*bits/8 != len(m.Raw) {
 			return fmt.Errorf("an image of %dx%d in the mode %.16q with %d bytes", m.Width, m.Height, m.Mode, len(m.Raw))
 		}
 		return nil

@@ -6,14 +6,16 @@ import (
 )
 
 // importNames maps names of modules to the distributions that contain them, if the index has
-// nothing under the module's name, or another project.
-var importNames = map[string]string{
-	"Bio": "biopython", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex", "MySQLdb": "mysqlclient", "OpenSSL": "pyOpenSSL", "PIL": "pillow",
-	"bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv",
-	"faiss": "faiss-cpu", "fitz": "PyMuPDF", "git": "GitPython", "googleapiclient": "google-api-python-client", "imblearn": "imbalanced-learn",
-	"mpl_toolkits": "matplotlib", "nacl": "PyNaCl", "osgeo": "GDAL", "pkg_resources": "setuptools", "pptx": "python-pptx", "pylab": "matplotlib",
-	"serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "usb": "pyusb", "wx": "wxPython", "yaml": "PyYAML", "zmq": "pyzmq",
-}
+// nothing under the module's name, or another project. It is made at its first use, as standardModules is.
+var importNames = sync.OnceValue(func() map[string]string {
+	return map[string]string{
+		"Bio": "biopython", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex", "MySQLdb": "mysqlclient", "OpenSSL": "pyOpenSSL", "PIL": "pillow",
+		"bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil", "docx": "python-docx", "dotenv": "python-dotenv",
+		"faiss": "faiss-cpu", "fitz": "PyMuPDF", "git": "GitPython", "googleapiclient": "google-api-python-client", "imblearn": "imbalanced-learn",
+		"mpl_toolkits": "matplotlib", "nacl": "PyNaCl", "osgeo": "GDAL", "pkg_resources": "setuptools", "pptx": "python-pptx", "pylab": "matplotlib",
+		"serial": "pyserial", "skimage": "scikit-image", "sklearn": "scikit-learn", "usb": "pyusb", "wx": "wxPython", "yaml": "PyYAML", "zmq": "pyzmq",
+	}
+})
 
 // standardModules are the modules of Python's standard library, in any of its versions from
 // 3.9 to 3.14. They are made at their first use, because few commands need them.

@@ -118,7 +118,7 @@ func Parse(text string) (Requirement, error) {
 		return refuseImport("%s is part of Python: there is nothing to install", module)
 	}
 	r := Requirement{Text: trimmed, Name: Normalize(name)}
-	if distribution, ok := importNames[name]; ok && extras == "" {
+	if distribution, ok := importNames()[name]; ok && extras == "" {
 		r.Text, r.Name = distribution+trimmed[len(name):], Normalize(distribution)
 		r.Import, r.Distribution = name, distribution
 	}

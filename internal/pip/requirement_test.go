@@ -107,7 +107,7 @@ func TestRequirementsRenamed(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want no r.Import and no error", text, r, err)
 		}
 	}
-	for module, distribution := range importNames {
+	for module, distribution := range importNames() {
 		if standardModules()[module] || !lockedName().MatchString(distribution) {
 			t.Errorf("%s stands for %s, want a module that Python does not have, and a package", module, distribution)
 		}
