@@ -62,8 +62,8 @@ func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// matching returns the condition that sandboxes have all metadata and are from a template, ""
-// for any; nil if that is no condition.
+// matching returns a condition for sandboxes with all metadata and from the template; "":
+// from any. A nil condition matches all sandboxes.
 func matching(metadata map[string]string, template string) func(*lifecycle.Sandbox) bool {
 	if len(metadata) == 0 && template == "" {
 		return nil
@@ -78,7 +78,7 @@ func matching(metadata map[string]string, template string) func(*lifecycle.Sandb
 	}
 }
 
-// parseListQuery returns what a query of GET /v2/sandboxes asks for.
+// parseListQuery parses the query of GET /v2/sandboxes.
 func (s *Service) parseListQuery(values *query) (lifecycle.Query, error) {
 	q := lifecycle.Query{}
 	metadata, err := parseMetadata(values.Get("metadata"))
