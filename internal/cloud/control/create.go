@@ -18,7 +18,7 @@ import (
 // connect.
 type dialect struct {
 	timeout      int32 // seconds, if the request has none
-	secure       bool // a token is always required
+	secure       bool  // a token is always required
 	bodyOptional bool
 }
 

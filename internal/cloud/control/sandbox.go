@@ -47,7 +47,7 @@ type detail struct {
 	Network             *networkRequest `json:"network,omitempty"`
 	Lifecycle           onTimeout       `json:"lifecycle"`
 	PauseMode           string          `json:"pauseMode,omitempty"` // of a paused sandbox: "full" or "filesystem"
-	Engine              string          `json:"engine,omitempty"` // not known to the service, like Mounts
+	Engine              string          `json:"engine,omitempty"`    // not known to the service, like Mounts
 	Mounts              []hostMount     `json:"mounts,omitempty"`
 }
 
