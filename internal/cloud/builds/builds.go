@@ -69,7 +69,7 @@ type Sandbox interface {
 	// Checkpoint saves the written files as [layers.Save] does. memory is "".
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
 	Done() <-chan struct{} // closed when it has ended, for any reason
-	Err() error // the reason for its end; nil before that
+	Err() error            // the reason for its end; nil before that
 	Close() error          // ends it
 }
 
@@ -91,7 +91,7 @@ type Options struct {
 	Target func(ctx context.Context, name engine.Name) (Target, error)
 	Limits string // of sandboxes, for the log
 	Path   string // PATH of processes
-	Cap    int64 // maximum bytes of layers, cached steps and archives; 0: DefaultCap
+	Cap    int64  // maximum bytes of layers, cached steps and archives; 0: DefaultCap
 	Logger *slog.Logger
 }
 
