@@ -7,7 +7,7 @@
 //	files/     the directories that records name, as ID.RANDOM, or ID.RANDOM.TABLE
 //	new/       directories that are being filled
 //	notes/     the records of Note
-//	trash/     what is being removed
+//	trash/     directories that are being removed
 //	lock       locked by the process that has the store open, with its id in it
 //
 // A directory is filled in new, then renamed into files, then named by a record; its
