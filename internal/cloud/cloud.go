@@ -262,8 +262,7 @@ func (c *Cloud) shutDown(dir string) error {
 	c.handlers.wait()
 	c.telemetry.Close()
 	// A store that ends with the instance removes the files of sandboxes in volumes and
-	// layers, whatever modes they have, before the engine removes the directory of the
-	// instance.
+	// layers, with any modes, before the engine removes the directory of the instance.
 	c.keeping.close()
 	err = errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close())
 	c.renewing.Wait()

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// check refuses a feature that an engine does not promise, before it is used. what is the
-// clients' name for it.
+// check refuses a feature that an engine does not promise, before it is used. Clients know
+// the feature by the name what.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {

@@ -170,9 +170,9 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 	return c, ascending, err == nil
 }
 
-// parseMetadata reads a metadata filter. Clients escape each key and value,
-// escape the pairs as a form, and escape that as a query value, so what arrives
-// here after the query was parsed has two layers left.
+// parseMetadata reads a metadata filter. Clients escape each key and value, escape the
+// pairs as a form, and escape that as a query value, so two layers are left after the
+// query was parsed.
 func parseMetadata(filter string) (map[string]string, error) {
 	if filter == "" {
 		return nil, nil

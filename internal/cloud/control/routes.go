@@ -123,8 +123,8 @@ func inTime(h http.Handler) http.Handler {
 	})
 }
 
-// dispatch chooses the handler by method. It does what the mux itself would do,
-// but with the JSON body that clients need to show a message.
+// dispatch chooses the handler by method. It does the same as the mux itself would, but
+// with the JSON body that clients need to show a message.
 func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	allowed := make([]string, 0, len(methods))
 	for m := range methods {

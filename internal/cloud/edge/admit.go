@@ -73,7 +73,7 @@ func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, u *upstream, po
 }
 
 // tooMany answers a request for which there are too many connections, and writes the reason
-// to the sandbox's log. A limit of 0 means that the router is not the one that limits them.
+// to the sandbox's log. A limit of 0 means that the limit is not the router's.
 func (rt *Router) tooMany(w http.ResponseWriter, r *http.Request, u *upstream, port int, k class, limit int, why error) {
 	if u.admissions[k].warn() {
 		rt.options.Logger.WarnContext(r.Context(), "too many connections: new ones are refused with status 429 until some are closed", "sandbox", u.ID, "port", port, "error", why)

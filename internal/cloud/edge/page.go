@@ -70,7 +70,7 @@ func (p page) Text() string {
 	return values.Replace(cmp.Or(wordings[p.Message].text, p.Message))
 }
 
-// Hint returns advice on what to do, or "" when the text says everything.
+// Hint returns the remedy, or "" when the text says everything.
 func (p page) Hint() string {
 	if p.Reason != "" {
 		return "It ended: " + p.Reason + ". A sandbox that is created anew has a new id."

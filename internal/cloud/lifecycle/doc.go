@@ -12,7 +12,7 @@
 //	killing   on the way out; only Kill's caller waits      keeps its place until all its processes are dead
 //	ended     the reason is remembered for an hour
 //
-// The table in state.go has the effect of each event in each state, and who waits for whom. The
+// The table in state.go has the effect of each event in each state, and whether it waits. The
 // limit bounds the sandboxes with a place. Frozen sandboxes have none: they are bounded by number
 // and by memory.
 //
@@ -43,6 +43,5 @@
 // snapshot with which all children begin, and which is removed with the last of them.
 //
 // Unlike on the service, a sandbox cannot be resumed from a snapshot of it: a source that ends is
-// gone, unless it was paused before. Otherwise files that nobody asked to keep would fill the
-// disk.
+// gone, unless it was paused before. Otherwise unwanted files would fill the disk.
 package lifecycle

@@ -159,7 +159,7 @@ const forkers = 4
 
 // Fork makes n copies of a running sandbox, which runs on. They have its files, its memory as for
 // [Registry.Snapshot], and its request, but ids and a lifetime of their own. All begin with the
-// same files and memory, whatever the sandbox does meanwhile. Errors are those of
+// same files and memory, even if the sandbox changes meanwhile. Errors are those of
 // [Registry.Snapshot]; the errors of one child are those of [Registry.Create]. When ctx is
 // cancelled, nothing of the fork is left.
 func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration, memory *bool) ([]Fork, error) {

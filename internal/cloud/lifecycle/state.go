@@ -40,7 +40,7 @@ const (
 type reply int
 
 const (
-	act    reply = iota // do what the event asks for
+	act    reply = iota // act on the event
 	wait                // wait until the transition has ended, and ask the table again
 	join                // wait until the transition has ended, and take over its result
 	refuse              // return a StateError

@@ -13,7 +13,7 @@ type transition struct {
 	err    error              // its error; set before done is closed
 }
 
-// on does what the table says about an event of a sandbox. For act, it calls f with the
+// on handles an event of a sandbox according to the table. For act, it calls f with the
 // lock held, and waits for the transition that f returns, if any.
 func (r *Registry) on(ctx context.Context, id string, e event, f func(rec *record) (*transition, error)) error {
 	for range maxWaits {

@@ -13,10 +13,11 @@ import (
 // batch is the number of names of a directory that are read at once.
 const batch = 1024
 
-// remove removes a directory of the store, whatever files a sandbox made in it: a tree
-// deeper than paths can be long, millions of names, modes that lock out their owner. It
-// moves every directory that it finds up to trash before it looks inside: so no path is
-// long, and no more than one directory is open. Nothing else may change the directory
+// remove removes a directory of the store with all files that a sandbox made in it: a
+// tree deeper than paths can be long, millions of names, modes that lock out their
+// owner. It moves every directory that it finds up to trash before it looks inside: so
+// no path is long, and no more than one directory is open. Nothing else may change the
+// directory meanwhile.
 // meanwhile.
 func (s *Store) remove(dir string) error {
 	moved, err := s.discard(dir)
