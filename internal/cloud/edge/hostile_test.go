@@ -105,8 +105,8 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers: whatever a sandbox sends becomes an answer or an error,
-// and neither ends more than its own request.
+// TestHostileAnswers checks that any bytes from a sandbox become an answer or
+// an error, and that neither ends more than its own request.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
