@@ -112,7 +112,8 @@ func TestLifecycleOfCreate(t *testing.T) {
 	}
 }
 
-// The deprecated resume can change what happens at the end of the lifetime.
+// TestResumeChangesAutoPause checks that the deprecated resume can change the end of the
+// lifetime.
 func TestResumeChangesAutoPause(t *testing.T) {
 	t.Parallel()
 	s := start(t)

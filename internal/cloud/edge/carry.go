@@ -58,7 +58,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 		writeError(w, r, *refusal)
 		return
 	}
-	if spell.of != u { // carry was alone with u
+	if spell.of != u { // only this request knew u
 		u = spell.of
 		if done, ok = u.admit(as); !ok {
 			rt.refuse(w, r, u, port, as)

@@ -257,8 +257,8 @@ func (w *waker) wake(ctx context.Context, _ string) error {
 	}
 }
 
-// TestWakeIsAwaited: requests that wait for a sandbox to wake are bounded as those that
-// are forwarded, and arrive whole.
+// TestWakeIsAwaited checks that requests that wait for a sandbox to wake have the same bound
+// as forwarded ones, and arrive whole.
 func TestWakeIsAwaited(t *testing.T) {
 	t.Parallel()
 	c := start(t)

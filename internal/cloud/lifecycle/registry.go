@@ -243,9 +243,9 @@ func (r *Registry) Kill(id string) error {
 }
 
 // SetEgress replaces a running sandbox's rules for outgoing connections, and records asked's
-// lists and headers for them. Other fields of asked are ignored. It returns a [*NotFoundError] if
-// the sandbox does not exist or is paused, a [*StateError] if its state is changing, and a
-// [*RefusedError] if asked has headers and the sandbox was made without any.
+// fields for them. Its fields for connections to the sandbox are ignored. It returns a
+// [*NotFoundError] if the sandbox does not exist or is paused, a [*StateError] if its state is
+// changing, and a [*RefusedError] if asked has headers and the sandbox was made without any.
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.on(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
 		if len(asked.Headers) > 0 && !rec.Headers {

@@ -156,8 +156,8 @@ type Instance interface {
 	Err() error            // the reason for its end; nil before that, and known to no client earlier
 	Close() error          // ends it; all its processes are dead when this returns
 
-	// Check returns a [*RefusedError] with the reason for which the engine does not promise a
-	// feature. It is called before the feature is used.
+	// Check returns nil if the engine promises a feature, and otherwise a [*RefusedError]
+	// with the reason. It is called before the feature is used.
 	Check(f engine.Feature) error
 
 	// SetEgress changes the rules for the sandbox's connections, and cuts its open
