@@ -56,8 +56,8 @@ func (d *Denials) add(denial Denial) {
 	d.Tell(denial)
 }
 
-// fail reports a failure of the sandbox's egress proxy. It ignores connections that were given
-// up.
+// fail tells of a failure of the sandbox's egress proxy. A connection whose client has gone
+// is none.
 func (d *Denials) fail(failure *egressProxyError) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -301,9 +301,8 @@ func TestEgressProxyFails(t *testing.T) {
 	}
 }
 
-// TestEgressProxyFailureIsTold checks that each target that a proxy does not connect to is
-// reported once, because programs inside learn no reason. Denials, successes and connections that
-// were given up are no failures.
+// What a proxy does not connect to is told once for each target, because programs inside learn no
+// reason. Denials, successes and connections whose client has gone are no failures.
 func TestEgressProxyFailureIsTold(t *testing.T) {
 	t.Parallel()
 	p := &proxyServer{http: true, fails: "refuse"}
