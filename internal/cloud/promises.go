@@ -54,8 +54,8 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 // Check returns an error if the sandbox's engine does not promise a feature.
 func (r *reachable) Check(f engine.Feature) error { return check(r.engine, f, string(f)) }
 
-// EngineReport returns the features of an engine, and opens it if necessary. The error has
-// the reason for which this machine cannot run it.
+// EngineReport returns the features of an engine, and opens it if necessary. The error
+// names the features that this machine lacks for it.
 func (c *Cloud) EngineReport(name engine.Name) (engine.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
 	defer cancel()

@@ -49,8 +49,8 @@ func (c *Cloud) renewEngine() {
 // to be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.broken.done }
 
-// Err returns the reason for which the cloud can no longer have sandboxes; nil until Done is
-// closed.
+// Err returns the error of the cloud's engine after which there can be no more sandboxes; nil
+// until Done is closed.
 func (c *Cloud) Err() error {
 	select {
 	case <-c.broken.done:

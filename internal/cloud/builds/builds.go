@@ -87,7 +87,7 @@ type Options struct {
 	// Engine runs builds that neither ask for an engine nor are from a template with one.
 	Engine engine.Name
 	// Target returns the properties of an engine for builds; nil: the zero Target. An error
-	// gives the reason for which the engine is missing.
+	// explains that the engine is missing.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
 	Limits string // of sandboxes, for the log
 	Path   string // PATH of processes
@@ -102,10 +102,10 @@ type Target struct {
 	Machine string
 	// Base returns a name of the contents of built-in templates; nil: they never change.
 	Base    func(ctx context.Context) (string, error)
-	OneUser string // the reason for which sandboxes have only one user, and the remedy; "": they have several
+	OneUser string // explains that sandboxes have only one user, with the remedy; "": they have several
 	User    string // the name of that one user; "": it is root and user
 	Chosen  bool   // a template that begins with an image chooses the one user
-	Refusal string // the reason for which nothing can be built; "": builds are possible
+	Refusal string // explains that nothing can be built; "": builds are possible
 	// Images fetches images. If it is nil, builds begin with built-in templates only, and
 	// NoImages may have the reason. Unpack turns a tar into a layer above others, as
 	// [engine.Engine] does. If it is nil, Images has the empty image, too.
@@ -186,8 +186,7 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	return t, build, nil
 }
 
-// target describes an engine for builds, or returns the reason for which nothing can be built
-// with it.
+// target describes an engine for builds, or returns an error if nothing can be built with it.
 func (b *Builder) target(ctx context.Context, name engine.Name) (Target, error) {
 	if b.options.Target == nil {
 		return Target{}, nil

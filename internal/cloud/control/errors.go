@@ -21,7 +21,7 @@ const (
 	// maxMessage bounds the part of a request that an error answer repeats, in bytes.
 	maxMessage = 300
 	// maxReason bounds the cause in an error answer, in bytes. It has room for a chain of
-	// calls, because the last of them has the remedy.
+	// calls with their arguments, because the last of them has the remedy.
 	maxReason = 2 << 10
 )
 

@@ -74,8 +74,8 @@ func (s *Service) tagExists(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// assignment is the moment in which a tag was made to point to a build. The service keeps all
-// of them, and this cloud the newest of each tag: a build that no tag points to is removed.
+// assignment is one assignment of a tag to a build, with its time. The service keeps all of
+// them, and this cloud the newest of each tag: a build that no tag points to is removed.
 type assignment struct {
 	AssignmentID    string    `json:"assignmentId"`
 	BuildID         string    `json:"buildId"`

@@ -1,5 +1,5 @@
 // Package lifecycle keeps the records of a cloud's sandboxes: their states, their lifetimes, and
-// the reasons for which they ended. It knows nothing of HTTP.
+// the reasons for their ends. It knows nothing of HTTP.
 //
 // # States
 //

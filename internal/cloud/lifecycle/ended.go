@@ -18,7 +18,7 @@ const (
 	maxHow = 300
 )
 
-// Reason is the reason for which a sandbox is gone, for programs.
+// Reason is the reason for the end of a sandbox, for programs.
 type Reason string
 
 // The reasons.
@@ -30,7 +30,7 @@ const (
 	ServerGone  Reason = "server_gone" // the local cloud ended while the sandbox ran
 )
 
-// An end is the reason for which a sandbox ended, for programs and for people.
+// An end is the reason for the end of a sandbox, for programs and for people.
 type end struct {
 	reason Reason
 	how    string
@@ -60,8 +60,8 @@ var words = map[Reason]string{
 	Died: "it died", ServerGone: "the local cloud ended",
 }
 
-// Ended returns the reason for which a sandbox ended, in a few words; "" if it exists or
-// the reason is not known.
+// Ended returns the reason for a sandbox's end, in a few words; "" if it exists or the
+// reason is not known.
 func (r *Registry) Ended(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

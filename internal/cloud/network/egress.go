@@ -201,7 +201,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	address, port := to.Addr().Unmap(), to.Port()
 	host := address.String()
 	var heard *said
-	var problem error // the reason for which the name is not known
+	var problem error // of reading the name
 	if port == portHTTPS && e.Door != nil {
 		if heard, problem = listen(ctx, inside, port); problem == nil && e.decorates(heard.name) {
 			return e.throughDoor(heard.bytes), nil

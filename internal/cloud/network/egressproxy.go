@@ -72,7 +72,7 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	return &with, nil
 }
 
-// parseProxy returns the proxy, or the reason for which it is invalid.
+// parseProxy returns the proxy, or a description of the mistake in it.
 func parseProxy(asked *EgressProxy) (*egressProxy, string) {
 	p := &egressProxy{EgressProxy: *asked}
 	var address string

@@ -54,7 +54,7 @@ var (
 	ErrSealed = errors.New("secrets: the value was sealed with another key, or is damaged")
 )
 
-// An InvalidError is the reason for which a name, a value or metadata is invalid.
+// An InvalidError describes an invalid name, value or metadata of a secret.
 type InvalidError struct{ Reason string }
 
 func (e *InvalidError) Error() string { return "secrets: " + e.Reason }
