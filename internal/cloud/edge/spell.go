@@ -138,9 +138,9 @@ func (s *spell) add(inner net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// bind cuts off a request when the spell ends, in both directions at once: the client may
-// neither send nor read. unbind ends that. If the request was cut off, unbind aborts its
-// handler, because the client's connection can no longer be used.
+// bind cuts off a request when the spell ends, in both directions at once, also for a
+// client that neither sends nor reads. unbind ends that. If the request was cut off,
+// unbind aborts its handler, because the client's connection can no longer be used.
 func (s *spell) bind(w http.ResponseWriter, r *http.Request) (bound *http.Request, unbind func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})

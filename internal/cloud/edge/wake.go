@@ -45,7 +45,8 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 // been checked already.
 //
 // Two kinds of requests never wake it: GET /health of envd, which asks whether the sandbox
-// runs, and a browser's preflight request, which carries no token.
+// runs and would itself change the answer, and a browser's preflight request, which carries
+// no token.
 func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	if isPreflight(r) {
 		return u.refusal(http.StatusBadGateway, messageNotFound)
