@@ -41,7 +41,7 @@ import (
 // Bounds of the listener.
 const (
 	headerDeadline = 10 * time.Second  // for a request's head, and until a new connection's first request is admitted
-	idleDeadline   = 620 * time.Second // longer than that of the load balancers clients are built for
+	idleDeadline   = 620 * time.Second // longer than the idle timeout of the load balancers that clients are built for
 	maxHeader      = 64 << 10
 	maxStreams     = 1000 // on one HTTP/2 connection
 )
@@ -50,30 +50,30 @@ const (
 type Options struct {
 	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
 	Domain       string            // name that leads to this machine, without port; "": localhost
-	Authority    string            // private directory that keeps the certificate authority; "": one that ends with the cloud
-	SecretsKey   string            // what secrets are sealed with, as secrets.EnvKey; "": kept in a file of this user's, where State is kept
-	State        string            // directory that keeps what outlives the process; "": nothing does
+	Authority    string            // private directory with the certificate authority; "": one that ends with the cloud
+	SecretsKey   string            // key for sealing secrets, as in secrets.EnvKey; "": kept in a file of this user, if State is kept
+	State        string            // directory for data beyond the life of the process; "": no data is kept
 	Key          string            // API key; "": a new one, or that of State
-	Dir          string            // private directory that holds the instances; "": one of this user's
-	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room, and engine.Docker where there is no Linux
+	Dir          string            // private directory for the instances; "": one of this user's
+	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room, or engine.Docker without rooms
 	Docker       docker.Options    // of engine.Docker; Binary and Logger are this cloud's
-	Runsc        string            // of engine.GVisor; "": what package gvisorenv built
+	Runsc        string            // of engine.GVisor; "": the one that package gvisorenv installed
 	Isolation    engine.Isolation  // of the room; "": the best this machine supports
 	Binary       string            // program to start again for the cloud's processes; "": this one
-	Python       *pyenv.Env        // what kernels run; nil: search for one
+	Python       *pyenv.Env        // Python of kernels; nil: search for one
 	Limits       engine.Limits     // of each sandbox; zero fields: defaults
 	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
-	Warm         int               // sandboxes that are kept ready for the next create
+	Warm         int               // number of sandboxes that are kept ready for the next create
 	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
-	Mounts       []mounts.Mount    // directories of the host that every sandbox has
-	AllowMounts  []mounts.Allowed  // below which clients may ask for others
+	Mounts       []mounts.Mount    // directories of the host in every sandbox
+	AllowMounts  []mounts.Allowed  // directories below which clients may ask for others
 	PyodideDist  string            // directory of a Pyodide distribution, for packages of sandboxes of engine.Wasm; "": none
 	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
 	Rate         control.RateLimit // of requests with one API key
-	Policy       network.Policy    // what sandboxes may reach
+	Policy       network.Policy    // restricts the addresses for all sandboxes
 	ProxyNames   bool              // see network.Dialer
-	Images       ImageSources      // where container images come from
-	Roots        *x509.CertPool    // that hosts with header rules are verified with; nil: those of the machine
+	Images       ImageSources      // further sources of container images
+	Roots        *x509.CertPool    // for the certificates of hosts with header rules; nil: the machine's
 	Logger       *slog.Logger      // nil: no log
 }
 
@@ -87,7 +87,7 @@ type Cloud struct {
 	store     *store.Store
 	volumes   *volumes.Registry
 	mounts    *mounts.Set
-	dist      *mounts.Set // of the Pyodide distribution, for sandboxes in which pip runs
+	dist      *mounts.Set // the Pyodide distribution, for sandboxes in which pip runs
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
@@ -104,17 +104,17 @@ type Cloud struct {
 	faults    faults
 	handlers  handlers
 	serving   sync.WaitGroup
-	keeper    io.Closer       // removes the directory of the instance; nil: nothing else does
-	life      context.Context //nolint:containedctx // of what happens in the background, until Close
+	keeper    io.Closer       // removes the directory of the instance; nil: removeInstance does
+	life      context.Context //nolint:containedctx // for background work, until Close
 	endLife   context.CancelFunc
 	renewing  sync.WaitGroup
 	broken    broken
 	close     func() error
 }
 
-// Start creates a cloud and serves it. ctx bounds only the start. Its errors
-// include engine.ErrNoIsolation, when the machine cannot isolate sandboxes. Where
-// there is no Python, only kernels do not start.
+// Start creates a cloud and serves it. ctx bounds only the start. Its errors include
+// engine.ErrNoIsolation, when the machine cannot isolate sandboxes. Without a Python, only
+// kernels do not start.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openers)
 }
@@ -137,7 +137,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
-	var undo []func() error // undoes the steps done so far when a later one fails
+	var undo []func() error // undoes the steps done so far if a later one fails
 	defer func() {
 		for _, step := range slices.Backward(undo) {
 			err = errors.Join(err, step())
@@ -234,7 +234,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	c.server.Protocols.SetHTTP1(true)
 	c.server.Protocols.SetHTTP2(true)
 	c.server.Protocols.SetUnencryptedHTTP2(true)
-	c.serving.Go(func() { _ = c.server.Serve(listener) }) // only Close ends it
+	c.serving.Go(func() { _ = c.server.Serve(listener) }) // until Close
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	c.broken.done = make(chan struct{})
 	c.renewing.Go(c.renewEngine)
@@ -242,13 +242,13 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	return c, nil
 }
 
-// remedyOf says what to do about trees that sandboxes cannot enter.
+// remedyOf returns the remedy for trees that sandboxes cannot enter.
 func remedyOf(hidden []string) string {
 	return fmt.Sprintf("sandboxes here run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 }
 
-// Close ends every sandbox and connection, and the cloud itself. Nothing of it
-// is left when it returns. Close is idempotent.
+// Close ends every sandbox and connection, and the cloud itself. It returns when all of it
+// is gone. Close is idempotent.
 func (c *Cloud) Close() error { return c.close() }
 
 func (c *Cloud) shutDown(dir string) error {
@@ -261,20 +261,19 @@ func (c *Cloud) shutDown(dir string) error {
 	c.peers.close()
 	c.handlers.wait()
 	c.telemetry.Close()
-	// A store that ends with the instance removes what sandboxes left in volumes and layers,
-	// whatever modes it has, before the engine removes the directory of the instance.
+	// A store that ends with the instance removes the files of sandboxes in volumes and
+	// layers, with any modes, before the engine removes the directory of the instance.
 	c.keeping.close()
 	err = errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close())
 	c.renewing.Wait()
 	return errors.Join(err, c.removeInstance(dir))
 }
 
-// URL returns the address at which both the API and the sandboxes are served. https
-// is spoken there, too.
+// URL returns the address of the API and the sandboxes. It also speaks https.
 func (c *Cloud) URL() string { return "http://" + c.address.String() }
 
-// Domain returns the host name and port under which sandboxes are reached, by http and
-// https: port P of sandbox I is at P-I.Domain, the API at api.Domain.
+// Domain returns the host name and port of sandboxes, for http and https: port P of sandbox
+// I is at P-I.Domain, the API at api.Domain.
 func (c *Cloud) Domain() string {
 	return net.JoinHostPort(c.options.Domain, strconv.Itoa(c.address.(*net.TCPAddr).Port))
 }
@@ -285,11 +284,10 @@ func (c *Cloud) Trust() tlsdoor.Trust { return c.trust }
 // Key returns the API key. It is a secret.
 func (c *Cloud) Key() string { return c.options.Key }
 
-// Isolation returns the isolation level that sandboxes run at.
+// Isolation returns the isolation level of sandboxes.
 func (c *Cloud) Isolation() engine.Isolation { return c.own().Report().Isolation }
 
-// Report returns what this machine provides for isolation, and for pauses how long they
-// last.
+// Report returns the isolation that this machine provides, and how long pauses last.
 func (c *Cloud) Report() engine.Report {
 	report := c.own().Report()
 	switch {
@@ -303,13 +301,13 @@ func (c *Cloud) Report() engine.Report {
 	return report
 }
 
-// Python returns the Python environment that kernels run.
+// Python returns the Python environment of kernels.
 func (c *Cloud) Python() *pyenv.Env { return c.python }
 
 // Requests returns the most recently answered requests, oldest first.
 func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
 
-// Inject makes a later request fail, for tests. An error says what is wrong with f.
+// Inject makes a later request fail, for tests. It returns an error if f is invalid.
 func (c *Cloud) Inject(f Fault) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("cloud: inject a fault: %w", err)

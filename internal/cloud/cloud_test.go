@@ -44,8 +44,8 @@ type fakeRoom struct {
 	mu      sync.Mutex
 	boxes   map[string]*fakeSandbox
 	closed  bool
-	refuses error // what NewSandbox returns
-	forgets error // what it returns for one with memory
+	refuses error // NewSandbox's error
+	forgets error // its error for one with memory
 	lacks   engine.Promises
 }
 
@@ -93,8 +93,8 @@ type fakeSandbox struct {
 	gone    chan struct{}
 	err     error
 	fails   struct{ hold, memory, save, thaw error }
-	saved   []string     // directories of what was saved, one after the other
-	asked   atomic.Int32 // requests that envd got, but for its health
+	saved   []string     // directories of saved files, one after the other
+	asked   atomic.Int32 // requests to envd, except for its health
 }
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
@@ -126,7 +126,7 @@ func (s *fakeSandbox) Usage() (engine.Usage, bool) {
 	return engine.Usage{Memory: 1 << 20, DiskTotal: 1 << 30}, s.ended() == nil
 }
 
-// ended returns why it ended, and nil before that.
+// ended returns the reason for its end, and nil before that.
 func (s *fakeSandbox) ended() error {
 	select {
 	case <-s.gone:
@@ -157,7 +157,7 @@ func (s *fakeSandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.Listener.Addr().String())
 }
 
-// opens returns what opens an engine that is there.
+// opens returns an opener for an existing engine.
 func opens(e engine.Engine) opener {
 	return func(context.Context, *Cloud, string) (engine.Engine, error) { return e, nil }
 }
@@ -266,7 +266,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// The supervisor's errors about a port keep their meaning for the client.
+// TestErrorsOfPorts checks that the supervisor's errors about a port keep their
+// meaning for the client.
 func TestErrorsOfPorts(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{engine.ErrPortClosed: edge.ErrPortClosed, engine.ErrGone: edge.ErrGone, engine.ErrTooMany: edge.ErrTooMany} {
@@ -361,7 +362,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Close does not wait for clients, and leaves no handler running.
+// TestCloseWithOpenRequests checks that Close does not wait for clients, and
+// leaves no handler running.
 func TestCloseWithOpenRequests(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})

@@ -59,8 +59,8 @@ func (w flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// No matter how many connections a client without a key keeps open, the server
-// answers others, and connections in use stay open.
+// TestIdleConnections checks that the server answers others, and that connections
+// in use stay open, for any number of idle connections of a client without a key.
 func TestIdleConnections(t *testing.T) {
 	if text := os.Getenv(limitVariable); text != "" {
 		serveWithFewFiles(t, text)

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// opener opens an engine for a cloud that has all that is set up before the engines. dir is the
-// directory of the instance.
+// opener opens an engine for a cloud whose other parts are set up. dir is the directory of the
+// instance.
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
 
 func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
@@ -30,23 +30,23 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 	return docker.Open(ctx, o)
 }
 
-// engines are those of a cloud: its own one, which is there from the start, and others,
-// each of which is opened when a template asks for it.
+// engines are the engines of a cloud: its own one, which is opened at the start, and others,
+// which are opened when a template asks for them.
 type engines struct {
 	own    engine.Name
 	all    map[engine.Name]*lazyEngine
-	opened func(engine.Engine) // is told of each engine; it must be quick
+	opened func(engine.Engine) // is called for each opened engine; it must be quick
 	latest sync.Map            // engine.Name to the engine.Engine of that name that was opened last
 }
 
-// lazyEngine is an engine that is opened when it is needed.
+// lazyEngine is an engine that is opened on its first use.
 type lazyEngine struct {
 	open func(context.Context) (engine.Engine, error)
 
-	mu     sync.Mutex // held while it is opened, too
+	mu     sync.Mutex // also held while it is opened
 	engine engine.Engine
 	deaths engine.Deaths
-	failed error // it died too often
+	failed error // set if it died too often
 	closed bool
 }
 
@@ -58,8 +58,8 @@ func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir s
 	return e
 }
 
-// get returns an engine, "" for the cloud's own one, and opens it if need be. If the
-// machine does not have it, that is said to the client, and it is tried again the next time.
+// get returns an engine, "" for the cloud's own one, and opens it if necessary. If the machine
+// does not have it, the error is for the client, and the next call tries again.
 func (e *engines) get(ctx context.Context, name engine.Name) (engine.Engine, error) {
 	name = cmp.Or(name, e.own)
 	limited, cancel := context.WithTimeoutCause(ctx, openDeadline, fmt.Errorf("it did not start within %v", openDeadline))
@@ -71,7 +71,7 @@ func (e *engines) get(ctx context.Context, name engine.Name) (engine.Engine, err
 	return opened, err
 }
 
-// openDeadline bounds how long an engine takes to open that is not the cloud's own.
+// openDeadline bounds the time for opening another engine than the cloud's own.
 const openDeadline = 30 * time.Second
 
 func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, error) {
@@ -109,8 +109,8 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 	return opened, nil
 }
 
-// noDiskLimit reports whether nothing limits what sandboxes of an engine write. It opens no
-// engine: until there is a daemon of containers, none is known to limit it.
+// noDiskLimit reports whether an engine does not limit the disk of its sandboxes. It opens no
+// engine: before a daemon of containers is opened, none is known to limit the disk.
 func (e *engines) noDiskLimit(name engine.Name) bool {
 	opened, known := e.latest.Load(name)
 	if !known {
@@ -133,8 +133,8 @@ func (e *engines) close() error {
 	return err
 }
 
-// architecture returns which processors the images are for that sandboxes of the cloud's own
-// engine are made from. A daemon of containers may run on another machine.
+// architecture returns the processor architecture of images for the cloud's own engine. A
+// daemon of containers may run on another machine.
 func (c *Cloud) architecture() string {
 	if keeper, keeps := c.own().(imageKeeper); keeps {
 		return keeper.Architecture()
@@ -148,7 +148,7 @@ func ofRoom(report engine.Report) bool {
 	return report.Engine == engine.Room || report.Engine == engine.GVisor
 }
 
-// buildTarget returns what builds with an engine depend on.
+// buildTarget describes an engine for builds.
 func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Target, error) {
 	e, err := c.engines.get(ctx, name)
 	if err != nil {

@@ -51,7 +51,7 @@ func (e *twoEngines) start(t *testing.T, o Options) *Cloud {
 	return c
 }
 
-// by returns which engine a sandbox runs on.
+// by returns the engine that runs a sandbox.
 func (e *twoEngines) by(id string) engine.Name {
 	switch {
 	case e.room.boxes[id] != nil:
@@ -62,7 +62,7 @@ func (e *twoEngines) by(id string) engine.Name {
 	return ""
 }
 
-// Each template runs on its engine, and others on that of the cloud.
+// TestEngines checks that each template runs on its engine, and others on the cloud's.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	for _, own := range []engine.Name{engine.Room, engine.Docker} {
@@ -123,8 +123,8 @@ func TestConfigOfEngines(t *testing.T) {
 	}
 }
 
-// An engine that is not there is named with the reason, nothing takes its place, and it is
-// tried again. One that ended is opened anew.
+// TestEngineIsMissing checks that a missing engine is named with the reason, is not
+// replaced, and is tried again, and that an ended one is opened again.
 func TestEngineIsMissing(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()
@@ -152,7 +152,7 @@ func TestEngineIsMissing(t *testing.T) {
 		t.Errorf("after the end of the engine: got a sandbox on %q, opened %d times, want docker and 4", got, e.opened.Load())
 	}
 
-	// What was paused is of its engine also where that is not there any longer.
+	// A paused sandbox belongs to its engine, even if that is missing.
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,8 @@ type farRoom struct{ *keepingRoom }
 
 func (farRoom) Architecture() string { return "s390x" }
 
-// Clients are told which images the cloud's own engine runs, wherever that is.
+// TestFeaturesArchitecture checks that clients are told the architecture of the cloud's
+// own engine, also on another machine.
 func TestFeaturesArchitecture(t *testing.T) {
 	t.Parallel()
 	far := farRoom{&keepingRoom{fakeRoom: newTwoEngines().docker}}
@@ -224,8 +225,8 @@ func TestEngineOfSnapshot(t *testing.T) {
 	}
 }
 
-// What an engine does not promise is refused with its name and the reason, before anything
-// is tried.
+// TestPromisesRefuse checks that a feature that an engine does not promise is refused with
+// its name and the reason, before it is used.
 func TestPromisesRefuse(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()

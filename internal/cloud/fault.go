@@ -13,19 +13,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 )
 
-// A Fault is an answer that a request receives instead of its real one, for
-// testing programs that should survive it.
+// A Fault is an answer that a request receives instead of its real one, for testing
+// programs that should survive it.
 type Fault struct {
 	Operation string // one of control.Operations; "": any request, also those into sandboxes
-	Method    string // "" is any
+	Method    string // "": any
 	Path      string // pattern for path.Match, such as "/sandboxes/*"; "": any
-	Status    int    // 0 cuts the connection without an answer
+	Status    int    // 0: cut the connection without an answer
 	Message   string
 	Header    http.Header // sent with the answer
-	Times     int         // how many times; 0: once; less: each time
+	Times     int         // number of times; 0: once; negative: always
 }
 
-// check returns what is wrong with a fault.
+// check returns an error if a fault is invalid.
 func (f *Fault) check() error {
 	if _, err := path.Match(f.Path, ""); err != nil {
 		return fmt.Errorf("the path %.128q: %w", f.Path, err)
@@ -53,7 +53,7 @@ func (f *Fault) matches(r *http.Request, operation string) bool {
 	if f.Operation != operation || f.Method != "" && f.Method != r.Method {
 		return false
 	}
-	matched, _ := path.Match(f.Path, r.URL.Path) // check has seen the pattern
+	matched, _ := path.Match(f.Path, r.URL.Path) // check has tried the pattern
 	return f.Path == "" || matched
 }
 
@@ -65,7 +65,7 @@ type faults struct {
 
 type waitingFault struct {
 	Fault
-	met bool // by a request
+	met bool // a request has met it
 }
 
 func (fs *faults) add(f Fault) {

@@ -14,8 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// TestHelloFirst: a re-executed process says hello before nearly all of its packages
-// are initialised, and takes its role before those are that only an envd needs.
+// TestHelloFirst checks that a re-executed process says hello before nearly all of
+// its packages are initialised, and takes its role before packages that only an envd
+// needs.
 func TestHelloFirst(t *testing.T) {
 	t.Parallel()
 	server, child, err := wire.Pair(wire.MaxMessage)

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// show opens the directories of the host that a sandbox is to see. The caller calls closeAll,
-// also after an error, when the sandbox has started.
+// show opens the host directories for a sandbox. When the sandbox has started, and also after
+// an error, the caller calls closeAll.
 func (c *Cloud) show(asked []mounts.Mount) (shown []engine.Mount, closeAll func(), err error) {
 	closeAll = func() {
 		for _, m := range shown {

@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// Directories of the host come into a sandbox only where whoever started the cloud allowed
-// it, again when it is resumed.
+// TestHostMounts checks that a sandbox gets directories of the host only if the person who
+// started the cloud allowed it, and that this is checked again at a resume.
 func TestHostMounts(t *testing.T) {
 	t.Parallel()
 	top, state := t.TempDir(), t.TempDir()

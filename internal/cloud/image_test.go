@@ -74,7 +74,7 @@ func (c *imageCloud) launchImage(t *testing.T, layers []string, change func(*lif
 	return r.(*reachable), nil
 }
 
-// output runs a command and returns all that it writes.
+// output runs a command and returns its whole output.
 func output(t *testing.T, r *reachable, command envdclient.Command) (string, error) {
 	t.Helper()
 	client := envdclient.New(r.Dial, "")
@@ -117,9 +117,9 @@ func writeFiles(root string, files map[string]string) (err error) {
 	return err
 }
 
-// TestImageCommands: commands run with the shell, the PATH, the environment and the
-// accounts of an image that has no bash, and code says that there is no Python, until there
-// is one.
+// TestImageCommands checks that commands run with the shell, the PATH, the environment and
+// the accounts of an image without bash, and that code reports the missing Python, until
+// there is one.
 func TestImageCommands(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)
@@ -206,8 +206,9 @@ func (c *imageCloud) testUsers(t *testing.T, r *reachable, base string) {
 	}
 }
 
-// TestImageWithoutShell: programs of an image run without a shell, also where a command line
-// names them and nothing else, and another one says what it lacks.
+// TestImageWithoutShell checks that programs of an image without a shell run, also for a
+// command line that only names one, and that other command lines report that the shell is
+// missing.
 func TestImageWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)
@@ -228,7 +229,7 @@ func TestImageWithoutShell(t *testing.T) {
 	}
 }
 
-// TestImagePython: kernels run the Python of the image, which has no IPython.
+// TestImagePython checks that kernels run the Python of the image, which has no IPython.
 func TestImagePython(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)

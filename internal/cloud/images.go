@@ -10,15 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// ImageSources say where container images come from besides their registries: see
+// ImageSources are sources of container images besides their registries: see
 // [image.Options].
 type ImageSources struct {
 	Mirrors  map[string]string // URLs by registries
 	Insecure []string          // registries
-	Dirs     []string          // of which images may be read
+	Dirs     []string          // directories from which images may be read
 }
 
-// openImages returns what fetches images for the room.
+// openImages returns the fetcher of images for the room.
 func (c *Cloud) openImages(kept *layers.Set) (*image.Puller, error) {
 	o := c.options.Images
 	puller, err := image.Open(image.Options{

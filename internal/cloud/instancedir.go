@@ -7,9 +7,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// newInstanceDir creates the directory of one cloud below parent, which must
-// belong to the user; "" stands for a directory of e2bctl's own. If the cloud crashes, the next one with the same parent
-// finds and removes what was left there.
+// newInstanceDir creates the directory of one cloud below parent, which must belong to the user;
+// "" stands for a directory of e2bctl's own. If the cloud crashes, the next one with the same
+// parent finds and removes its leftovers.
 func newInstanceDir(parent string) (string, error) {
 	if parent == "" {
 		var err error
@@ -30,8 +30,8 @@ func newInstanceDir(parent string) (string, error) {
 	return dir, nil
 }
 
-// removeInstance removes the directory of the cloud once nothing uses it. What its
-// keeper cannot remove stays for the next cloud, with the file that names it.
+// removeInstance removes the directory of the cloud once it is no longer used. If its keeper
+// cannot remove a part, that stays for the next cloud, with the file that names it.
 func (c *Cloud) removeInstance(dir string) error {
 	if c.keeper != nil {
 		return c.keeper.Close()

@@ -11,7 +11,7 @@ import (
 // imageKeeper is an engine that keeps the images of templates itself.
 type imageKeeper interface {
 	image.Keeper
-	// RemoveImages removes those that are not needed.
+	// RemoveImages removes the images that are not needed.
 	RemoveImages(ctx context.Context, needed func(digest string) bool) error
 }
 
@@ -39,20 +39,20 @@ func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth
 	return img, err
 }
 
-// keeping collects the images that nothing needs any longer.
+// keeping collects the images that are no longer needed.
 type keeping struct {
 	mu sync.RWMutex // locked for reading while an image is handed over, for writing while images are removed
 
 	state   sync.Mutex
-	begun   bool // everything that needs images holds their layers
+	begun   bool // all users of images hold their layers
 	closed  bool
-	keeper  imageKeeper // nil: it is not open
+	keeper  imageKeeper // nil: not open
 	working sync.WaitGroup
 	running bool
-	again   bool // somebody asked while it ran
+	again   bool // a collection was requested while one ran
 }
 
-// keptBy notes the engine that keeps images.
+// keptBy records the engine if it keeps images.
 func (c *Cloud) keptBy(e engine.Engine) {
 	keeper, keeps := e.(imageKeeper)
 	if !keeps {
@@ -64,7 +64,7 @@ func (c *Cloud) keptBy(e engine.Engine) {
 	c.collectImages()
 }
 
-// begin is called when everything that needs images holds their layers.
+// begin is called when all users of images hold their layers.
 func (k *keeping) begin(collect func()) {
 	k.state.Lock()
 	k.begun = true
@@ -72,7 +72,7 @@ func (k *keeping) begin(collect func()) {
 	collect()
 }
 
-// close waits until images that are being removed are removed.
+// close waits until the current removal of images has ended.
 func (k *keeping) close() {
 	k.state.Lock()
 	k.closed = true
@@ -80,7 +80,7 @@ func (k *keeping) close() {
 	k.working.Wait()
 }
 
-// collectImages makes the engine remove the images that nothing needs, in the background.
+// collectImages makes the engine remove the images that are not needed, in the background.
 func (c *Cloud) collectImages() {
 	k := &c.keeping
 	k.state.Lock()
@@ -113,7 +113,7 @@ func (c *Cloud) collectOnce() {
 	k.state.Lock()
 	keeper := k.keeper
 	k.state.Unlock()
-	if !k.mu.TryLock() { // an image is being handed over: Pull collects when that is done
+	if !k.mu.TryLock() { // an image is being handed over: Pull collects after that
 		return
 	}
 	defer k.mu.Unlock()

@@ -58,8 +58,8 @@ func (k *keepingRoom) digests() []string {
 	return slices.Collect(maps.Keys(k.has))
 }
 
-// An engine keeps an image for as long as something stands on it. What only a server knew of
-// that was killed is removed.
+// TestKeptImages checks that an engine keeps an image for as long as it is in use, and that
+// images known only to a killed server are removed.
 func TestKeptImages(t *testing.T) {
 	t.Parallel()
 	state, has := t.TempDir(), map[string]bool{"sha256:lost": true}
@@ -73,7 +73,7 @@ func TestKeptImages(t *testing.T) {
 			t.Fatal(err)
 		}
 		do(c, keptImages{c, k})
-		if err := c.Close(); err != nil { // which waits for what is being removed
+		if err := c.Close(); err != nil { // waits for the current removal
 			t.Fatal(err)
 		}
 		has = k.has

@@ -27,9 +27,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox with what its template runs in it.
+// launch starts a sandbox and its template's commands.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
-	c.telemetry.Open(spec.ID) // not in open: those of builds have the logs of builds
+	c.telemetry.Open(spec.ID) // not in open: sandboxes of builds have the logs of builds
 	all, err := c.shownTo(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if err != nil {
 		return nil, err
 	}
-	if spec.Memory == "" { // otherwise what the template runs runs already
+	if spec.Memory == "" { // otherwise the template's commands run already
 		if err := r.begin(ctx, spec); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
@@ -46,8 +46,8 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return r, nil
 }
 
-// open starts a sandbox and makes its ports reachable. all are mounts that it has besides
-// what was asked for. If the engine dies meanwhile it waits for the next one.
+// open starts a sandbox and makes its ports reachable. all are mounts besides the requested
+// ones. If the engine dies meanwhile, it waits for the next one.
 func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Mount) (*reachable, error) {
 	for {
 		r, err := c.openOnce(ctx, spec, all)
@@ -124,8 +124,8 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
 }
 
-// newDoor returns what puts headers into the requests of a sandbox, and the certificate that
-// programs in it are to trust; nil for one without such rules.
+// newDoor returns the door that puts headers into the requests of a sandbox, and the certificate
+// of its authority, for programs inside; nil for a sandbox without such rules.
 func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	if !spec.Headers {
 		return nil, nil, nil
@@ -157,8 +157,8 @@ func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, re
 	return shared, release, nil
 }
 
-// startError says for what of the request, or of the options of this cloud, a sandbox cannot
-// start on this machine. It returns any other error as it is.
+// startError converts the error of a sandbox that cannot start on this machine: it names the
+// part of the request, or of the options of this cloud. It returns any other error as it is.
 func startError(err error) error {
 	for cause, what := range map[error]string{
 		engine.ErrNoAuthority: "network.rules", engine.ErrNoMounts: "mounts", engine.ErrNoVolumes: "volumeMounts", volumes.ErrNoSize: "volumeMounts",
@@ -171,7 +171,7 @@ func startError(err error) error {
 	return err
 }
 
-// wake resumes a sandbox because a request for it came.
+// wake resumes a sandbox for a request.
 func (c *Cloud) wake(ctx context.Context, id string) error {
 	err := c.sandboxes.Wake(ctx, id)
 	_, limit := errors.AsType[*lifecycle.LimitError](err)
@@ -183,11 +183,11 @@ func (c *Cloud) wake(ctx context.Context, id string) error {
 	case limit:
 		return fmt.Errorf("%w: %w", edge.ErrLimit, err)
 	}
-	// Also for one that cannot be resumed: it is there, so the client may try again.
+	// Also for a sandbox that cannot be resumed: it exists, so the client may try again.
 	return fmt.Errorf("%w: %w", edge.ErrBusy, err)
 }
 
-// asleep returns the paused sandboxes that a request resumes: that of an id, or all for "".
+// asleep returns the paused sandboxes that a request resumes: the one with an id, or all for "".
 func (c *Cloud) asleep(id string) []edge.Sandbox {
 	var found []*lifecycle.Sandbox
 	if id == "" {
@@ -213,12 +213,12 @@ func (c *Cloud) tellFailure(ctx context.Context, sandbox string, err error) {
 	c.logger("network").WarnContext(ctx, "the egressProxy of a sandbox failed", "sandbox", sandbox, "error", err)
 }
 
-// logger returns a logger whose entries about a sandbox also go to that sandbox's log, as
-// name's.
+// logger returns a logger whose entries about a sandbox also go to that sandbox's log, under
+// name.
 func (c *Cloud) logger(name string) *slog.Logger { return c.telemetry.Logger(c.options.Logger, name) }
 
-// warmConfig returns the configuration of the process that kernels are forked
-// from, nil if there is no Python for it.
+// warmConfig returns the configuration of the process from which kernels are forked; nil without
+// a Python.
 func (c *Cloud) warmConfig() *guest.Config {
 	if c.python.Level == pyenv.Absent {
 		return nil
@@ -226,7 +226,7 @@ func (c *Cloud) warmConfig() *guest.Config {
 	return &guest.Config{System: c.system(), Python: interpreter(c.python)}
 }
 
-// system returns the variables that every process of a sandbox has.
+// system returns the variables of every process of a sandbox.
 func (c *Cloud) system() map[string]string {
 	system := map[string]string{}
 	for _, v := range c.python.Vars {
@@ -236,8 +236,8 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-// config returns what the envd of a sandbox is told. It sees the Python of this machine only
-// in a room, and there not if it is made from an image.
+// config returns the configuration of a sandbox's envd. It has the Python of this machine only
+// in a room, and only if the sandbox is not made from an image.
 func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
@@ -260,15 +260,14 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	return config
 }
 
-// needsProxy reports whether programs are told of the proxy. They are where
-// there is no other egress path, where only another proxy can resolve outside
-// names, and where most traffic is denied: a proxy can explain that, a refused
-// connection cannot.
+// needsProxy reports whether programs are told of the proxy. They are told if there is no other
+// egress path, if only another proxy can resolve outside names, or if most traffic is denied: a
+// proxy can explain that, a refused connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules, by engine.Report) bool {
 	return rules.DenyAll() || c.dialer.Proxy != nil || by.Egress != engine.EgressTransparent
 }
 
-// edgeError translates an error of the supervisor into one of package edge.
+// edgeError translates an error of an engine into one of package edge.
 func edgeError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrPortClosed):
@@ -283,7 +282,7 @@ func edgeError(err error) error {
 	return err
 }
 
-// reachable is a sandbox that the router knows until the sandbox is closed.
+// reachable is a sandbox that the router knows until it is closed.
 type reachable struct {
 	engine.Sandbox
 	cloud   *Cloud
@@ -292,7 +291,7 @@ type reachable struct {
 	denials *network.Denials
 	asks    *network.Asks
 	door    *headers.Door // nil: no headers
-	release func()        // lets its volumes go
+	release func()        // releases its volumes
 }
 
 func (r *reachable) Close() error {
@@ -329,15 +328,15 @@ func (r *reachable) Resume(ctx context.Context) error {
 	return nil
 }
 
-// run lets the sandbox be reached and measured.
+// run makes the sandbox reachable and measured.
 func (r *reachable) run() {
 	r.cloud.router.Resume(r.id)
 	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
-// Checkpoint saves the files of the sandbox, with share as a layer if its engine has them, and
-// its memory unless that is "". It stops for that time; connections into it wait. If it cannot
-// run on, it ends.
+// Checkpoint saves the files of the sandbox and, unless memory is "", its memory. With share,
+// the files become a layer, if its engine has layers. The sandbox stops for that time;
+// connections into it wait. If it cannot run on, it ends.
 func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := r.Hold(ctx); err != nil {
 		return false, err
@@ -348,7 +347,7 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 		}
 	}
 	var complete func() error
-	if err == nil { // after the memory, to which these files belong
+	if err == nil { // after the memory, which belongs to these files
 		complete, err = r.saveFiles(ctx, dir, share)
 	}
 	if failed := r.Thaw(context.WithoutCancel(ctx)); failed != nil {
@@ -360,8 +359,8 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 	return true, complete()
 }
 
-// saveFiles saves the files of the frozen sandbox, with share as a layer if its engine has them:
-// then complete is what is left to do, and else nil.
+// saveFiles saves the files of the frozen sandbox. With share, they become a layer, if its
+// engine has layers: then the caller calls complete, which is nil otherwise.
 func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
 	if share {
 		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, engine.ErrNoLayers) {
@@ -371,7 +370,7 @@ func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (comp
 	return nil, r.Save(ctx, dir)
 }
 
-// healthDeadline bounds how long envd may take to say that it is healthy.
+// healthDeadline bounds envd's time to report that it is healthy.
 const healthDeadline = 3 * time.Second
 
 // Healthy asks envd whether it answers.
@@ -403,7 +402,7 @@ func (r *reachable) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// SetEgress changes what the sandbox may reach.
+// SetEgress changes the rules for the sandbox's connections.
 func (r *reachable) SetEgress(rules *network.Rules) {
 	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials, Asks: r.asks, Peers: r.cloud.peers.paths}
 	if r.door != nil {
@@ -413,8 +412,8 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.Sandbox.SetEgress(egress)
 }
 
-// orAbsent takes the results of a search for a Python: a machine that has none can
-// still run commands.
+// orAbsent handles the result of a search for a Python: a machine without one can still run
+// commands.
 func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
 	if errors.Is(err, pyenv.ErrNoPython) {
 		return &pyenv.Env{Level: pyenv.Absent, Note: err.Error()}, nil
@@ -422,7 +421,7 @@ func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
 	return env, err
 }
 
-// interpreter returns the command that runs kernels, nil if there is none.
+// interpreter returns the command that runs kernels; nil: there is none.
 func interpreter(env *pyenv.Env) []string {
 	if env.Level == pyenv.Absent {
 		return nil

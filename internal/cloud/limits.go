@@ -27,8 +27,8 @@ func connections() (int, error) {
 	return int(min(files/clientShare, maxConnections)), nil
 }
 
-// limitsOf returns the limits of each sandbox. Those of the engines of this machine are no
-// higher than those of the container that this process is in. Containers of Docker are beside it.
+// limitsOf returns the limits of each sandbox. For the engines on this machine, they are no
+// higher than the limits of the container of this process. Containers of Docker are outside it.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker {
 		return o.Limits.WithDefaults(), nil
@@ -49,7 +49,7 @@ func resources(l engine.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}
 }
 
-// describe says what the limits are, for people.
+// describe describes the limits for people.
 func describe(l engine.Limits) string {
 	return fmt.Sprintf("%g CPUs, %d MiB of memory and %d MiB of disk", l.CPUs, l.MemoryBytes>>20, l.DiskBytes>>20)
 }

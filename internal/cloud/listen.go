@@ -37,8 +37,8 @@ func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsd
 }
 
 // loopback listens on address. Because localhost is both 127.0.0.1 and ::1, it listens
-// on the other of the two as well: the port there would be free for a program that is
-// given the keys of clients. second is nil where there is no such address.
+// on the other of the two as well: otherwise another program could take the port
+// there, and receive the keys of clients. second is nil if there is no such address.
 func loopback(ctx context.Context, address string) (first, second *net.TCPListener, err error) {
 	for range attempts {
 		if first, err = listenTCP(ctx, address); err != nil {
@@ -80,15 +80,15 @@ func listenTCP(ctx context.Context, address string) (*net.TCPListener, error) {
 	return nil, err
 }
 
-// newAuthority returns the authority that o asks for, and the files that make clients
-// trust it: in its own directory, or in the one of this cloud.
+// newAuthority returns the authority for o, and the files that make clients trust it.
+// The authority is in o's directory for it, or in the directory of this cloud.
 func newAuthority(o Options, instance string) (_ *tlsdoor.Authority, trust tlsdoor.Trust, err error) {
 	dir := instance
 	var authority *tlsdoor.Authority
 	if o.Authority == "" {
 		authority, err = tlsdoor.New(o.Domain)
 	} else {
-		dir = filepath.Join(o.Authority, o.Domain) // its own, because its certificate names the domain
+		dir = filepath.Join(o.Authority, o.Domain) // one for each domain: the certificate names it
 		if err = os.MkdirAll(dir, 0o700); err == nil {
 			authority, err = tlsdoor.Open(dir, o.Domain)
 		}

@@ -2,5 +2,6 @@
 
 package cloud
 
-// listenerOn names the process that listens on the port of an address; "": it cannot be found.
+// listenerOn would name the process that listens on the port of an address; "": it is not
+// found.
 func listenerOn(string) string { return "" }

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// A snapshot saves the memory and then the files, each to a directory of its own, and what is
-// made of it begins with both.
+// TestMemoryOfSnapshot checks that a snapshot saves the memory and then the files, each to a
+// directory of its own, and that a sandbox made from it begins with both.
 func TestMemoryOfSnapshot(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -49,7 +49,8 @@ func TestMemoryOfSnapshot(t *testing.T) {
 	}
 }
 
-// What a template runs in its sandboxes runs already in one with memory.
+// TestStartCommandWithMemory checks that the commands of a template are not started in a
+// sandbox with memory: they run already.
 func TestStartCommandWithMemory(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})
@@ -73,8 +74,9 @@ func TestStartCommandWithMemory(t *testing.T) {
 	}
 }
 
-// A sandbox that was paused with its memory goes on after a restart, by a request, too. Where
-// its memory cannot be restored that is said, with what to do, and works.
+// TestMemoryAfterRestart checks that a sandbox that was paused with its memory goes on after
+// a restart, also by a request, and that a memory that cannot be restored is refused with a
+// remedy, which works.
 func TestMemoryAfterRestart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

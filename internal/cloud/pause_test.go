@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A request resumes a paused sandbox if that was asked for and there is room; what the
-// registry says arrives as the answer of the edge.
+// TestWake checks that a request resumes a paused sandbox if that was requested and
+// there is room, and that the registry's error arrives as the answer of the edge.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -57,7 +57,8 @@ func pauseWith(body string) func(*testing.T, *Cloud, string) {
 	}
 }
 
-// What a cloud says about pauses is whether their files outlast it.
+// TestReportOfPauses checks that a cloud's report about pauses says whether their
+// files outlast it.
 func TestReportOfPauses(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]string{

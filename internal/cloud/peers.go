@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 )
 
-// lowestRelayed is the lowest port of a cloud at which sandboxes have a relay: servers of
+// lowestRelayed is the lowest port of a cloud for which sandboxes have a relay: servers of
 // programs inside listen on lower ones.
 const lowestRelayed = 1024
 
@@ -37,12 +37,12 @@ type peers struct {
 	running sync.WaitGroup
 }
 
-// peerConn is a connection that was dialled to a name.
+// peerConn is a connection that a sandbox dialled to a name.
 type peerConn struct {
 	net.Conn
 	name    string
 	headers []network.Header // for each request
-	first   []byte           // that was read already
+	first   []byte           // bytes that were read already
 }
 
 func (c *peerConn) Read(p []byte) (int, error) {
@@ -56,7 +56,7 @@ func (c *peerConn) Read(p []byte) (int, error) {
 
 type peerKey struct{}
 
-// newPeers begins to serve. It needs the router.
+// newPeers begins to serve. The router must exist.
 func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
 	p := &peers{tls: authority.Config(), conns: make(chan net.Conn)}
 	life, end := context.WithCancel(context.Background())
@@ -74,10 +74,10 @@ func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
 		ReadHeaderTimeout: headerDeadline,
 		IdleTimeout:       idleDeadline,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // it could be filled from inside
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // a sandbox could fill the log
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxPeerStreams},
 	}
-	p.running.Go(func() { _ = p.server.Serve(peerListener{p}) }) // only close ends it
+	p.running.Go(func() { _ = p.server.Serve(peerListener{p}) }) // until close
 	p.close = sync.OnceFunc(func() {
 		p.mu.Lock()
 		p.ended = true
@@ -113,11 +113,11 @@ func (p *peers) serve(conn net.Conn, name string, with []network.Header) {
 // the connection on.
 func (p *peers) sort(conn *peerConn) {
 	first := make([]byte, 1)
-	_ = conn.SetReadDeadline(time.Now().Add(headerDeadline)) // it never fails
+	_ = conn.SetReadDeadline(time.Now().Add(headerDeadline)) // never fails
 	stop := context.AfterFunc(p.life, func() { _ = conn.Close() })
 	defer stop()
 	if _, err := io.ReadFull(conn, first); err != nil {
-		_ = conn.Close() // the program is gone, or its time is over
+		_ = conn.Close() // the program has gone, or its time is over
 		return
 	}
 	conn.first = first

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// check refuses what an engine does not promise, before anything is tried. what is how
-// clients call it.
+// check refuses a feature that an engine does not promise, before it is used. Clients know
+// the feature by the name what.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {
@@ -18,8 +18,8 @@ func check(by engine.Report, f engine.Feature, what string) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
 }
 
-// checkSpec refuses a sandbox that wants what its engine does not promise. mounted: it is to
-// have the mounts of every sandbox.
+// checkSpec refuses a sandbox that needs features that its engine does not promise. mounted
+// means that it gets the mounts of every sandbox.
 func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 	pause := engine.SavedFiles
 	if spec.KeepMemory {
@@ -51,11 +51,11 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 	return nil
 }
 
-// Check returns why the engine of the sandbox cannot do something that it does not promise.
+// Check returns an error if the sandbox's engine does not promise a feature.
 func (r *reachable) Check(f engine.Feature) error { return check(r.engine, f, string(f)) }
 
-// EngineReport returns what an engine provides, which is opened if it is not: the error says
-// what this machine lacks for it.
+// EngineReport returns the features of an engine, and opens it if necessary. The error
+// names the features that this machine lacks for it.
 func (c *Cloud) EngineReport(name engine.Name) (engine.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
 	defer cancel()

@@ -58,7 +58,7 @@ func tarLayer(t *testing.T, dir string, more ...tar.Header) v1.Layer {
 	return l
 }
 
-// pushImage makes a registry have an image, and returns its name.
+// pushImage puts an image into a registry, and returns its name.
 func pushImage(t *testing.T, layers ...v1.Layer) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -88,8 +88,8 @@ func pushImage(t *testing.T, layers ...v1.Layer) string {
 	return ref.String()
 }
 
-// TestPulledImage: what a registry has is what programs see in a sandbox of it: links,
-// removals, modes, owners and attributes.
+// TestPulledImage checks that programs in a sandbox see a pulled image as it is in the
+// registry: links, removals, modes, owners and attributes.
 func TestPulledImage(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)

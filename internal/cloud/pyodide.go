@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// openDist opens a Pyodide distribution; "" is none.
+// openDist opens a Pyodide distribution; "": none.
 func openDist(dir string) (*mounts.Set, error) {
 	var all []mounts.Mount
 	if dir != "" {
@@ -28,9 +28,9 @@ func openDist(dir string) (*mounts.Set, error) {
 	return set, nil
 }
 
-// shownTo returns what a sandbox is shown besides what was asked for: what every one is, and
-// the Pyodide distribution to one in which pip runs for a sandbox of WebAssembly. Others begin
-// as the one that is kept ready, which has no mounts.
+// shownTo returns the mounts of a sandbox besides the requested ones: those of every sandbox,
+// and the Pyodide distribution if pip runs in it for a sandbox of WebAssembly. Other sandboxes
+// do not get it: the sandbox that is kept ready has no mounts.
 func (c *Cloud) shownTo(ctx context.Context, spec lifecycle.Spec) ([]engine.Mount, error) {
 	all, dist := c.mounts.All(), c.dist.All()
 	if len(dist) == 0 || spec.Metadata[protocol.PipFor] == "" {

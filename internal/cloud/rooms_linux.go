@@ -19,11 +19,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
-	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // makes this program what the room starts it as
+	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // lets this program run as a process of the room
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// defaultEngine runs sandboxes if nothing says what does.
+// defaultEngine is the engine of a cloud without Options.Engine.
 const defaultEngine = engine.Room
 
 // imagePath is the PATH of sandboxes whose image sets none.
@@ -40,7 +40,7 @@ var openers = map[engine.Name]opener{
 // roomEngine is the engine that isolates sandboxes with namespaces.
 type roomEngine struct {
 	*room.Room
-	noteUse func() // of what its sandboxes run; called for each, because a cloud may run for months
+	noteUse func() // updates the last use of its programs; called for each sandbox, because a cloud may run for months
 }
 
 func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
@@ -54,7 +54,7 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	return roomEngine{r, func() {}}, nil
 }
 
-// openWasm opens a room of its own, in which there are other files.
+// openWasm opens a room of its own, with other files.
 func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	env, err := wasmenv.Find()
 	if err != nil {
@@ -87,7 +87,7 @@ func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
 	return env.CheckDist(c.options.PyodideDist)
 }
 
-// openGVisor opens a room of its own, in whose sandboxes there is gVisor.
+// openGVisor opens a room of its own, with gVisor in its sandboxes.
 func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	if err := gvisorenv.CheckBinary(c.options.Binary); err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error
 	return gvisor.New(ctx, roomEngine{r, program.NoteUse}, gvisor.Options{Runsc: program, Binary: c.options.Binary, Programs: c.programs()})
 }
 
-// programs returns what processes in a room execute besides envd: the Python of kernels, and
-// what loads programs and changes with their libraries.
+// programs returns the programs of processes in a room besides envd: the Python of kernels,
+// and the dynamic loaders, which change with their libraries.
 func (c *Cloud) programs() []string {
 	loaders := []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"}
 	if c.python.Level == pyenv.Absent {
@@ -115,11 +115,11 @@ func (c *Cloud) programs() []string {
 	return append(loaders, c.python.Python)
 }
 
-// startRoom starts the room of an engine in a directory that its keeper removes: that of the
-// cloud, for the room that is there from the start, or one of its own.
+// startRoom starts the room of an engine in a directory that its keeper removes: the cloud's
+// directory for the first room, and a new one for others.
 func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o room.Options) (_ *room.Room, err error) {
 	first := c.options.Engine
-	if first == engine.Docker { // which needs no directory
+	if first == engine.Docker { // it needs no directory
 		first = engine.Room
 	}
 	o.Dir = dir
@@ -140,8 +140,8 @@ func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o r
 	return r, err
 }
 
-// keepInstance returns the keeper of the cloud's directory, which the rooms that follow each
-// other have in common.
+// keepInstance returns the keeper of the cloud's directory, which all successive rooms
+// share.
 func (c *Cloud) keepInstance(ctx context.Context, o room.Options) (*room.Keeper, error) {
 	if c.keeper != nil {
 		return c.keeper.(*room.Keeper), nil
@@ -174,11 +174,11 @@ func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (en
 	return s, nil
 }
 
-// findPython returns the Python that kernels in rooms run.
+// findPython returns the Python of kernels in rooms.
 func findPython(ctx context.Context) (*pyenv.Env, error) { return orAbsent(pyenv.Find(ctx)) }
 
-// searchPath returns the PATH inside the sandbox. The Python that kernels run
-// comes first, so that pip in a command installs packages for kernels.
+// searchPath returns the PATH inside the sandbox. The Python of kernels comes first, so that
+// pip in a command installs packages for kernels.
 func searchPath(env *pyenv.Env) string {
 	if env.Level == pyenv.Absent {
 		return room.SearchPath()
@@ -186,11 +186,11 @@ func searchPath(env *pyenv.Env) string {
 	return filepath.Dir(env.Python) + ":" + room.SearchPath()
 }
 
-// machineBounds returns the limits of the control groups that this process is in.
+// machineBounds returns the limits of this process's control groups.
 func machineBounds() (engine.Bounds, error) { return cgroup.Bounds() }
 
-// machineMemory returns the bytes of this machine's memory, or of the container's if that is
-// less; 0 if it is not known.
+// machineMemory returns the size of this machine's memory in bytes, or of the container's if
+// that is smaller; 0: unknown.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// defaultEngine runs sandboxes if nothing says what does.
+// defaultEngine is the engine of a cloud without Options.Engine.
 const defaultEngine = engine.Docker
 
 // imagePath is the PATH of sandboxes whose image sets none, in rooms.
@@ -37,6 +37,6 @@ func searchPath(*pyenv.Env) string { return "" }
 // machineBounds returns none: no engine runs on this machine itself.
 func machineBounds() (engine.Bounds, error) { return engine.Bounds{}, nil }
 
-// machineMemory returns 0: the memory of containers is that of a virtual machine, or of
-// another one.
+// machineMemory returns 0: containers use the memory of a virtual machine, or of
+// another machine.
 func machineMemory() int64 { return 0 }

@@ -5,8 +5,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// keyOfSecrets returns where the key of secrets is. The file is not in the state
-// directory, so that a copy of that is of no use.
+// keyOfSecrets returns the source of the key for secrets. Its file is not in the
+// state directory, so that a copy of that directory is useless without it.
 func keyOfSecrets(o Options) secrets.Source {
 	switch {
 	case o.SecretsKey != "":

@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// sharing returns what makes directories that sandboxes share; nil if the machine does not
-// allow that where the store is.
+// sharing returns the engine's way to share directories; nil if the machine does not allow
+// it in the store's directory.
 func (c *Cloud) sharing() layers.Sharing {
 	ctx := context.Background()
 	dir, err := c.store.NewDir()
@@ -22,7 +22,7 @@ func (c *Cloud) sharing() layers.Sharing {
 	return sharing{c}
 }
 
-// sharing merges layers by the engine that the cloud has then.
+// sharing merges layers with the cloud's current engine.
 type sharing struct{ cloud *Cloud }
 
 func (s sharing) Merge(ctx context.Context, dirs []string, to string) error {

@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// A snapshot outlives its cloud, and its files go with it.
+// TestSnapshotAfterRestart checks that a snapshot outlives its cloud, and that its
+// files are deleted with it.
 func TestSnapshotAfterRestart(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -60,7 +61,8 @@ func TestSnapshotAfterRestart(t *testing.T) {
 	}
 }
 
-// A sandbox that cannot be held or saved runs on, and one that cannot run on ends.
+// TestSnapshotFails checks that a sandbox that cannot be held or saved runs on,
+// and that one that cannot run on ends.
 func TestSnapshotFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("it is broken")

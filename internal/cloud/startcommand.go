@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// Bounds of the wait for what a template runs in its sandboxes.
+// Bounds of the wait for a template's commands in its sandboxes.
 const (
 	readyDeadline    = 30 * time.Second
 	minReadyInterval = 20 * time.Millisecond
@@ -18,8 +18,8 @@ const (
 )
 
 // begin runs the start command of the sandbox's template, and waits until its ready command
-// succeeds, or for so long that there is no point in waiting further. The sandbox is used
-// also if they fail: otherwise one that broke them could not be resumed.
+// succeeds, or until the deadline. The sandbox is used even if they fail: otherwise a
+// sandbox that broke them could not be resumed.
 func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	if spec.Template.Start == "" {
 		return nil
@@ -29,10 +29,12 @@ func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended, err := client.Start(waiting, envdclient.Shell(spec.Template.Start))
-	// To sleep would be in vain: what that is for was not measured on this machine.
+	// A ready command that only sleeps is skipped: its time was not measured on this
+	// machine.
 	if ready := spec.Template.Ready; err == nil && ready != "" && !envdclient.OnlySleeps(ready) {
 		go func() {
-			// One that succeeds may have left a server behind, which is waited for.
+			// A start command that succeeds may have left a server behind, so the wait goes
+			// on.
 			if failed, ok := errors.AsType[*envdclient.ExitError](<-ended); ok {
 				cancel(failed)
 			}
@@ -53,8 +55,8 @@ func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	return nil
 }
 
-// untilReady repeats a check until it succeeds. It returns the error of the last one if that
-// is not in time, or when gone is closed.
+// untilReady repeats a check until it succeeds. At the deadline, or when gone is closed, it
+// returns the error of the last check.
 func untilReady(ctx context.Context, gone <-chan struct{}, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()

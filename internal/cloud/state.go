@@ -23,14 +23,14 @@ func openStore(ctx context.Context, state, instance string) (*store.Store, error
 	return s, nil
 }
 
-// keyOf returns the key that belongs to a store, so that clients still have it after a
-// restart. It is in the format of the service's keys, which old clients check.
+// keyOf returns the key for a store, which clients still have after a restart. It is in
+// the format of the service's keys, which old clients check.
 func keyOf(s *store.Store) string {
 	hash := hmac.New(sha256.New, s.Seed())
 	hash.Write([]byte("API key"))
 	return "e2b_" + hex.EncodeToString(hash.Sum(nil)[:20])
 }
 
-// StateNotes says what can go wrong with what Options.State keeps, and what was found
-// damaged there.
+// StateNotes returns warnings about the state directory's file system, and about
+// damaged records in it.
 func (c *Cloud) StateNotes() []string { return c.store.Notes() }

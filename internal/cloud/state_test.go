@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// A cloud with the state directory of an earlier one has its key, and only one has it at
-// a time.
+// TestState checks that a cloud with the state directory of an earlier one has its key,
+// and that only one cloud has it at a time.
 func TestState(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
@@ -43,8 +43,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// What pauses when its time is over is there again after the end of its cloud, with its
-// files and its token.
+// TestRestart checks that a sandbox that is paused at the end of its lifetime is there
+// after the end of its cloud, with its files and its token.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

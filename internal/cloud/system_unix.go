@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openFiles returns how many files this process may have open.
+// openFiles returns the maximum number of open files of this process.
 func openFiles() (uint64, error) {
 	var files unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// openFiles returns how many files this process may have open, which nothing bounds.
+// openFiles returns the maximum number of open files of this process, which has no limit.
 func openFiles() (uint64, error) { return math.MaxUint64, nil }
 
 // lacksAddress reports whether listening failed because this machine has no such address.

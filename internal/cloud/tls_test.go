@@ -57,8 +57,8 @@ func ask(t *testing.T, client *http.Client, method, url, key, body string) (int,
 	return res.StatusCode, string(text)
 }
 
-// A client that knows only the domain finds the API, and by the domain of its answer
-// the sandbox.
+// TestDomainIsEnough checks that a client that knows only the domain finds the API,
+// and the sandbox by the domain in its answer.
 func TestDomainIsEnough(t *testing.T) {
 	t.Parallel()
 	for _, domain := range []string{"", "e2b.localhost", "cloud.test"} {
@@ -97,8 +97,8 @@ func TestBothLoopbackAddresses(t *testing.T) {
 	_ = other.Close()
 }
 
-// A port that is somebody else's on ::1 is not used: clients of localhost would give
-// their keys to him.
+// TestPortTakenOnTheOtherAddress checks that a port that another user has on ::1 is
+// not used: clients of localhost would send their keys there.
 func TestPortTakenOnTheOtherAddress(t *testing.T) {
 	t.Parallel()
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0")

@@ -27,8 +27,8 @@ func createVolume(t *testing.T, c *Cloud, name string) string {
 	return v.VolumeID
 }
 
-// A sandbox begins with the directories of its volumes, which no one deletes as long as it
-// runs or can be resumed, also after a restart.
+// TestVolumes checks that a sandbox begins with the directories of its volumes, and that
+// these cannot be deleted as long as it runs or can be resumed, also after a restart.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

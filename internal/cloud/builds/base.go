@@ -22,7 +22,7 @@ type Images interface {
 	Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error)
 }
 
-// base begins with what the build is from.
+// base begins with the template or image that the build is from.
 func (r *run) base(ctx context.Context, from Spec) error {
 	reference := from.FromTemplate
 	if name, ok := builtIn(from.FromImage); ok {
@@ -43,7 +43,7 @@ func (r *run) base(ctx context.Context, from Spec) error {
 	return nil
 }
 
-// parent begins with a template, which the build calls from.
+// parent begins with a template. from is the build's name for it.
 func (r *run) parent(ctx context.Context, from, reference string) error {
 	t, build, err := r.options.Templates.Find(templates.ParseReference(reference))
 	if err != nil {
@@ -64,12 +64,12 @@ func (r *run) parent(ctx context.Context, from, reference string) error {
 		}
 		parts = append(parts, made)
 	}
-	build.Layers, _ = r.options.Layers.Split(build.Layers...) // a build has processes of its own
+	build.Layers, _ = r.options.Layers.Split(build.Layers...) // a build starts its own processes
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
 	r.state = build.Content
-	if r.state.Workdir == guest.UserWorkdir { // which builds know the place of
+	if r.state.Workdir == guest.UserWorkdir { // builds know its path
 		r.state.Workdir = guest.UserHome
 	}
 	r.key = key(parts...)
@@ -126,7 +126,7 @@ func (r *run) pull(ctx context.Context, reference string, auth *image.Auth) (ima
 	return pulled, err
 }
 
-// empty returns an image of one layer with nothing in it.
+// empty returns an image with one empty layer.
 func (r *run) empty(ctx context.Context) (image.Image, error) {
 	id, err := r.options.Layers.Make(func(dir string) error {
 		var nothing bytes.Buffer
@@ -138,7 +138,7 @@ func (r *run) empty(ctx context.Context) (image.Image, error) {
 	return image.Image{Layers: []string{id}}, err
 }
 
-// envsOf returns the variables of an image that processes can have.
+// envsOf returns those variables of an image that processes can have.
 func (r *run) envsOf(config image.Config) map[string]string {
 	envs := map[string]string{}
 	for _, line := range config.Env {
@@ -152,8 +152,7 @@ func (r *run) envsOf(config image.Config) map[string]string {
 	return envs
 }
 
-// CheckImage returns an [*ImageError] if a build that was requested cannot begin with an
-// image.
+// CheckImage returns an [*ImageError] if a requested build cannot begin with an image.
 func (b *Builder) CheckImage(ctx context.Context, build templates.Build, reference string) error {
 	if _, ok := builtIn(reference); ok {
 		return nil

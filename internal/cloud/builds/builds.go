@@ -23,8 +23,8 @@ import (
 
 // Bounds of builds.
 const (
-	// MaxActive is how many builds may have been started and not be finished, and
-	// maxRunning how many of them run at once; the others wait.
+	// MaxActive bounds the builds that are started and not finished, and maxRunning those
+	// that run at once; the others wait.
 	MaxActive  = 20
 	maxRunning = 4
 
@@ -36,7 +36,8 @@ const (
 	minReadyInterval = 50 * time.Millisecond
 	maxReadyInterval = 2 * time.Second
 
-	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs their number.
+	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs the number of
+	// these builds.
 	maxLogs = 32 << 20
 	maxJobs = 1000
 	// maxWaiting bounds the builds of one tag that wait for their start: clients may never
@@ -44,7 +45,7 @@ const (
 	maxWaiting = 32
 )
 
-// DefaultCap is the number of bytes that layers, cached steps and archives may take.
+// DefaultCap is the default maximum size of layers, cached steps and archives in bytes.
 const DefaultCap = 20 << 30
 
 var (
@@ -54,21 +55,21 @@ var (
 	ErrClosed = errors.New("builds: the cloud is closing")
 )
 
-// Why a build is given up.
+// Reasons for which a build is given up.
 var (
 	errSuperseded = errors.New("superseded by a newer build of the template with the same tag")
 	errDeleted    = errors.New("the template was deleted")
 	errEnded      = errors.New("the local cloud ended during the build: build it again")
 )
 
-// Sandbox is what a step runs in.
+// Sandbox is a sandbox for a step.
 type Sandbox interface {
 	// Dial connects to a port.
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	// Checkpoint saves what was written as [layers.Save] does. memory is "".
+	// Checkpoint saves the written files as [layers.Save] does. memory is "".
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
-	Done() <-chan struct{} // closed when it has ended, for whatever reason
-	Err() error            // why it ended; nil before that
+	Done() <-chan struct{} // closed when it has ended, for any reason
+	Err() error            // the reason for its end; nil before that
 	Close() error          // ends it
 }
 
@@ -78,68 +79,68 @@ type Options struct {
 	Templates *templates.Registry // of that store
 	Layers    *layers.Set         // of that store
 	Cache     *Cache              // of that store
-	// KeptImages returns what is kept of container images, and makes room when it is dropped;
-	// nil: nothing.
+	// KeptImages returns the kept container images, which make room when they are dropped;
+	// nil: none.
 	KeptImages func() []layers.Use
-	// Launch starts a sandbox that is the builder's alone. Its template's commands are not
-	// run.
+	// Launch starts a sandbox for the builder alone. It does not run its template's commands.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
-	// Engine runs builds that neither ask for an engine nor are from a template of one.
+	// Engine runs builds that neither ask for an engine nor are from a template with one.
 	Engine engine.Name
-	// Target returns what builds with an engine depend on; nil: on nothing. An error says
-	// why the engine is not there.
+	// Target returns the properties of an engine for builds; nil: the zero Target. An error
+	// explains that the engine is missing.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
 	Limits string // of sandboxes, for the log
 	Path   string // PATH of processes
-	Cap    int64  // bytes that layers, cached steps and archives may take; 0: DefaultCap
+	Cap    int64  // maximum bytes of layers, cached steps and archives; 0: DefaultCap
 	Logger *slog.Logger
 }
 
-// Target is what builds with an engine depend on.
+// Target describes an engine for builds.
 type Target struct {
-	// Machine names what layers depend on besides the steps: those of another machine
-	// are not used.
+	// Machine names everything that layers depend on besides the steps: layers of another
+	// machine are not used.
 	Machine string
-	// Base returns what built-in templates are made of; nil if that never changes.
+	// Base returns a name of the contents of built-in templates; nil: they never change.
 	Base    func(ctx context.Context) (string, error)
-	OneUser string // why sandboxes have only one user, and how to get more; "": they have several
+	OneUser string // explains that sandboxes have only one user, with the remedy; "": they have several
 	User    string // the name of that one user; "": it is root and user
 	Chosen  bool   // a template that begins with an image chooses the one user
-	Refusal string // why nothing can be built; "": it can
-	// Images fetches images; nil: builds begin with built-in templates only, and NoImages may
-	// say why. Unpack turns a tar into a layer above others, as [engine.Engine] does; nil:
-	// Images has the empty image, too.
+	Refusal string // explains that nothing can be built; "": builds are possible
+	// Images fetches images. If it is nil, builds begin with built-in templates only, and
+	// NoImages may have the reason. Unpack turns a tar into a layer above others, as
+	// [engine.Engine] does. If it is nil, Images has the empty image, too.
 	Images   Images
 	NoImages string
 	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error
 }
 
-// Builder builds templates. It is safe for concurrent use. Close it before what it uses.
+// Builder builds templates. It is safe for concurrent use. Close it before its store and
+// layers.
 type Builder struct {
 	options Options
 	uploads *Uploads
-	turn    chan struct{} // of maxRunning
+	turn    chan struct{} // has room for maxRunning builds
 	work    sync.WaitGroup
 
 	mu     sync.Mutex
 	jobs   map[string]*job
-	order  []*job // of jobs, oldest first
+	order  []*job // the same jobs, oldest first
 	closed bool
 }
 
-// job is a build that was started since the local cloud was. Builder.mu guards what can
-// change in it.
+// job is a build that was started since the start of the local cloud. Builder.mu guards its
+// changeable fields.
 type job struct {
 	template, id string
 	tags         []string
-	archives     []string // hashes of those that its steps copy from
+	archives     []string // hashes of the archives that its steps copy from
 	log          *Log
 	cancel       context.CancelCauseFunc
 	failure      *templates.Failure // nil unless it failed
 	status       templates.Status
 	spec         Spec // empty when it has ended
 	engine       engine.Name
-	ended        chan struct{} // closed when it has ended, however
+	ended        chan struct{} // closed when it has ended, for any reason
 }
 
 // New returns a builder that builds nothing yet.
@@ -154,11 +155,11 @@ func New(o Options) *Builder {
 	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
 }
 
-// Uploads returns the archives that steps copy files from.
+// Uploads returns the archives from which steps copy files.
 func (b *Builder) Uploads() *Uploads { return b.uploads }
 
-// Request makes a build that waits for its start. Of those of the same template and tags that
-// wait for theirs, the oldest are superseded if there are too many.
+// Request makes a build that waits for its start. If too many builds of the same template and
+// tags wait, the oldest are superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
 	if _, err := b.target(context.Background(), cmp.Or(asked.Engine, b.options.Engine)); err != nil {
 		return templates.Template{}, templates.Build{}, err
@@ -173,7 +174,7 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	if err != nil {
 		return t, build, err
 	}
-	var waiting []templates.Build // oldest first, as all are
+	var waiting []templates.Build // oldest first, like all builds
 	for _, other := range t.Builds {
 		if other.ID != build.ID && other.Status == templates.Waiting && overlap(other.Tags, build.Tags) {
 			waiting = append(waiting, other)
@@ -185,7 +186,7 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	return t, build, nil
 }
 
-// target returns what builds with an engine depend on, or why there can be none.
+// target describes an engine for builds, or returns an error if nothing can be built with it.
 func (b *Builder) target(ctx context.Context, name engine.Name) (Target, error) {
 	if b.options.Target == nil {
 		return Target{}, nil
@@ -201,7 +202,7 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(tag string) bool { return slices.Contains(b, tag) })
 }
 
-// fail ends a build in the store. It may have ended already.
+// fail records the failure of a build. The build may have ended already.
 func (b *Builder) fail(template, id string, f templates.Failure) {
 	err := b.options.Templates.Fail(template, id, f)
 	if _, refused := errors.AsType[*templates.Error](err); err != nil && !refused {
@@ -219,9 +220,9 @@ func (b *Builder) activeLocked() int {
 	return n
 }
 
-// Start starts a build that waits for it. Running builds of the same template that share a
-// tag are superseded, unless they have the same steps: then this one waits for their end, and
-// finds what they made. The error is nil also if the build is going to fail.
+// Start starts a build that waits for its start. Running builds of the same template that
+// share a tag are superseded, unless they have the same steps: then this build waits for
+// their end, and uses their results. The error is nil also for a build that will fail.
 func (b *Builder) Start(template, id string, spec Spec) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,8 +265,8 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 	return nil
 }
 
-// Refuse ends a build that waits for its start, because it cannot be started. It returns
-// the reason, or why it does not wait.
+// Refuse ends a build that waits for its start and cannot be started. It returns the reason,
+// or an error if the build does not wait.
 func (b *Builder) Refuse(template, id string, reason error) error {
 	if err := b.options.Templates.Begin(template, id); err != nil {
 		return err
@@ -289,8 +290,8 @@ func (b *Builder) forgetLocked() {
 	}
 }
 
-// build runs one build when it is its turn, after those with the same steps, and records how
-// it ended.
+// build runs one build when it is its turn, after those with the same steps, and records its
+// result.
 func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Template, build templates.Build) {
 	defer close(j.ended)
 	begun := time.Now()
@@ -315,7 +316,7 @@ func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Te
 	}
 	took := time.Since(begun).Round(10 * time.Millisecond)
 	if err == nil {
-		// The last line is there before the build is ready: clients stop reading then.
+		// The last line is logged before the build is ready: clients stop reading then.
 		j.log.add(slog.LevelInfo, "", fmt.Sprintf("Build finished, took %v", took))
 		err = b.options.Templates.Finish(j.template, j.id, r.take())
 	}
@@ -335,15 +336,15 @@ func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Te
 	b.forgetLocked()
 }
 
-// Status is how far a build is.
+// Status is the state of a build.
 type Status struct {
 	Status  templates.Status
 	Failure *templates.Failure // nil unless it failed
 	Log     func(Select) []templates.Entry
 }
 
-// Status returns how far a build is. After a restart, and for a build that was finished
-// long ago, only the last lines of one that failed are known.
+// Status returns the state of a build. After a restart, and for a build that was finished
+// long ago, only the last lines of a failed one are known.
 func (b *Builder) Status(template, id string) (Status, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -78,8 +78,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// The commands of a template run once for the same steps, unless that is forced, or they
-// failed.
+// TestFinalizeIsCached checks that the commands of a template run once for the same steps,
+// unless that is forced, or they failed.
 func TestFinalizeIsCached(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -96,7 +96,7 @@ func TestFinalizeIsCached(t *testing.T) {
 		name   string
 		spec   Spec
 		status templates.Status
-		checks int // how often the ready command has run by then
+		checks int // number of runs of the ready command by then
 		cached bool
 	}{
 		{"first", spec, templates.Ready, 1, false},
@@ -137,7 +137,8 @@ func TestFinalizeIsCached(t *testing.T) {
 	}
 }
 
-// A build that would sleep until its start command serves does not when that has ended.
+// TestStartCommandThatEnds checks that a build that would sleep while its start command serves
+// does not sleep once that has ended.
 func TestStartCommandThatEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -153,7 +154,8 @@ func TestStartCommandThatEnds(t *testing.T) {
 	}
 }
 
-// A build that fails says at which step and why, and leaves nothing.
+// TestFailures checks that a failed build names its step and the reason, and leaves nothing
+// behind.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	step := func(kind string, args ...string) Spec {
@@ -213,7 +215,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// What the machine cannot do ends the build, too.
+// TestMachineFails checks that a failure of the machine ends the build, too.
 func TestMachineFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -274,7 +276,7 @@ func TestGivenUp(t *testing.T) {
 	beside := s.request(t, "job", "d")
 	s.begin(t, beside, "block")
 	<-w.blocked
-	other := s.request(t, "other", "a") // a tag belongs to its template alone
+	other := s.request(t, "other", "a") // a tag belongs to one template
 	s.begin(t, other, "block")
 	<-w.blocked
 	two := s.request(t, "job", "b", "c")
@@ -310,7 +312,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// A few builds run at once, some more wait, and beyond that they are refused.
+// TestManyBuilds checks that a few builds run at once, some more wait, and further ones are
+// refused.
 func TestManyBuilds(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -348,7 +351,8 @@ func TestManyBuilds(t *testing.T) {
 	}
 }
 
-// A server that is killed leaves builds that failed, and what was ready.
+// TestKilled checks that the builds of a killed server have failed, and that its finished
+// templates remain.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -389,7 +393,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Close ends the builds and stores that they did not become ready.
+// TestClose checks that Close ends the builds, and records that they did not become ready.
 func TestClose(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -404,7 +408,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// However much a command writes, the log is bounded, and tells the end.
+// TestFlood checks that the log is bounded for any output of a command, and has the end of the
+// build.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -428,8 +433,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A build that stands on a snapshot with memory has its files, and processes of its own, even if
-// it changes nothing.
+// TestFromMemory checks that a build from a snapshot with memory has its files, and starts its
+// own processes, even if it changes nothing.
 func TestFromMemory(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]Step{"with a step": {{Type: "RUN", Args: []string{"print"}}}, "with variables only": {{Type: "ENV", Args: []string{"A", "b"}}}} {

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Cache knows what steps of builds that ran led to. It holds their layers. It is safe for
+// Cache has the results of earlier steps, and holds their layers. It is safe for
 // concurrent use.
 type Cache struct {
 	store  *store.Store
@@ -23,15 +23,15 @@ type Cache struct {
 	entries map[string]*cached
 }
 
-// cached is what a step led to, and when that was used last. The names of its fields are
-// part of the format.
+// cached is the result of a step, and the time of its last use. The names of its fields
+// are part of the format.
 type cached struct {
 	State templates.Content
 	Used  time.Time
 }
 
-// OpenCache returns what a store knows of steps. It is called before layers that nobody
-// holds are removed. What cannot be read is dropped: the steps run again then.
+// OpenCache returns the cache in a store. It must be called before layers that nobody
+// holds are removed. It drops unreadable entries: their steps run again.
 func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 	c := &Cache{store: s, layers: set, logger: logger, entries: map[string]*cached{}}
 	all, err := s.Records(store.Cache)
@@ -46,7 +46,7 @@ func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 		}
 		if err != nil {
 			logger.WarnContext(context.Background(), "a step of a build that cannot be read will run again", "error", err)
-			_ = s.Delete(store.Cache, r.ID) // or at the next start
+			_ = s.Delete(store.Cache, r.ID) // on failure, the next start tries again
 			continue
 		}
 		c.entries[r.ID] = &entry
@@ -54,7 +54,7 @@ func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 	return c
 }
 
-// get returns what a step led to. The caller holds the layers.
+// get returns the result of a step. The caller holds the layers.
 func (c *Cache) get(key string) (templates.Content, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *Cache) get(key string) (templates.Content, bool) {
 	return entry.State, true
 }
 
-// put notes what a step led to.
+// put records the result of a step.
 func (c *Cache) put(key string, s templates.Content) error {
 	entry := &cached{s, time.Now().UTC()}
 	value, err := json.Marshal(entry)
@@ -93,7 +93,7 @@ func (c *Cache) put(key string, s templates.Content) error {
 	return err
 }
 
-// uses returns when each entry was used last.
+// uses returns the last use of each entry.
 func (c *Cache) uses() []layers.Use {
 	c.mu.Lock()
 	defer c.mu.Unlock()

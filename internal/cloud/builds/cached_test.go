@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// A cached step that no sandbox can begin with any longer runs again.
+// TestCachedStepThatCannotBeUsed checks that a cached step with unusable layers runs again.
 func TestCachedStepThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -26,7 +26,7 @@ func TestCachedStepThatCannotBeUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for key, entry := range s.options.Cache.entries { // of two layers that are not shared
+	for key, entry := range s.options.Cache.entries { // two layers that are not shared
 		state := entry.State
 		state.Layers = append(state.Layers[:1:1], other)
 		if err := s.options.Cache.put(key, state); err != nil {
@@ -39,13 +39,13 @@ func TestCachedStepThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// What follows a cached step stands on it, also if the step before it has run and has left a
-// sandbox.
+// TestStepAfterACachedOne checks that a step after a cached one begins with its result, also
+// if the step before that ran and has left a sandbox.
 func TestStepAfterACachedOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	s := w.serve(t, t.TempDir())
-	dir := Step{Type: "WORKDIR", Args: []string{"/there"}} // which changes nothing
+	dir := Step{Type: "WORKDIR", Args: []string{"/there"}} // changes nothing
 	spec := running("print one")
 	spec.Steps = append([]Step{dir}, spec.Steps...)
 	s.built(t, "job", spec)
@@ -63,7 +63,8 @@ func TestStepAfterACachedOne(t *testing.T) {
 	}
 }
 
-// A sandbox that a step has left is used by the next only if that has the same user.
+// TestSandboxOfAnotherUser checks that the sandbox of a step is used by the next one only if
+// that has the same user.
 func TestSandboxOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -102,7 +103,8 @@ func TestLastLineWithoutAnEnd(t *testing.T) {
 	}
 }
 
-// A user of whom the system knows no home is no user of a template.
+// TestUserWithoutAHome checks that a user without a home in the system cannot be a
+// template's user.
 func TestUserWithoutAHome(t *testing.T) {
 	t.Parallel()
 	s := newWorld().serve(t, t.TempDir())

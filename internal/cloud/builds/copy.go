@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 )
 
-// copy runs COPY and ADD. The archive is unpacked in the sandbox: it is only bytes for this
-// process.
+// copy runs COPY and ADD. The archive is unpacked in the sandbox: this process does not
+// read it.
 func (r *run) copy(ctx context.Context, kind string, s Step) (bool, error) {
 	p, err := r.placement(kind, s)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *run) copy(ctx context.Context, kind string, s Step) (bool, error) {
 	return true, nil
 }
 
-// placement returns what a step is to copy, and where to.
+// placement returns the source and the destination of a copying step.
 func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error) {
 	args, err := arguments(kind, s, 2, 4)
 	if err != nil {
@@ -56,10 +56,10 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	}
 	source, destination, owner, mode := args[0], r.expand(args[1]), r.expand(args[2]), args[3]
 	name, _ := r.user()
-	if owner == "" && s.FromStage == "" { // there files have owners already
+	if owner == "" && s.FromStage == "" { // files of a stage have owners already
 		owner = name
 	}
-	if onlyID().MatchString(owner) { // its group has the same, as in Docker
+	if onlyID().MatchString(owner) { // its group has the same id, as in Docker
 		owner += ":" + owner
 	}
 	switch {
@@ -77,7 +77,7 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	return envdclient.Placement{Source: source, Target: to, Owner: owner, Mode: mode, User: cmp.Or(owner, "root")}, nil
 }
 
-// copyStage copies what a stage left, out of a sandbox that stands on it.
+// copyStage copies a stage's files, out of a sandbox with the stage's layers.
 func (r *run) copyStage(ctx context.Context, name string, p envdclient.Placement) error {
 	from, ok := r.stages[name]
 	if !ok {

@@ -1,20 +1,19 @@
-// Package builds builds templates: it runs their steps, each in a sandbox that stands on
-// the layers that the steps before it have left, and keeps what it wrote as one more. It
-// knows nothing of HTTP.
+// Package builds builds templates: it runs their steps, each in a sandbox that begins with the
+// layers of the steps before, and saves the step's files as another layer. It knows nothing of
+// HTTP.
 //
-// A step whose content, and that of all steps before it, ran before is not run again: what
-// it led to is in the cache. ENV, ARG, and whatever else changes no files leave no layer.
+// A step is not run again if it and all steps before it ran before with the same contents: its
+// result is in the cache. ENV, ARG, and other steps that change no files add no layer.
 //
-// A build begins with a template or with a container image. What else steps copy from, the
-// stages of a Dockerfile, is built before them in the same way, and packed and placed in
-// sandboxes that stand on the one and the other.
+// A build begins with a template or with a container image. Stages that a step copies from, as
+// in a Dockerfile, are built first, in the same way. Their files are packed in a sandbox with
+// the stage's layers, and unpacked in the step's sandbox.
 //
-// The command that every sandbox of the template runs when it starts is run once at the end,
-// so that a build fails if it does. What it writes is not kept: each sandbox runs it anew. That
-// it succeeded is in the cache, too, so that a build of which nothing changed does not wait
-// until it is ready.
+// The command that every sandbox of the template runs at its start is run once at the end, so
+// that a build fails if it does. Its files are not kept: each sandbox runs it anew. Its success
+// is in the cache, too, so that an unchanged build does not wait until it is ready.
 //
-// Layers, cached steps and the archives with the files that steps copy share a space, from
-// which cached steps and archives go first. Nothing that a sandbox wrote, and no archive of
-// a client, is looked into outside of a sandbox.
+// Layers, cached steps and the archives for copying steps share a space. If it is full, cached
+// steps and archives are removed first. Files of a sandbox and archives of a client are only
+// read inside a sandbox.
 package builds

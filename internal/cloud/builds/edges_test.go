@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Only builds that wait for their start are superseded by requests: one that runs goes on, and
-// one that is ready stays.
+// TestRequestsSupersedeOnlyWhatWaits checks that a request supersedes only builds that wait for
+// their start: running ones go on, and ready ones stay.
 func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -56,7 +56,8 @@ func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	}
 }
 
-// What was deleted or superseded does not become ready, also if nothing of the build notices.
+// TestGivenUpIsNeverReady checks that a deleted or superseded build does not become ready, even
+// if no step of it notices.
 func TestGivenUpIsNeverReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -83,7 +84,8 @@ func TestGivenUpIsNeverReady(t *testing.T) {
 	}
 }
 
-// The same steps on another engine are another build: they supersede those that run.
+// TestOtherEngineSupersedes checks that the same steps on another engine are another build,
+// which supersedes running ones.
 func TestOtherEngineSupersedes(t *testing.T) {
 	t.Parallel()
 	for second, want := range map[engine.Name]string{engine.Docker: "", engine.Room: errSuperseded.Error()} {
@@ -101,7 +103,7 @@ func TestOtherEngineSupersedes(t *testing.T) {
 		<-w.blocked
 		s.begin(t, request(second), "block")
 		if want == "" {
-			close(w.block) // else it is cut off
+			close(w.block) // otherwise it is cut off
 		} else {
 			<-w.blocked
 			close(w.block)
@@ -132,15 +134,15 @@ func TestStatusOfAnotherTemplate(t *testing.T) {
 	}
 }
 
-// Finished builds are forgotten, the oldest first, once their number or their logs are too
-// large; one that runs never is.
+// TestForgetting checks that finished builds are forgotten, the oldest first, once their number
+// or their logs are too large, and running builds never.
 func TestForgetting(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string
 		sizes   []int // of the logs, oldest first
 		running []int
-		want    []int // that are left
+		want    []int // the remaining ones
 	}{
 		{"logs at the bound", []int{maxLogs / 2, maxLogs / 2}, nil, []int{0, 1}},
 		{"logs beyond it", []int{1, maxLogs / 2, maxLogs / 2}, nil, []int{1, 2}},
@@ -176,7 +178,7 @@ func TestForgetting(t *testing.T) {
 			}
 			continue
 		}
-		// The first, the last, and those that run say which are left.
+		// The first, the last, and the running ones show which remain.
 		for _, i := range tt.want {
 			if !slices.Contains(left, fmt.Sprint(i)) {
 				t.Errorf("%s: job %d is gone", tt.name, i)
@@ -188,7 +190,8 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
-// A build that has ended keeps nothing of what it was given, which may have a password.
+// TestEndedBuildForgetsItsSpec checks that an ended build keeps nothing of its spec, which may
+// have a password.
 func TestEndedBuildForgetsItsSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -203,7 +206,8 @@ func TestEndedBuildForgetsItsSpec(t *testing.T) {
 	}
 }
 
-// That resources are only recorded is said if any were asked for.
+// TestResourcesAreOnlyRecorded checks that a build says that resources are only recorded, if
+// any were requested.
 func TestResourcesAreOnlyRecorded(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[[2]int]bool{{0, 0}: false, {2, 0}: true, {0, 512}: true, {2, 512}: true} {
@@ -220,8 +224,8 @@ func TestResourcesAreOnlyRecorded(t *testing.T) {
 	}
 }
 
-// Each part of a build stands on what it is from, also where the one before ended with a step
-// that changed nothing.
+// TestStagesHaveSandboxesOfTheirOwn checks that each chain of a build begins with its own base,
+// also if the last step of the one before changed nothing.
 func TestStagesHaveSandboxesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]Step{"a step that changes nothing": {Type: "WORKDIR", Args: []string{"/there"}}, "one that does": {Type: "WORKDIR", Args: []string{"/new"}}} {
@@ -241,7 +245,8 @@ func TestStagesHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The cache tells steps apart by all that they depend on, and gives each build what is its own.
+// TestCachedStepsAreTheSame checks that the cache distinguishes steps by everything that they
+// depend on, and keeps each build's own properties.
 func TestCachedStepsAreTheSame(t *testing.T) {
 	t.Parallel()
 	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
@@ -282,11 +287,12 @@ func TestCachedStepsAreTheSame(t *testing.T) {
 	}
 }
 
-// A step from the cache belongs to the engine of the build that uses it, and to its commands.
+// TestCachedStepKeepsTheBuildsOwn checks that a cached step gets the engine and the commands of
+// the build that uses it.
 func TestCachedStepKeepsTheBuildsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	s := w.serve(t, t.TempDir(), func(o *Options) { // what is cached of one engine fits the other
+	s := w.serve(t, t.TempDir(), func(o *Options) { // steps cached for one engine fit the other
 		o.Target = func(context.Context, engine.Name) (Target, error) { return Target{}, nil }
 	})
 	for i, name := range []engine.Name{engine.Room, engine.Docker} {
@@ -310,7 +316,8 @@ func TestCachedStepKeepsTheBuildsOwn(t *testing.T) {
 	}
 }
 
-// A sandbox that does not start keeps no layer, also if what it should stand on has some.
+// TestLaunchFailsOnLayers checks that a sandbox that does not start keeps no layer, also if its
+// base has some.
 func TestLaunchFailsOnLayers(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -321,10 +328,11 @@ func TestLaunchFailsOnLayers(t *testing.T) {
 	s.begin(t, id, "print one", "print two")
 	if status, _ := s.end(t, id); status.Failure == nil || status.Failure.Step != "2" {
 		t.Errorf("got %+v, want the second step to fail", status.Failure)
-	} // the rest is looked at after each test
+	} // the rest is checked after each test
 }
 
-// RUN runs as the user and in the directory of the template, or as the user that it names.
+// TestWhereCommandsRun checks that RUN runs as the template's user and in its directory, or as
+// the user that it names.
 func TestWhereCommandsRun(t *testing.T) {
 	t.Parallel()
 	root, alice := Step{Type: "USER", Args: []string{"root"}}, Step{Type: "USER", Args: []string{"alice"}}
@@ -355,7 +363,7 @@ func TestWhereCommandsRun(t *testing.T) {
 	}
 }
 
-// Variables have their limit together, with their names.
+// TestVariablesAreBounded checks that variables and their names share one limit.
 func TestVariablesAreBounded(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{maxEnvs - 1: true, maxEnvs: true, maxEnvs + 1: false} {
@@ -365,7 +373,8 @@ func TestVariablesAreBounded(t *testing.T) {
 	}
 }
 
-// Output is bounded by lines and by bytes, and says so once; what the build itself says is not.
+// TestLogBounds checks that output is bounded by lines and by bytes, with one note about it,
+// and that the build's own lines are not.
 func TestLogBounds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ size, lines int }{"lines": {1, maxLines}, "bytes": {maxLine, maxBytes / maxLine}} {
@@ -386,7 +395,7 @@ func TestLogBounds(t *testing.T) {
 	}
 }
 
-// A failure repeats the last lines of its own step, in order.
+// TestTail checks that a failure repeats the last lines of its own step, in order.
 func TestTail(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]int{0: 0, 1: 1, maxTail: maxTail, maxTail + 1: maxTail} {

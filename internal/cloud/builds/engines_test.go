@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// A template has the engine that was asked for, or that of what it is from, or the cloud's.
-// What is cached of one engine is not used for another.
+// TestEngines checks that a template has the requested engine, or its base's, or the cloud's,
+// and that steps cached for one engine are not used for another.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -62,8 +62,8 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// Where a sandbox has only the user that its template chooses, each command runs in a sandbox of
-// the command's user, and every other step in a sandbox of root.
+// TestChosenUser checks an engine whose sandboxes have one user, which the template chooses:
+// each command runs in a sandbox of its own user, and every other step in a sandbox of root.
 func TestChosenUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

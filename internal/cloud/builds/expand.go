@@ -6,9 +6,9 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// expand replaces $NAME and ${NAME} in the value of a variable by what get returns, "" for
-// what is not set; ${NAME:-word}, ${NAME%pattern} and the like as Docker does; and \$ by a
-// dollar sign. All else stays, commands in backticks and parentheses too.
+// expand replaces $NAME and ${NAME} in the value of a variable by the result of get, or ""
+// if it is not set; ${NAME:-word}, ${NAME%pattern} and the like as Docker does; and \$ by a
+// dollar sign. Everything else stays, also commands in backticks and parentheses.
 func expand(text string, get variables) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -31,8 +31,8 @@ func expand(text string, get variables) string {
 	return b.String()
 }
 
-// variable returns what the text behind a dollar sign stands for, and how long that is; 0
-// if it is no variable.
+// variable returns the value of the variable at the beginning of text, which follows a
+// dollar sign, and the length of its name or braces; 0: it is no variable.
 func variable(text string, get variables) (value string, n int) {
 	if !strings.HasPrefix(text, "{") {
 		n = nameLength(text)
@@ -52,7 +52,7 @@ func variable(text string, get variables) (value string, n int) {
 	return value, n
 }
 
-// bracesLength returns how long the braces are that a text begins with, 0 if they stay open.
+// bracesLength returns the length of the braces at the beginning of text; 0: they stay open.
 func bracesLength(text string) int {
 	open := 0
 	for i := 0; i < len(text); i++ {
@@ -79,7 +79,7 @@ func (v variables) Get(name string) (string, bool) { return v(name) }
 // Keys implements shell.EnvGetter.
 func (variables) Keys() []string { return nil }
 
-// nameLength returns how long the name of a variable is that a text begins with.
+// nameLength returns the length of the variable name at the beginning of text.
 func nameLength(text string) int {
 	for i := range len(text) {
 		c := text[i]

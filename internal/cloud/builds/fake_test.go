@@ -31,18 +31,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is what sandboxes run in that are only pretended.
+// world is the world of fake sandboxes.
 type world struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex
 	ran     []string      // lines, in the order in which they began
 	running int           // sandboxes now
 	most    int           // sandboxes at once
-	block   chan struct{} // what the line "block" waits for
-	blocked chan string   // told the ids of the sandboxes that begin to
+	block   chan struct{} // the line "block" waits for it
+	blocked chan string   // receives the ids of sandboxes that begin to wait
 	fails   struct{ launch, save error }
 	size    int      // bytes of a checkpoint
-	begun   []string // what sandboxes were started from: their images; "": a built-in template
+	begun   []string // the images with which sandboxes began; "": a built-in template
 	saved   int      // checkpoints
 }
 
@@ -79,8 +79,8 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 	return s, nil
 }
 
-// building answers the routes for builds, and notes what it was asked for: an archive that
-// one sandbox packs names the image that it stands on.
+// building answers the routes for builds, and records the requests: an archive that one sandbox
+// packs names that sandbox's image.
 func (s *fakeSandbox) building(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	did := strings.TrimPrefix(r.URL.Path, "/local/")
@@ -139,7 +139,7 @@ func (s *fakeSandbox) Err() error {
 	}
 }
 
-// end is what happens when it dies.
+// end makes the sandbox die.
 func (s *fakeSandbox) end() {
 	s.once.Do(func() {
 		close(s.done)
@@ -245,7 +245,7 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 }
 
 // balanced fails the test unless closed builders have left nothing: sandboxes, turns, open
-// archives, and holders of layers whom neither a template nor the cache names.
+// archives, and holders of layers that neither a template nor the cache names.
 func (s *server) balanced(t *testing.T, w *world) {
 	t.Helper()
 	if w.running != 0 || len(s.turn) != 0 {
@@ -264,14 +264,14 @@ func (s *server) balanced(t *testing.T, w *world) {
 			named[id]++
 		}
 	}
-	s.layers.Needs("") // whatever was done to it before this has been done
+	s.layers.Needs("") // waits until earlier calls have taken effect
 	for each := reflect.ValueOf(s.layers).Elem().FieldByName("layers").MapRange(); each.Next(); {
 		id := each.Key().String()
 		if n := int(each.Value().Elem().FieldByName("holders").Int()); n != named[id] {
 			t.Errorf("layer %s has %d holders, want %d", id, n, named[id])
 		}
 	}
-	open, _ := filepath.Glob("/proc/self/fd/*") // elsewhere there is none
+	open, _ := filepath.Glob("/proc/self/fd/*") // other systems have none
 	for _, file := range open {
 		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, s.dir) && strings.Contains(name, "/"+archiveName) {
 			t.Errorf("the archive %s is open", name)
@@ -279,7 +279,7 @@ func (s *server) balanced(t *testing.T, w *world) {
 	}
 }
 
-// kill is the end of a server at which nothing more is written.
+// kill ends a server: nothing more is written to its store.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
 	if err := s.store.Close(); err != nil {
@@ -335,7 +335,7 @@ func (s *server) now(t *testing.T, id ids) (Status, string) {
 	return status, log.String()
 }
 
-// kept returns how many layers the store has.
+// kept returns the number of layers in the store.
 func (s *server) kept(t *testing.T) int {
 	t.Helper()
 	all, err := s.store.Records(store.Layers)

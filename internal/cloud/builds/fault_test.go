@@ -9,9 +9,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// The disk fails at each change that a build makes. A build that failed has added nothing,
-// neither to its template nor to the layers and files beside those of the cache, and nothing
-// of it runs; the same build works when the disk does, and the next server has it.
+// TestDiskFails makes the disk fail at each change of a build. A failed build has added
+// nothing, neither to its template nor to the layers and files besides those of the cache,
+// and nothing of it runs; the same build works when the disk does, and the next server has
+// it.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	failed := 0

@@ -38,8 +38,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestOnSmallDisk is TestFullDisk where there is a disk for it: what does not fit fails, says
-// so, and leaves nothing, and what fits still works.
+// TestOnSmallDisk is TestFullDisk in a process with a disk for it: a build that does not fit
+// fails, says so, and leaves nothing behind, and one that fits still works.
 func TestOnSmallDisk(t *testing.T) {
 	dir := os.Getenv(fullVariable)
 	if dir == "" {

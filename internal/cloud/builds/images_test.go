@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// withImages serves a builder that has these images.
+// withImages starts a builder with these images.
 func (w *world) withImages(t *testing.T, all map[string]image.Image) (*server, *fakeImages) {
 	t.Helper()
 	images := &fakeImages{all: all}
@@ -42,8 +42,8 @@ func (s *server) built(t *testing.T, name string, spec Spec) (templates.Build, s
 	return build, log
 }
 
-// A build begins with what an image has and says, and is not done again until the image
-// changes.
+// TestFromImage checks that a build begins with an image's files and configuration, and
+// does not run again until the image changes.
 func TestFromImage(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -134,7 +134,7 @@ func TestStages(t *testing.T) {
 		t.Errorf("got %q, want what two stages begin with once", w.ran)
 	}
 	w.ran, spec.Force = nil, false
-	spec.Stages[0].Steps[0].Force = true // goes for what copies from the stage, in stages and in the template
+	spec.Stages[0].Steps[0].Force = true // counts for copies from the stage, too, in stages and in the template
 	if _, log := s.built(t, "job", spec); strings.Count(log, "CACHED") != 2 || !slices.Equal(w.ran, want) {
 		t.Errorf("got %q, want %q and only what the forced step leads to:\n%s", w.ran, want, log)
 	}

@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Images that are kept go with the cache, and a step whose record cannot be deleted is kept.
+// TestWhatIsKeptGoesWithTheCache checks that kept images are dropped with the cache, and
+// that a step whose record cannot be deleted stays.
 func TestWhatIsKeptGoesWithTheCache(t *testing.T) {
 	t.Parallel()
 	dropped := 0
@@ -36,7 +37,8 @@ func TestWhatIsKeptGoesWithTheCache(t *testing.T) {
 	}
 }
 
-// An archive without a file, or whose record cannot be read, has to be uploaded again.
+// TestDamagedUploads checks that an archive without a file, or with an unreadable record,
+// must be uploaded again.
 func TestDamagedUploads(t *testing.T) {
 	t.Parallel()
 	w, dir := newWorld(), t.TempDir()
@@ -59,7 +61,8 @@ func TestDamagedUploads(t *testing.T) {
 	}
 }
 
-// A build on a built-in template is made again when what that is made of has changed.
+// TestChangedBase checks that a build on a built-in template runs again when the template's
+// contents have changed.
 func TestChangedBase(t *testing.T) {
 	t.Parallel()
 	made := "1"
@@ -79,7 +82,8 @@ func TestChangedBase(t *testing.T) {
 	}
 }
 
-// A template that stands on one whose directory is the user's has that directory by name.
+// TestDirectoryOfTheUser checks that a template whose base has the user's home as its
+// directory has that directory by name.
 func TestDirectoryOfTheUser(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{guest.UserWorkdir: guest.UserHome, "/srv": "/srv", "": ""} {

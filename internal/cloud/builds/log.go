@@ -13,18 +13,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Bounds of what a build logs. What commands write beyond them is left out, and the lines
-// of the build itself are not: they tell how it ends.
+// Bounds of a build's log. Output of commands beyond them is left out. Lines of the build
+// itself are not: they report its result.
 const (
 	maxLines = 20_000
 	maxBytes = 4 << 20
 	maxLine  = 4 << 10
-	// maxTail is how many lines a failure repeats.
+	// maxTail is the number of lines that a failure repeats.
 	maxTail = 20
 )
 
-// Log holds the lines of one build. A line keeps its place, since clients ask for those
-// from the number that they have on. It is safe for concurrent use.
+// Log holds the lines of one build. A line keeps its index, since clients ask for the
+// lines after those that they have. It is safe for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	entries []templates.Entry
@@ -61,13 +61,13 @@ func (l *Log) output(level slog.Level, step, message string) {
 	}
 }
 
-// Select says which lines to return.
+// Select selects lines of a log.
 type Select struct {
-	Level    slog.Level // these and more severe ones
-	Offset   int        // without the first ones
+	Level    slog.Level // this level and more severe ones
+	Offset   int        // number of lines to skip
 	Limit    int
-	From     time.Time // not those before it; zero: all
-	Until    time.Time // not those after it; zero: all
+	From     time.Time // only lines from then on; zero: all
+	Until    time.Time // only lines until then; zero: all
 	Backward bool      // newest first
 }
 
@@ -78,7 +78,7 @@ func (s *Select) matches(e *templates.Entry) bool {
 // Lines returns the lines that match.
 func (l *Log) Lines(s Select) []templates.Entry {
 	l.mu.Lock()
-	entries := l.entries[:len(l.entries):len(l.entries)] // which are only appended to
+	entries := l.entries[:len(l.entries):len(l.entries)] // entries are only appended to
 	l.mu.Unlock()
 	return selected(entries, s)
 }
@@ -127,13 +127,13 @@ func (l *Log) size() int {
 	return l.bytes
 }
 
-// lines logs what is written to it, line by line.
+// lines logs the text written to it, line by line.
 type lines struct {
 	log   *Log
 	level slog.Level
 	step  string
-	line  []byte // that has begun
-	last  string // that was not empty
+	line  []byte // the line that has begun
+	last  string // the last text that was not empty
 }
 
 func (w *lines) Write(p []byte) (int, error) {
@@ -149,8 +149,8 @@ func (w *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// end logs the line that has begun. Of a line that was written over, as by a progress bar,
-// it logs the last text.
+// end logs the line that has begun. If a line was written over, as by a progress bar, it
+// logs the last text.
 func (w *lines) end() {
 	text := strings.TrimRight(clip.Text(string(w.line), maxLine), "\r")
 	w.line = w.line[:0]
@@ -163,7 +163,7 @@ func (w *lines) end() {
 	w.log.output(w.level, w.step, text)
 }
 
-// close logs what is left.
+// close logs the rest.
 func (w *lines) close() {
 	if len(w.line) > 0 {
 		w.end()

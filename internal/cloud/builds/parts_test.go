@@ -66,7 +66,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// What is written is logged by lines, of which none is long.
+// TestLines checks that output is logged by lines of limited length.
 func TestLines(t *testing.T) {
 	t.Parallel()
 	l := &Log{}
@@ -171,7 +171,8 @@ func TestUploads(t *testing.T) {
 	}
 }
 
-// Cached steps and archives make room, the oldest first; what templates need stays.
+// TestSpace checks that cached steps and archives make room, the oldest first, and that layers of
+// templates stay.
 func TestSpace(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -185,7 +186,7 @@ func TestSpace(t *testing.T) {
 		status, _ := s.end(t, id)
 		return status.Failure
 	}
-	if f := build("a", "a1", "a2"); f != nil { // of which a2 is in use
+	if f := build("a", "a1", "a2"); f != nil { // a2 is in use
 		t.Fatal(f)
 	}
 	if err := s.Uploads().Add(strings.Repeat("0", 64), bytes.NewReader(make([]byte, 1<<20)), 1<<20); err != nil {
@@ -211,7 +212,7 @@ func TestSpace(t *testing.T) {
 		}
 	}
 	var last *templates.Failure
-	for _, name := range []string{"c", "d", "e", "f"} { // which templates keep
+	for _, name := range []string{"c", "d", "e", "f"} { // templates keep these layers
 		if last = build(name, name); last != nil {
 			break
 		}
@@ -221,7 +222,7 @@ func TestSpace(t *testing.T) {
 	}
 }
 
-// What cannot be read of the cache is dropped.
+// TestDamagedCache checks that unreadable entries of the cache are dropped.
 func TestDamagedCache(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -242,8 +243,8 @@ func TestDamagedCache(t *testing.T) {
 	}
 }
 
-// Ids and groups name users of built-in templates as in Docker. What the machine does not have is
-// refused.
+// TestUsersByID checks that ids and groups name users of built-in templates as in Docker, and
+// that unknown ones are refused.
 func TestUsersByID(t *testing.T) {
 	t.Parallel()
 	for _, oneUser := range []string{"", "there is only one user id"} {

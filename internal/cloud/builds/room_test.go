@@ -10,7 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// What was used last stays longest, whether a step or an archive: being read is use.
+// TestUseKeeps checks that recently used steps and archives stay longest, and that
+// reading is use.
 func TestUseKeeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -48,7 +49,8 @@ func TestUseKeeps(t *testing.T) {
 	}
 }
 
-// Archives that a build needs which is not finished stay, whoever makes room.
+// TestNeededArchivesStay checks that archives of an unfinished build stay, in every
+// way to make room.
 func TestNeededArchivesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -72,7 +74,7 @@ func TestNeededArchivesStay(t *testing.T) {
 	<-w.blocked
 	for how, empty := range map[string]func() error{
 		"emptied": s.EmptyCache,
-		"full":    func() error { _ = s.MakeRoom(t.Context(), s.options.Cap); return nil }, // there is no room for so much
+		"full":    func() error { _ = s.MakeRoom(t.Context(), s.options.Cap); return nil }, // there is no room for so many bytes
 	} {
 		add()
 		if err := empty(); err != nil || !s.Uploads().Has(needed) || s.Uploads().Has(other) {
@@ -88,7 +90,7 @@ func TestNeededArchivesStay(t *testing.T) {
 	}
 }
 
-// Room is made only when there is none: up to the last byte everything stays.
+// TestRoomByTheByte checks that nothing is removed before the last byte is used.
 func TestRoomByTheByte(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 10
@@ -108,13 +110,14 @@ func TestRoomByTheByte(t *testing.T) {
 	}
 }
 
-// Nothing is saved where there is no room for it.
+// TestNothingIsSavedWithoutRoom checks that nothing is saved if there is no room for
+// it.
 func TestNothingIsSavedWithoutRoom(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	w.size = 1 << 20
 	s := w.serve(t, t.TempDir(), func(o *Options) { o.Cap = 1 << 19 })
-	for range 2 { // with what the first has made, and without
+	for range 2 { // with the results of the first, and without
 		id := s.request(t, "job")
 		s.begin(t, id, "print")
 		if status, _ := s.end(t, id); status.Failure == nil || !strings.HasPrefix(status.Failure.Message, "no space: ") {
@@ -127,7 +130,7 @@ func TestNothingIsSavedWithoutRoom(t *testing.T) {
 	full := w.serve(t, t.TempDir(), func(o *Options) { o.Cap = 3 << 19 })
 	full.built(t, "kept", running("print one"))
 	w.saved = 0
-	full.options.Cap = 1 << 19 // as of an operator who gives it less
+	full.options.Cap = 1 << 19 // an operator may reduce it
 	id := full.request(t, "job")
 	full.begin(t, id, "print two")
 	if status, _ := full.end(t, id); status.Failure == nil || w.saved != 0 {

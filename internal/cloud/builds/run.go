@@ -21,13 +21,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// The steps that are not numbered.
+// Names of the steps without a number.
 const (
 	stepBase     = "base"
 	stepFinalize = "finalize"
 )
 
-// run is a build that runs.
+// run is a running build.
 type run struct {
 	*Builder
 	job      *job
@@ -36,31 +36,31 @@ type run struct {
 	asked    engine.Name // "": none
 	target   Target
 
-	step   string            // that runs now
-	key    string            // of what the steps so far led to
+	step   string            // the current step
+	key    string            // the cache's name for the results of the steps so far
 	force  bool              // the steps from now on do not come from the cache
-	made   map[string]bool   // keys of what this build has done, which it does once even so
-	state  templates.Content // what they led to, whose layers it holds
+	made   map[string]bool   // keys of the steps that this build has done: they come from the cache even then
+	state  templates.Content // the result of the steps so far, whose layers it holds
 	inside *sandbox
 	stages map[string]finished // by name
 }
 
-// finished is a stage, whose layers the build holds.
+// finished is a finished stage. The build holds its layers.
 type finished struct {
 	content templates.Content
-	key     string // of what its steps led to
-	forced  bool   // made anew although the cache had it, and so is what copies from it
+	key     string // the cache's name for its result
+	forced  bool   // made anew although the cache had it, and so are steps that copy from it
 }
 
 // sandbox is a sandbox that has run nothing yet, or only the current step.
 type sandbox struct {
 	Sandbox
 	client *envdclient.Client
-	base   layers.Base // what it stands on
-	user   string      // that it was started for; "": root
+	base   layers.Base // its layers
+	user   string      // its user; "": root
 }
 
-// wait returns when it is the build's turn, which close ends.
+// wait waits for the build's turn, which all ends.
 func (r *run) wait(ctx context.Context) error {
 	r.step = stepBase
 	select {
@@ -93,8 +93,8 @@ func (r *run) all(ctx context.Context) error {
 	return r.finalize(ctx)
 }
 
-// chain does steps that stand on each other. stage is what they are called; "": those of
-// the template.
+// chain does steps one after the other. stage is the name of their stage; "": the template
+// itself.
 func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) error {
 	called, prefix := "builder", ""
 	if stage != "" {
@@ -116,7 +116,7 @@ func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) 
 	return nil
 }
 
-// one does one step, or takes what it led to from the cache.
+// one does one step, or takes its result from the cache.
 func (r *run) one(ctx context.Context, called string, step Step) error {
 	kind := strings.ToUpper(strings.TrimSpace(step.Type))
 	if step.FromStage == "" {
@@ -136,7 +136,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 	if !known {
 		return fmt.Errorf("unknown type of step '%s': it must be COPY, ADD, RUN, USER, WORKDIR, ENV or ARG", clip.Text(step.Type, maxRepeated))
 	}
-	r.state.Envs = maps.Clone(r.state.Envs) // others have it, too
+	r.state.Envs = maps.Clone(r.state.Envs) // other results share it
 	changed, err := do(r, ctx, kind, step)
 	if err != nil {
 		if r.inside != nil && r.inside.Err() != nil && ctx.Err() == nil {
@@ -153,7 +153,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 	return nil
 }
 
-// remember puts what the step led to into the cache.
+// remember puts the result of the step into the cache.
 func (r *run) remember() {
 	r.made[r.key] = true
 	if err := r.options.Cache.put(r.key, r.state); err != nil {
@@ -161,7 +161,7 @@ func (r *run) remember() {
 	}
 }
 
-// cached returns what the step that is next led to before. The caller holds its layers.
+// cached returns an earlier result of the next step. The caller holds its layers.
 func (r *run) cached() (templates.Content, bool) {
 	if r.force && !r.made[r.key] {
 		return templates.Content{}, false
@@ -171,7 +171,7 @@ func (r *run) cached() (templates.Content, bool) {
 		return templates.Content{}, false
 	}
 	base, err := r.options.Layers.Use(s.Layers...)
-	if err != nil { // made while sandboxes could share directories, and now they cannot
+	if err != nil { // made while sandboxes could share directories, which they no longer can
 		r.options.Layers.Release(s.Layers...)
 		return templates.Content{}, false
 	}
@@ -180,15 +180,14 @@ func (r *run) cached() (templates.Content, bool) {
 	return s, true
 }
 
-// become continues with what a cached step led to, whose layers are the build's from now
-// on.
+// become continues with the cached result of a step, and takes over its layers.
 func (r *run) become(s templates.Content) {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
 	r.state = s
 }
 
-// checkpoint saves what the step wrote as a layer on top of those so far.
+// checkpoint saves the step's files as a layer above those so far.
 func (r *run) checkpoint(ctx context.Context) error {
 	if err := r.MakeRoom(ctx, 0); err != nil { // before the disk is full
 		return err
@@ -213,14 +212,14 @@ func (r *run) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// take returns what was built, whose layers are the caller's from now on.
+// take returns the result of the steps, and hands its layers over to the caller.
 func (r *run) take() templates.Content {
 	content := r.state
 	r.state = templates.Content{}
 	return content
 }
 
-// close ends what is left of the build.
+// close ends the build's sandbox, and releases its layers.
 func (r *run) close() {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
@@ -230,11 +229,10 @@ func (r *run) close() {
 	r.state, r.stages = templates.Content{}, nil
 }
 
-// sandbox returns a sandbox for the step, which begins with the layers made so far. Its daemon
-// runs as root.
+// sandbox returns a sandbox for the step with the layers made so far. Its daemon runs as root.
 func (r *run) sandbox(ctx context.Context) (*sandbox, error) { return r.sandboxFor(ctx, "") }
 
-// sandboxFor does what sandbox does. Where a sandbox has only one user, that is user.
+// sandboxFor is sandbox for a user, which counts only if a sandbox has just one user.
 func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	if !r.target.Chosen || r.state.Image == nil || user == "root" || user == "user" {
 		user = ""
@@ -250,7 +248,8 @@ func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	return r.inside, err
 }
 
-// launch starts a sandbox that begins with content. Where it has only one user, that is user.
+// launch starts a sandbox that begins with content. user counts only if a sandbox has just one
+// user.
 func (r *run) launch(ctx context.Context, content templates.Content, user string) (*sandbox, error) {
 	egress, err := network.ParseRules(true, nil, nil)
 	if err != nil {
@@ -262,7 +261,7 @@ func (r *run) launch(ctx context.Context, content templates.Content, user string
 		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image, User: user},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
-	if content.Image != nil { // whose variables are those of its programs
+	if content.Image != nil { // the image's variables are for its programs
 		spec.Envs, spec.Template.Workdir = content.Envs, content.Workdir
 	}
 	base, err := r.options.Layers.Use(content.Layers...)
@@ -294,13 +293,13 @@ func (r *run) end(s *sandbox) {
 	s.base.Release()
 }
 
-// user returns the current user and its home, as processes know it.
+// user returns the current user and its home, for processes.
 func (r *run) user() (name, home string) {
 	name = cmp.Or(r.state.User, "user")
 	return name, cmp.Or(r.state.Home, map[string]string{"root": "/root"}[name], "/home/"+name)
 }
 
-// command runs a command in the sandbox, and logs what it writes.
+// command runs a command in the sandbox, and logs its output.
 func (r *run) command(ctx context.Context, c envdclient.Command) error {
 	inside, err := r.sandboxFor(ctx, c.User)
 	if err != nil {
@@ -317,7 +316,7 @@ func (r *run) command(ctx context.Context, c envdclient.Command) error {
 	if _, failed := errors.AsType[*envdclient.ExitError](err); failed && stderr.last != "" {
 		return fmt.Errorf("%w: %s", err, clip.Line(stderr.last, maxRepeated))
 	}
-	if refused, ok := errors.AsType[*envdclient.RefusedError](err); ok { // worded as the service does
+	if refused, ok := errors.AsType[*envdclient.RefusedError](err); ok { // in the service's words
 		return fmt.Errorf("command failed: %v: %w", refused.Code, err)
 	}
 	return err
@@ -327,8 +326,8 @@ func (r *run) lines(level slog.Level) *lines {
 	return &lines{log: r.job.log, level: level, step: r.step}
 }
 
-// finalize runs the commands that every sandbox of the template runs, once, unless they
-// succeeded before with the same files.
+// finalize runs the start and the ready command of the template once, unless they succeeded
+// before with the same files.
 func (r *run) finalize(ctx context.Context) error {
 	ready := r.state.Ready
 	if r.state.Start == "" && ready == "" {
@@ -360,7 +359,7 @@ func (r *run) finalize(ctx context.Context) error {
 			return
 		}
 		err := r.command(ctx, r.inTemplate(envdclient.Shell(r.state.Start)))
-		switch { // once the template is ready, this cancels nothing more
+		switch { // once the template is ready, cancel has no effect
 		case err != nil:
 			cancel(fmt.Errorf("the start command failed: %w", err))
 		case envdclient.OnlySleeps(ready):
@@ -374,14 +373,14 @@ func (r *run) finalize(ctx context.Context) error {
 	}
 	cancel(errFinalized)
 	<-ended
-	r.closeSandbox() // what the commands wrote they write in every sandbox
+	r.closeSandbox() // every sandbox writes the files of these commands anew
 	if err == nil {
 		r.remember()
 	}
 	return err
 }
 
-// These end what finalize runs.
+// Reasons for which finalize ends its commands.
 var (
 	errFinalized  = errors.New("the template is ready")
 	errStartEnded = errors.New("the start command has ended")

@@ -11,20 +11,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Space is what is taken of the space for layers, cached steps and images, and archives. Layers are
-// those that something else than the cache needs.
+// Space is the used space of layers, cached steps and images, and archives. Layers are those that
+// are needed outside the cache.
 type Space struct {
 	Bytes, Cap             int64
 	Layers, Cache, Uploads Taken
 }
 
-// Taken is what things of one kind take. Of the cache it counts steps and layers of images.
+// Taken is the space of things of one kind. In the cache, it counts steps and layers of images.
 type Taken struct {
 	Count int
 	Bytes int64
 }
 
-// Space returns what is taken.
+// Space returns the used space.
 func (b *Builder) Space(ctx context.Context) (Space, error) {
 	sizes, err := b.options.Store.Usage(ctx, store.Layers)
 	if err != nil {
@@ -68,8 +68,7 @@ func (b *Builder) used() map[string]bool {
 	return used
 }
 
-// needed returns the hashes of the archives that the steps of builds copy from which are not
-// finished.
+// needed returns the hashes of the archives that unfinished builds copy from.
 func (b *Builder) needed() map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,12 +81,12 @@ func (b *Builder) needed() map[string]bool {
 	return needed
 }
 
-// cached returns what of steps and images can be made again.
+// cached returns the steps and images that can be made again.
 func (b *Builder) cached() []layers.Use {
 	return append(b.options.KeptImages(), b.options.Cache.uses()...)
 }
 
-// EmptyCache forgets all steps and images, and all archives that no build needs which is not finished.
+// EmptyCache drops all cached steps and images, and all archives that no unfinished build needs.
 func (b *Builder) EmptyCache() error {
 	var failed []error
 	needed := b.needed()
@@ -107,8 +106,8 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("no space: templates and snapshots take %d MiB of the %d MiB that they may take: delete those that are no longer needed, or start the local cloud with more", e.Space.Bytes/mib, e.Space.Cap/mib)
 }
 
-// MakeRoom forgets cached steps, images and archives, those used longest ago first, until bytes more
-// have room. What a template needs stays, so a step that only leads to that stays, too.
+// MakeRoom drops cached steps, images and archives, least recently used first, until bytes more
+// have room. Layers of templates stay, and so do cached steps that have only such layers.
 func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	space, err := b.Space(ctx)
 	if err != nil {
@@ -129,8 +128,8 @@ func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	return &SpaceError{space}
 }
 
-// droppable returns the cached steps, images and archives whose end makes room, those used longest
-// ago first.
+// droppable returns the cached steps, images and archives that make room when they are dropped,
+// least recently used first.
 func (b *Builder) droppable() []layers.Use {
 	used := b.used()
 	all := slices.DeleteFunc(b.cached(), func(one layers.Use) bool {

@@ -12,33 +12,33 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 )
 
-// Spec says what to build.
+// Spec is the recipe of a template.
 type Spec struct {
 	FromImage, FromTemplate string      // exactly one
-	Auth                    *image.Auth // for FromImage; nil: as this machine's user does
+	Auth                    *image.Auth // for FromImage; nil: this machine's user's login
 	Force                   bool        // run every step
 	Stages                  []Stage
 	Steps                   []Step
-	Start, Ready            string // "": as the template it is from
+	Start, Ready            string // "": those of the template that it is from
 }
 
-// Stage is what steps copy from.
+// Stage is a stage that steps copy from.
 type Stage struct {
 	Name      string
 	FromImage string
 	Steps     []Step
 }
 
-// Step is one step.
+// Step is one step of a build.
 type Step struct {
 	Type      string
 	Args      []string
 	FilesHash string // of COPY and ADD
-	FromStage string // of COPY: the name of a stage before, in place of FilesHash
-	Force     bool   // run it and all that follow
+	FromStage string // of COPY: the name of an earlier stage, in place of FilesHash
+	Force     bool   // run it and all later steps
 }
 
-// from returns the flag that says which stage a step copies from.
+// from returns the flag with the stage that a step copies from.
 func (s *Step) from() string {
 	if s.FromStage == "" {
 		return ""
@@ -46,8 +46,8 @@ func (s *Step) from() string {
 	return "--from=" + clip.Text(s.FromStage, maxRepeated) + " "
 }
 
-// Check returns an error unless stages have names of their own, and steps copy from those
-// before.
+// Check returns an error unless stages have different names, and steps copy from earlier
+// stages.
 func (s *Spec) Check() error {
 	before := map[string]bool{}
 	steps := func(steps []Step) error {
@@ -81,10 +81,10 @@ func (s *Spec) All() []Step {
 	return all
 }
 
-// images are the images that are built-in templates, whatever their tag is.
+// images are the images that are built-in templates, with any tag.
 var images = map[string]string{"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 
-// ImageError means that a build cannot begin with images.
+// ImageError means that a build cannot begin with an image.
 type ImageError struct{ Image, Why string }
 
 func (e *ImageError) Error() string {
@@ -95,10 +95,10 @@ func (e *ImageError) Error() string {
 	return fmt.Sprintf("not supported by this local cloud: the image '%s': its engine has none%s, only e2bdev/base and e2bdev/code-interpreter are, which are its built-in templates", clip.Text(e.Image, maxRepeated), why)
 }
 
-// maxRepeated bounds what a message repeats of what was asked for.
+// maxRepeated bounds the part of a request that a message repeats.
 const maxRepeated = 300
 
-// builtIn returns the built-in template that an image is.
+// builtIn returns the built-in template of an image.
 func builtIn(image string) (template string, ok bool) {
 	name, _, _ := strings.Cut(strings.TrimSpace(image), "@")
 	name, _, _ = strings.Cut(name, ":")
@@ -106,11 +106,11 @@ func builtIn(image string) (template string, ok bool) {
 	return template, ok
 }
 
-// key returns the name under which the cache knows what parts led to.
+// key returns the cache's name for the result of parts.
 func key(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {
-		panic(err) // only texts and numbers are passed here
+		panic(err) // all parts are texts and numbers
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -16,12 +16,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// kinds are the steps that there are. Each reports whether it changed files.
+// kinds has a function for each kind of step. It reports whether it changed files.
 var kinds = map[string]func(r *run, ctx context.Context, kind string, s Step) (changed bool, err error){
 	"COPY": (*run).copy, "ADD": (*run).copy, "RUN": (*run).run, "USER": (*run).setUser, "WORKDIR": (*run).setWorkdir, "ENV": (*run).setEnvs, "ARG": (*run).setEnvs,
 }
 
-// arguments returns those of a step, "" for what is not given.
+// arguments returns the arguments of a step, "" for missing ones.
 func arguments(kind string, s Step, least, most int) ([]string, error) {
 	if n := len(s.Args); n < least || n > most {
 		return nil, fmt.Errorf("%s has %d args, and takes %d to %d", kind, n, least, most)
@@ -49,12 +49,12 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 
 var (
 	userName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
-	// userIDs is what a user of an image may also be: ids, and an account with a group.
+	// userIDs matches further users of an image: ids, and an account with a group.
 	userIDs   = lazyregexp.New(`^([0-9]+(:[0-9a-z_-]+)?|[a-z_][a-z0-9_-]*:[0-9a-z_-]+)$`)
 	ownerName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 	onlyID    = lazyregexp.New(`^[0-9]+$`)
 	octalMode = lazyregexp.New(`^[0-7]{1,5}$`)
-	// variableName is one that processes can have.
+	// variableName matches the variables that processes can have.
 	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
@@ -73,14 +73,14 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 			return false, fmt.Errorf("USER '%s': %s", args[0], r.target.OneUser)
 		}
 		r.state.User, r.state.Home = name, "/"
-		return false, nil // envd says whether there are such ids
+		return false, nil // envd checks that the ids exist
 	}
 	switch known := name == "root" || name == "user" || name == r.target.User; {
 	case !userName().MatchString(name):
 		return false, fmt.Errorf("USER '%s': it must be the name of a user: lower-case letters, digits, hyphens and underscores", clip.Text(name, maxRepeated))
 	case known:
 		r.state.User, r.state.Home = name, ""
-		return false, nil // who has sudo already
+		return false, nil // they have sudo already
 	case r.target.OneUser != "" && (!r.target.Chosen || r.state.Image == nil):
 		return false, fmt.Errorf("USER '%s': %s", name, r.target.OneUser)
 	}
@@ -99,8 +99,8 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 	return changed, nil
 }
 
-// builtInUser returns the account of a built-in template that a user is, who may be named by
-// ids, or with the group that every account has: its own.
+// builtInUser returns the account of a user in a built-in template. The user may be named by
+// ids, or with its account's own group.
 func builtInUser(name string) string {
 	accounts := map[string]string{"0": "root", strconv.Itoa(protocol.UserID): "user"}
 	who, group, grouped := strings.Cut(name, ":")
@@ -134,7 +134,7 @@ func (r *run) setWorkdir(ctx context.Context, kind string, s Step) (bool, error)
 	return changed, nil
 }
 
-// absolute returns a path of the sandbox as it is seen from the working directory.
+// absolute returns a path of the sandbox relative to the working directory.
 func (r *run) absolute(p string) string {
 	_, home := r.user()
 	switch {
@@ -162,10 +162,10 @@ func (r *run) expand(text string) string {
 	})
 }
 
-// imagePath is PATH in images that do not set it.
+// imagePath is the PATH for images that do not set it.
 const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// maxEnvs bounds the variables, of which sandboxes may be given more.
+// maxEnvs bounds the size of the variables: a sandbox may get more of its own.
 const maxEnvs = 512 << 10
 
 // setEnvs runs ENV and ARG.
@@ -176,7 +176,7 @@ func (r *run) setEnvs(_ context.Context, kind string, s Step) (bool, error) {
 	if r.state.Envs == nil {
 		r.state.Envs = map[string]string{}
 	}
-	values := map[string]string{} // all see the variables as they were before
+	values := map[string]string{} // all values see the variables as they were before
 	for i := 0; i < len(s.Args); i += 2 {
 		name, value := s.Args[i], s.Args[i+1]
 		if !variableName().MatchString(name) || strings.Contains(value, "\x00") {

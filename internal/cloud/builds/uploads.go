@@ -20,14 +20,14 @@ import (
 // MaxUpload bounds an archive.
 const MaxUpload = 2 << 30
 
-// archiveName is the file with an archive in the directory of its record.
+// archiveName is the name of an archive's file in the directory of its record.
 const archiveName = "archive"
 
-// ErrCutOff is returned for an archive that is shorter than was said.
+// ErrCutOff is returned for an archive that is shorter than its size.
 var ErrCutOff = errors.New("builds: the archive is cut off")
 
-// Uploads are the archives that steps copy files from, by the hashes that clients made of
-// these files. They are bytes of clients, which only a sandbox unpacks. It is safe for
+// Uploads are the archives from which steps copy files, by the hashes that clients made of
+// these files. They are bytes of clients: only a sandbox unpacks them. It is safe for
 // concurrent use.
 type Uploads struct {
 	store *store.Store
@@ -41,13 +41,13 @@ type upload struct {
 	uploadRecord
 }
 
-// uploadRecord is what is stored of an upload besides its file.
+// uploadRecord is the stored record of an upload, besides its file.
 type uploadRecord struct {
 	Size int64
 	Used time.Time
 }
 
-// OpenUploads returns the archives of a store.
+// OpenUploads returns the archives in a store.
 func OpenUploads(s *store.Store, logger *slog.Logger) *Uploads {
 	u := &Uploads{store: s, entries: map[string]*upload{}}
 	all, err := s.Records(store.Uploads)
@@ -57,7 +57,7 @@ func OpenUploads(s *store.Store, logger *slog.Logger) *Uploads {
 	for _, r := range all {
 		var record uploadRecord
 		if r.Dir == "" || json.Unmarshal(r.Value, &record) != nil {
-			_ = s.Delete(store.Uploads, r.ID) // or at the next start
+			_ = s.Delete(store.Uploads, r.ID) // on failure, the next start tries again
 			continue
 		}
 		u.entries[r.ID] = &upload{r.Dir, record}
@@ -65,7 +65,7 @@ func OpenUploads(s *store.Store, logger *slog.Logger) *Uploads {
 	return u
 }
 
-// ValidHash reports whether a hash is one: 64 hexadecimal digits.
+// ValidHash reports whether a hash has 64 hexadecimal digits.
 func ValidHash(hash string) bool {
 	return len(hash) == 64 && strings.Trim(hash, "0123456789abcdef") == ""
 }
@@ -77,8 +77,8 @@ func (u *Uploads) Has(hash string) bool {
 	return u.entries[hash] != nil
 }
 
-// Add stores an archive of size bytes, in the place of an earlier one. After an error
-// nothing of it is left.
+// Add stores an archive of size bytes, and replaces an earlier one. After an error nothing
+// of it is left.
 func (u *Uploads) Add(hash string, content io.Reader, size int64) (err error) {
 	record := uploadRecord{size, time.Now().UTC()}
 	value, err := json.Marshal(record)
@@ -97,7 +97,7 @@ func (u *Uploads) Add(hash string, content io.Reader, size int64) (err error) {
 	if err := writeArchive(filepath.Join(dir, archiveName), content, size); err != nil {
 		return err
 	}
-	u.mu.Lock() // so that nobody opens a file that is being replaced
+	u.mu.Lock() // so that no file is opened while it is being replaced
 	defer u.mu.Unlock()
 	published, err := u.store.Put(store.Uploads, hash, value, dir)
 	if err != nil {
@@ -122,7 +122,8 @@ func writeArchive(path string, content io.Reader, size int64) (err error) {
 	return file.Sync()
 }
 
-// open opens an archive, which stays readable whatever becomes of it. The caller closes it.
+// open opens an archive, which stays readable even if it is replaced or dropped. The caller
+// closes it.
 func (u *Uploads) open(hash string) (file *os.File, size int64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -146,7 +147,7 @@ func (u *Uploads) sizes() map[string]int64 {
 	return all
 }
 
-// uses returns when each archive was used last.
+// uses returns the last use of each archive.
 func (u *Uploads) uses() []layers.Use {
 	u.mu.Lock()
 	defer u.mu.Unlock()

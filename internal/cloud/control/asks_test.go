@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Questions about a sandbox reach whoever asks for them, and the answer is the sandbox's.
+// TestAsks checks that a question about a sandbox reaches each client that asks for it,
+// and that the answer holds for the sandbox.
 func TestAsks(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -46,7 +47,7 @@ func TestAsks(t *testing.T) {
 		s.must(t, "POST", path, answer, 409)
 	}
 
-	// What was answered holds over a pause, changes of the rules and a resume.
+	// Answers hold over a pause, changes of the rules and a resume.
 	s.must(t, "PUT", "/sandboxes/"+id+"/network", `{}`, 204)
 	if s.fakes.Fake(id).Rules().Asks() {
 		t.Error("it asks after a change to rules that do not")
@@ -62,7 +63,7 @@ func TestAsks(t *testing.T) {
 		t.Errorf("after a resume: got %q, %v, want no denial", rule, err)
 	}
 
-	// Children ask anew.
+	// Children ask again.
 	_, text := s.do(t, "POST", "/sandboxes/"+id+"/fork", `{"timeout":60}`)
 	var forks []struct{ Sandbox struct{ SandboxID string } }
 	if err := json.Unmarshal([]byte(text), &forks); err != nil || len(forks) != 1 {

@@ -16,13 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Bounds of what a build asks for, which are the service's.
+// Bounds of a build request, as on the service.
 const (
 	maxCPUs     = 32
 	minMemoryMB = 128
 )
 
-// requestBuild makes a build of a template, which is started by another call.
+// requestBuild makes a build of a template, which another call starts.
 func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name          string   `json:"name"`
@@ -30,9 +30,9 @@ func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 		CPUCount      *int32   `json:"cpuCount"`
 		MemoryMB      *int32   `json:"memoryMB"`
 		MinFreeDiskMb *int32   `json:"minFreeDiskMb"`
-		Alias         string   `json:"alias"` // what older clients call the name
+		Alias         string   `json:"alias"` // the name, from older clients
 		TeamID        string   `json:"teamID"`
-		Engine        string   `json:"engine"` // which the service does not know
+		Engine        string   `json:"engine"` // not known to the service
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -81,20 +81,20 @@ type stepRequest struct {
 	Type      string   `json:"type"`
 	Args      []string `json:"args"`
 	FilesHash string   `json:"filesHash"`
-	FromStage string   `json:"fromStage"` // which only clients of this module send
+	FromStage string   `json:"fromStage"` // sent by clients of this module only
 	Force     bool     `json:"force"`
 	uploadRequest
 }
 
-// uploadRequest says how a client packs and uploads the files of a step. Clients send it with
-// the step, and do it themselves: nothing here depends on it.
+// uploadRequest describes the packing and the upload of a step's files. Clients send it with
+// the step, and do both themselves: nothing here depends on it.
 type uploadRequest struct {
 	ForceUpload     json.RawMessage `json:"forceUpload"`
 	ResolveSymlinks json.RawMessage `json:"resolveSymlinks"`
 	Gzip            json.RawMessage `json:"gzip"`
 }
 
-// stageRequest is what steps copy from, which only clients of this module send.
+// stageRequest is a stage that steps copy from. Only clients of this module send it.
 type stageRequest struct {
 	Name      string        `json:"name"`
 	FromImage string        `json:"fromImage"`
@@ -112,7 +112,7 @@ type startRequest struct {
 	ReadyCmd          string           `json:"readyCmd"`
 }
 
-// registryRequest is how to log in where an image is.
+// registryRequest is the login for an image's registry.
 type registryRequest struct {
 	Type     string `json:"type"`
 	Username string `json:"username"`
@@ -225,14 +225,14 @@ func logEntries(lines []templates.Entry) []logEntry {
 	return answer
 }
 
-// failureAnswer says why a build failed.
+// failureAnswer is the failure of a build.
 type failureAnswer struct {
 	Message    string     `json:"message"`
 	Step       string     `json:"step,omitempty"`
 	LogEntries []logEntry `json:"logEntries,omitempty"`
 }
 
-// buildStatus answers with how far a build is, and the next lines of its log.
+// buildStatus answers with the state of a build and the next lines of its log.
 func (s *Service) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	status, query, err := s.findBuild(r)
 	if err != nil {
@@ -295,7 +295,8 @@ func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// findBuild finds the build of a request. One that does not exist is 400 on the service.
+// findBuild finds the build of a request. As on the service, an unknown one is answered with
+// 400.
 func (s *Service) findBuild(r *http.Request) (builds.Status, *query, error) {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -311,7 +312,7 @@ func (s *Service) findBuild(r *http.Request) (builds.Status, *query, error) {
 	return status, query, nil
 }
 
-// selectLines reads which lines of a log are asked for.
+// selectLines reads the selection of log lines from a query.
 func selectLines(query *query) (selection builds.Select, err error) {
 	if selection.Level, err = leastLevel(query); err != nil {
 		return selection, err
@@ -323,7 +324,7 @@ func selectLines(query *query) (selection builds.Select, err error) {
 	return selection, err
 }
 
-// wholeNumber reads a number of a query that is not negative.
+// wholeNumber reads a number of a query, which must not be negative.
 func wholeNumber(query *query, name string, otherwise int) (int, error) {
 	text := query.Get(name)
 	if text == "" {

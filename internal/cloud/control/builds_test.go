@@ -14,7 +14,8 @@ import (
 
 const someHash = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// What clients send of builds is checked, with errors that name it.
+// TestBuildCalls checks that invalid build requests are refused with errors that name the
+// field.
 func TestBuildCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -103,8 +104,8 @@ func TestBuildCalls(t *testing.T) {
 	}
 }
 
-// A build is started once, with an answer that says that it is empty, and its log is read to
-// its end.
+// TestBuildThatFails checks that a build is started once, with an answer that says that it
+// is empty, and that its log is read to its end.
 func TestBuildThatFails(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -190,7 +191,7 @@ func TestUpload(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.ContentLength = tt.length
-		if tt.length > 4 { // whose body never comes
+		if tt.length > 4 { // the rest of the body never comes
 			r.Header.Set("Expect", "100-continue")
 			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("text"), neverRead{t.Context().Done()}))
 		}

@@ -398,7 +398,8 @@ func TestLifetime(t *testing.T) {
 		s.registry.Advance(d)
 		advanced += d
 	}
-	// wantLeft checks that the sandbox ends a time after what happened since from.
+	// wantLeft checks that the sandbox ends a time after the call that was made
+	// since from.
 	wantLeft := func(what string, from time.Time, want time.Duration) {
 		t.Helper()
 		now := time.Now()
@@ -415,7 +416,7 @@ func TestLifetime(t *testing.T) {
 		path, body string
 		status     int
 		want       time.Duration
-		kept       bool // it has been left since the sandbox was made
+		kept       bool // the end has been unchanged since the sandbox's creation
 	}{
 		{"/sandboxes/%s/connect", `{"timeout":50}`, 200, 100 * time.Second, true},
 		{"/sandboxes/%s/connect", `{"timeout":200}`, 200, 200 * time.Second, false},
@@ -540,7 +541,8 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
-// A client that asked for a sandbox and went away leaves none behind.
+// TestAbandonedCreate checks that a client that asked for a sandbox and went away
+// leaves none behind.
 func TestAbandonedCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -595,7 +597,7 @@ func TestList(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &third); err != nil {
 		t.Fatal(err)
 	}
-	filter := func(pairs ...string) string { // as the SDKs encode it
+	filter := func(pairs ...string) string { // encoded as by the SDKs
 		form := url.Values{}
 		for i := 0; i < len(pairs); i += 2 {
 			form.Set(url.QueryEscape(pairs[i]), url.QueryEscape(pairs[i+1]))
@@ -694,7 +696,7 @@ func FuzzParseListQuery(f *testing.F) {
 	})
 }
 
-// What clients encode, the server decodes.
+// FuzzMetadata checks that the server decodes the clients' encoding.
 func FuzzMetadata(f *testing.F) {
 	f.Add("user id", "a&b")
 	f.Add("=%+ ", "é\x00")

@@ -18,7 +18,7 @@ import (
 // connect.
 type dialect struct {
 	timeout      int32 // seconds, if the request has none
-	secure       bool  // whatever the request says
+	secure       bool  // a token is always required
 	bodyOptional bool
 }
 
@@ -41,9 +41,9 @@ type createRequest struct {
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        []volumeMount      `json:"volumeMounts"`
-	Mounts              []hostMount        `json:"mounts"` // which the service does not know
+	Mounts              []hostMount        `json:"mounts"` // not known to the service
 
-	egress *network.Rules // as validate parsed them
+	egress *network.Rules // set by validate
 }
 
 type autoResumeRequest struct {
@@ -102,8 +102,8 @@ func (s *Service) create(d dialect) handler {
 	}
 }
 
-// templateOf returns the template, and its build, that a sandbox is created from. A local
-// cloud brings no template with the gateway of MCP servers, so the error says how to get one.
+// templateOf returns the template of a sandbox, and its build. A local cloud has no template
+// with the gateway of MCP servers, so the error says how to get one.
 func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.findTemplate(q.TemplateID)
 	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {
@@ -112,8 +112,7 @@ func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Bu
 	return t, build, err
 }
 
-// envsOf returns the environment of a sandbox: that of what it is made from, with what is
-// asked for in its place.
+// envsOf returns the environment of a sandbox: the build's, overridden by the requested one.
 func envsOf(build templates.Build, asked map[string]string) map[string]string {
 	if len(build.Envs) == 0 {
 		return asked
@@ -173,7 +172,7 @@ func (q *createRequest) dropsMemory() bool { return q.AutoPauseMemory != nil && 
 // resumes reports whether requests resume the sandbox.
 func (q *createRequest) resumes() bool { return q.AutoResume != nil && q.AutoResume.Enabled }
 
-// given reports whether an optional part of a request asks for anything.
+// given reports whether an optional part of a request is there and not empty.
 func given(raw json.RawMessage) bool {
 	switch strings.Join(strings.Fields(string(raw)), "") {
 	case "", "null", "{}", "[]":

@@ -57,8 +57,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return nil, errorf(http.StatusBadRequest, "the body could not be read: %s", reason(err))
 }
 
-// fieldPath returns the path of a field as clients know it. In what encoding/json says
-// about a value of type t, it also has the names of embedded structs.
+// fieldPath returns the path of a field as clients know it. The path in an error of
+// encoding/json about a type t also has the names of embedded structs.
 func fieldPath(path string, t reflect.Type) string {
 	var known []string
 	for name := range strings.SplitSeq(path, ".") {
@@ -103,9 +103,9 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// unknownFields returns the paths of the fields of a JSON value for which the type t has
-// none, sorted, once each. Elements of lists and values of maps have no name of their own in
-// a path, as in the errors of encoding/json.
+// unknownFields returns the paths of the fields of a JSON value that the type t does not
+// have, sorted, without duplicates. As in the errors of encoding/json, a path has no names
+// for elements of lists and values of maps.
 func unknownFields(value []byte, t reflect.Type, path string) []string {
 	var unknown []string
 	switch t.Kind() {
@@ -145,7 +145,7 @@ func unknownFields(value []byte, t reflect.Type, path string) []string {
 	return slices.Compact(unknown)
 }
 
-// nests reports whether values of a type may have fields that the type does not know.
+// nests reports whether values of a type may have unknown fields.
 func nests(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -155,8 +155,8 @@ func nests(t reflect.Type) bool {
 	}
 }
 
-// knownFields returns the types of the fields of a struct by their names in JSON, with those
-// of embedded structs.
+// knownFields returns the types of the fields of a struct by their names in JSON, including
+// those of embedded structs.
 func knownFields(t reflect.Type) map[string]reflect.Type {
 	known := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {

@@ -28,8 +28,8 @@ func repeated(n int, element func(i int) string) string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// TestBounds checks that each number of a request may be the lowest and the highest that is
-// allowed, and neither one less nor one more.
+// TestBounds checks that each number of a request may be the lowest and the highest allowed
+// value, and no value beyond them.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	const none = math.MaxInt32 // no bound but that of the type
@@ -130,7 +130,7 @@ func TestBounds(t *testing.T) {
 	s.refused(t, "POST", "/sandboxes", network(`"httpsPorts":[%d]`)(49983), "validation error: network.httpsPorts must not have 49983")
 }
 
-// TestForkBounds checks how many children a fork may have: fewer than may run.
+// TestForkBounds checks the maximum number of children of a fork: fewer than may run.
 func TestForkBounds(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 4 })
@@ -142,8 +142,8 @@ func TestForkBounds(t *testing.T) {
 	}
 }
 
-// TestBuildSpecs checks what a build may begin with, how many steps it has at most, and that
-// nothing of a step is lost.
+// TestBuildSpecs checks the first image or template of a build, the maximum number of its steps,
+// and that no part of a step is lost.
 func TestBuildSpecs(t *testing.T) {
 	t.Parallel()
 	run := func(n int) []stepRequest {
@@ -178,8 +178,7 @@ func TestBuildSpecs(t *testing.T) {
 	}
 }
 
-// TestEnvsOf checks that what one sandbox is created with does not reach the next one of its
-// template.
+// TestEnvsOf checks that the variables of one sandbox do not reach the next one of its template.
 func TestEnvsOf(t *testing.T) {
 	t.Parallel()
 	build := templates.Build{}
@@ -201,7 +200,7 @@ func TestEnvsOf(t *testing.T) {
 	}
 }
 
-// deadlined remembers the deadlines that an answer is given.
+// deadlined remembers the deadlines of an answer.
 type deadlined struct {
 	*httptest.ResponseRecorder
 	read, write []time.Time
@@ -210,8 +209,8 @@ type deadlined struct {
 func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read, t); return nil }
 func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
 
-// hurried has the service answer a request, and checks that its deadlines are taken away again:
-// one that stayed would look like a client that has gone away.
+// hurried has the service answer a request, and checks that its deadlines are removed again: a
+// remaining one would look like a client that has gone away.
 func (s *service) hurried(t *testing.T, method, path, token string, body io.Reader, status int) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, body)

@@ -6,15 +6,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// egressProxy is the proxy through which the connections of a sandbox leave. Answers have
-// neither its password nor its certificates.
+// egressProxy is the proxy for the outgoing connections of a sandbox. Answers have neither its
+// password nor its certificates.
 type egressProxy struct {
 	Address  string    `json:"address"`
 	Username string    `json:"username,omitempty"`
 	Password string    `json:"password,omitempty"`
 	TLS      *proxyTLS `json:"tls,omitempty"`
 
-	sealed []byte // Password, as it may be recorded
+	sealed []byte // the sealed Password
 }
 
 type proxyTLS struct {
@@ -23,7 +23,7 @@ type proxyTLS struct {
 	CACert     string `json:"caCert,omitempty"`
 }
 
-// asked returns the proxy in the form in which it is recorded; p may be nil.
+// asked returns the proxy as it is recorded; p may be nil.
 func (p *egressProxy) asked() *network.EgressProxy {
 	if p == nil {
 		return nil
@@ -50,8 +50,8 @@ func proxyAnswer(p *network.EgressProxy) *egressProxy {
 // maxProxyPassword bounds the password of a proxy: SOCKS5 has one byte for its length.
 const maxProxyPassword = 255
 
-// seal replaces the password of a proxy with one that is sealed as secrets are: what is recorded
-// of a request has no other. p may be nil.
+// seal seals the password of a proxy as secrets are sealed: a recorded request has no other form
+// of it. p may be nil.
 func (s *Service) seal(p *egressProxy, prefix string) error {
 	switch {
 	case p == nil || p.Password == "":
@@ -67,7 +67,7 @@ func (s *Service) seal(p *egressProxy, prefix string) error {
 	return nil
 }
 
-// checkProxy returns an error if the rules have a proxy that cannot be reached, or may not be.
+// checkProxy returns an error if the proxy of the rules cannot or may not be reached.
 func (s *Service) checkProxy(ctx context.Context, rules *network.Rules) error {
 	if s.options.CheckProxy == nil {
 		return nil

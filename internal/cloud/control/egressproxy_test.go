@@ -12,8 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// The password and the certificates of a proxy are never read back: what is recorded has the
-// password sealed for this proxy. A change without a proxy removes it.
+// TestEgressProxy checks that the password and the certificates of a proxy are never read
+// back: the record has the password sealed for this proxy. A change without a proxy removes
+// it.
 func TestEgressProxy(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -55,7 +56,8 @@ func TestEgressProxy(t *testing.T) {
 	}
 }
 
-// A proxy that may not be reached is refused before anything is made or changed.
+// TestEgressProxyIsChecked checks that a proxy that may not be reached is refused before
+// anything is created or changed.
 func TestEgressProxyIsChecked(t *testing.T) {
 	t.Parallel()
 	s := start(t)

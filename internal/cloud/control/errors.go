@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// maxMessage bounds how much of a request an error answer repeats, in bytes.
+	// maxMessage bounds the part of a request that an error answer repeats, in bytes.
 	maxMessage = 300
-	// maxReason bounds what an error answer says of its cause, in bytes. It has room for a
-	// chain of calls with what each was tried on, because the last of them says what to do.
+	// maxReason bounds the cause in an error answer, in bytes. It has room for a chain of
+	// calls with their arguments, because the last of them has the remedy.
 	maxReason = 2 << 10
 )
 
@@ -31,8 +31,8 @@ type apiError struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code,omitempty"`
-	// Of a sandbox that is gone, which the service does not tell: why, one of
-	// lifecycle's reasons, and when.
+	// Reason and EndedAt describe the end of a sandbox that is gone. The service does not
+	// report them.
 	Reason  lifecycle.Reason `json:"reason,omitempty"`
 	EndedAt *time.Time       `json:"endedAt,omitempty"`
 }
@@ -47,13 +47,13 @@ func invalid(format string, args ...any) error {
 	return errorf(http.StatusBadRequest, "validation error: "+format, args...)
 }
 
-// notThere is invalid for something that the request names and that is not there.
+// notThere is invalid for something that the request names and that does not exist.
 func notThere(errorCode, format string, args ...any) error {
 	return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + fmt.Sprintf(format, args...), ErrorCode: errorCode}
 }
 
-// unsupported refuses a field that the real service supports and this one does
-// not: ignoring it would be pretending to support it.
+// unsupported refuses a field that the real service supports and this one does not:
+// ignoring it would be pretending to support it.
 func unsupported(field string) error {
 	return errorf(http.StatusBadRequest, "not supported by this local cloud: the field %s", field)
 }
@@ -101,7 +101,7 @@ func answerFor(err error) *apiError {
 	return &apiError{Code: http.StatusInternalServerError, Message: reason(err), ErrorCode: "internal_server_error"}
 }
 
-// refused are the statuses for what is refused of templates.
+// refused are the statuses for refused requests about templates.
 var refused = map[templates.Kind]int{
 	templates.NotFound: http.StatusNotFound,
 	templates.Invalid:  http.StatusBadRequest,
@@ -110,8 +110,8 @@ var refused = map[templates.Kind]int{
 	templates.Full:     http.StatusTooManyRequests,
 }
 
-// known are the answers for errors that carry nothing. The first that matches counts: a
-// call that waited for a cloud that is closing may also have met its deadline.
+// known are the answers for errors without fields. The first match counts: a call that
+// waited for a closing cloud may also have met its deadline.
 var known = []struct {
 	err    error
 	answer apiError
@@ -189,10 +189,10 @@ func unsaved(err error) *apiError {
 	}
 }
 
-// makeRoom is what to do about a full disk.
+// makeRoom is the remedy for a full disk.
 const makeRoom = "make room on that disk, or remove snapshots, templates and paused sandboxes that are no longer needed, and try again"
 
-// full returns the answer for anything else that a full disk prevented.
+// full returns the answer for any other failure that a full disk caused.
 func full(err error) *apiError {
 	if !shortage.IsDisk(err) {
 		return nil
@@ -214,7 +214,7 @@ func full(err error) *apiError {
 
 const saveFailed = "sandbox_save_failed"
 
-// failed returns the answer for what the machine could not do.
+// failed returns the answer for a failure of the machine.
 func failed(err error) *apiError {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + reason(err)}
@@ -253,8 +253,8 @@ func failed(err error) *apiError {
 	return nil
 }
 
-// writeJSON answers with v. The length is always stated: some clients cannot
-// parse an empty chunked body.
+// writeJSON answers with v. It always sets the length: some clients cannot parse an empty
+// chunked body.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {

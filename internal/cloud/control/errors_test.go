@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// What to do stands at the end of an error that went through many calls.
+// TestAnswersKeepTheRemedy checks that the remedy at the end of a long chain of calls is in
+// the answer.
 func TestAnswersKeepTheRemedy(t *testing.T) {
 	t.Parallel()
 	const remedy = "make room on the disk"
@@ -36,7 +37,8 @@ func TestAnswersKeepTheRemedy(t *testing.T) {
 	}
 }
 
-// A full disk is told as such, also where a process of the engine met it and said so in text.
+// TestFullDisk checks that a full disk is reported as such, also if only the text of an
+// engine's process says so.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, errors.New("room: save the files: write f: no space left on device")} {
@@ -59,7 +61,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// The same error has the same answer each time, also when it is two errors.
+// TestAnswersAreTheSame checks that the same error always has the same answer, also if it
+// joins two errors.
 func TestAnswersAreTheSame(t *testing.T) {
 	t.Parallel()
 	for range 50 {

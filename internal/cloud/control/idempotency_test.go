@@ -51,7 +51,8 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// A request with a password, which is sealed differently each time, is the same request.
+// TestIdempotencyOfSealed checks that a request with a password is the same request,
+// although the password is sealed differently each time.
 func TestIdempotencyOfSealed(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -66,7 +67,7 @@ func TestIdempotencyOfSealed(t *testing.T) {
 	}
 }
 
-// A request that failed is tried again.
+// TestIdempotencyOfFailures checks that a failed request is tried again.
 func TestIdempotencyOfFailures(t *testing.T) {
 	t.Parallel()
 	s := start(t)

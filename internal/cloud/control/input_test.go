@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// kind is what a field of a request holds.
+// kind is the type of a field in a request.
 type kind string
 
 const (
@@ -27,8 +27,8 @@ const (
 // samples has a value of each JSON type.
 var samples = map[kind]string{text: `"x"`, boolean: `true`, number: `1`, object: `{"x":"x"}`, array: `["x"]`}
 
-// Each field of each request that has a value of another type is refused by name; one
-// that is null is as good as absent.
+// TestFieldTypes checks that each field of each request is refused by name if its value has
+// another type, and that null counts as absent.
 func TestFieldTypes(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -37,7 +37,7 @@ func TestFieldTypes(t *testing.T) {
 	s.must(t, "POST", "/sandboxes/"+paused+"/pause", ``, 204)
 	type request struct {
 		method, path string
-		valid        string // what it needs besides the field
+		valid        string // other required fields
 		fields       map[string]kind
 		nullStatus   int
 	}
@@ -90,8 +90,9 @@ func TestFieldTypes(t *testing.T) {
 	}
 }
 
-// A name that is not known is in the log wherever it is: in an object, in each of a list, in
-// each of a map; what the parts of a request are called in it is not unknown.
+// TestUnknownNames checks that unknown names are logged wherever they are: in an object, in
+// each element of a list, in each value of a map. Fields of embedded structs are known, and
+// the names of these structs are not.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -136,7 +137,7 @@ func (s *service) refused(t *testing.T, method, path, body, want string) {
 	}
 }
 
-// What is no JSON object is refused by every request that has a body.
+// TestBodies checks that every request with a body refuses a body that is not a JSON object.
 func TestBodies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -205,7 +206,8 @@ func (s *service) cutOff(t *testing.T, method, path string) {
 	}
 }
 
-// Any body is answered, and with an error body that clients can read, or as documented.
+// FuzzBodies checks that any body is answered, and with an error body that clients can read,
+// or as documented.
 func FuzzBodies(f *testing.F) {
 	f.Add(0, `{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`)
 	f.Add(1, `{"memory":false,"requireHealthyGuest":true}`)
@@ -234,9 +236,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// TestIgnoredParameters: parameters of a query that a call does not know are named in the
-// request log, without their values; those that it knows are not, nor those of a request that
-// is refused.
+// TestIgnoredParameters checks that parameters of a query that a call does not know are in
+// the request log, without their values. Known ones are not, nor those of a refused request.
 func TestIgnoredParameters(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

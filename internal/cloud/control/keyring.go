@@ -20,7 +20,7 @@ import (
 const (
 	// maxAPIKeys bounds the keys beside the first one.
 	maxAPIKeys = 100
-	// useNoted is how often, at most, the last use of a key is stored.
+	// useNoted is the minimum time between two updates of a key's last use in the store.
 	useNoted = time.Minute
 
 	keyPrefix   = "e2b_"
@@ -32,7 +32,7 @@ const (
 	shownSuffix = 4
 )
 
-// apiKey is a key without its value. As JSON it is what the store has.
+// apiKey is a key without its value. Its JSON is the stored form.
 type apiKey struct {
 	Version   int
 	ID        string `json:"-"`
@@ -42,11 +42,11 @@ type apiKey struct {
 	CreatedAt time.Time
 	LastUsed  time.Time
 
-	noted time.Time // LastUsed as stored
+	noted time.Time // the stored LastUsed
 	rate  *bucket
 }
 
-// keyMask is how much of a key is shown.
+// keyMask is the visible part of a key.
 type keyMask struct {
 	Prefix      string `json:"prefix"`
 	ValueLength int    `json:"valueLength"`
@@ -54,8 +54,8 @@ type keyMask struct {
 	ValueSuffix string `json:"maskedValueSuffix"`
 }
 
-// keyring holds the keys of the one team. The first key is the one that the cloud was
-// started with, which is not in the store; all others are.
+// keyring holds the keys of the one team. The cloud is started with the first key, which
+// is not in the store; all others are.
 type keyring struct {
 	store  *store.Store
 	logger *slog.Logger
@@ -94,10 +94,10 @@ func (k *keyring) hold(key *apiKey) {
 	k.byHash[key.Hash], k.byID[key.ID] = key, key
 }
 
-// use finds a key by its value and notes that it was used. It reports false if there is
-// no such key.
+// use finds a key by its value and updates its last use. It reports false if there is no
+// such key.
 func (k *keyring) use(value string) (*apiKey, bool) {
-	hash := hashOf(value) // a lookup of it tells nothing about a value by how long it takes
+	hash := hashOf(value) // so the duration of the lookup reveals nothing about the value
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key, ok := k.byHash[hash]
@@ -124,7 +124,7 @@ func (k *keyring) all() []apiKey {
 	}
 	slices.SortFunc(keys, func(a, b apiKey) int {
 		if a.ID == firstKeyID || b.ID == firstKeyID {
-			return strings.Compare(a.ID, b.ID) // its id is the smallest
+			return strings.Compare(a.ID, b.ID) // the first key's id is the smallest
 		}
 		if order := a.CreatedAt.Compare(b.CreatedAt); order != 0 {
 			return order
@@ -134,7 +134,7 @@ func (k *keyring) all() []apiKey {
 	return keys
 }
 
-// create makes a key and returns it, and its value, which is known only now.
+// create makes a key, and returns it and its value, which is not kept.
 func (k *keyring) create(name string) (key apiKey, value string, err error) {
 	var secret [keyBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -204,8 +204,8 @@ func (k *keyring) save(key *apiKey) error {
 	return err
 }
 
-// hashOf returns what is stored of a key. As on the service the bytes are hashed that the
-// digits of a key stand for; a first key need not have any.
+// hashOf returns the stored hash of a key. As on the service, it is the hash of the bytes
+// that the key's digits encode. A first key that has no such digits is hashed as text.
 func hashOf(value string) string {
 	secret := []byte(value)
 	if digits, ok := strings.CutPrefix(value, keyPrefix); ok && digits == strings.ToLower(digits) {
@@ -217,8 +217,8 @@ func hashOf(value string) string {
 	return hashPrefix + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// maskOf returns what is shown of a key: nothing of one that is too short to hide the
-// rest.
+// maskOf returns the mask of a key. It shows nothing of a key that is too short to hide
+// the rest.
 func maskOf(value string) keyMask {
 	prefix := ""
 	if rest, ok := strings.CutPrefix(value, keyPrefix); ok {
@@ -231,7 +231,7 @@ func maskOf(value string) keyMask {
 	return m
 }
 
-// newUUID returns a random UUID, which is what clients expect the id of a key to be.
+// newUUID returns a random UUID: clients expect one as the id of a key.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

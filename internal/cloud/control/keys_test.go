@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// api is a service that is called without a network.
+// api is a service without a network.
 type api struct{ *Service }
 
 func newAPI(t *testing.T, st *store.Store, change ...func(*Options)) api {
@@ -54,7 +54,8 @@ func (a api) call(t *testing.T, method, path, body string, want int, v any, head
 	return w.Header()
 }
 
-// Keys are made, used, renamed and deleted, and outlive the server without their values.
+// TestKeys checks that keys are made, used, renamed and deleted, and outlive the server
+// without their values.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -146,7 +147,8 @@ func TestKeyErrors(t *testing.T) {
 	}
 }
 
-// The number of keys is bounded, and a deleted one makes room.
+// TestTooManyKeys checks that the number of keys is bounded, and that a deleted one
+// makes room.
 func TestTooManyKeys(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, store.Temporary(t.TempDir()))
@@ -162,8 +164,8 @@ func TestTooManyKeys(t *testing.T) {
 	a.call(t, "POST", "/api-keys", `{"name":"again"}`, 201, nil, key...)
 }
 
-// Too many requests with one key are told when to come again, before anything was done.
-// Those with another key do not notice.
+// TestRateLimit checks that too many requests with one key are refused with the time to
+// wait, before anything is done. Other keys are not affected.
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -185,7 +187,7 @@ func TestRateLimit(t *testing.T) {
 			}
 		}
 		a.call(t, "GET", "/sandboxes", ``, 200, nil, "X-API-KEY", made.Key)
-		<-time.After(time.Second) // as it was told
+		<-time.After(time.Second) // the time in the answer
 		for range 2 {
 			a.call(t, "GET", "/sandboxes", ``, 200, nil, key...)
 		}

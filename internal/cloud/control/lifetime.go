@@ -6,7 +6,7 @@ import (
 )
 
 // The handlers of this file check the request before they look for the sandbox, as the
-// service does: what is wrong with a request does not depend on which sandbox it names.
+// service does: a wrong request is refused for any sandbox.
 
 func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
 	var q struct {

@@ -62,8 +62,8 @@ func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// matching returns the condition that sandboxes have all metadata and are from a template, ""
-// for any; nil if that is no condition.
+// matching returns a condition for sandboxes with all metadata and from the template; "":
+// from any. A nil condition matches all sandboxes.
 func matching(metadata map[string]string, template string) func(*lifecycle.Sandbox) bool {
 	if len(metadata) == 0 && template == "" {
 		return nil
@@ -78,7 +78,7 @@ func matching(metadata map[string]string, template string) func(*lifecycle.Sandb
 	}
 }
 
-// parseListQuery returns what a query of GET /v2/sandboxes asks for.
+// parseListQuery parses the query of GET /v2/sandboxes.
 func (s *Service) parseListQuery(values *query) (lifecycle.Query, error) {
 	q := lifecycle.Query{}
 	metadata, err := parseMetadata(values.Get("metadata"))
@@ -170,9 +170,9 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 	return c, ascending, err == nil
 }
 
-// parseMetadata reads a metadata filter. Clients escape each key and value,
-// escape the pairs as a form, and escape that as a query value, so what arrives
-// here after the query was parsed has two layers left.
+// parseMetadata reads a metadata filter. Clients escape each key and value, escape the
+// pairs as a form, and escape that as a query value, so two layers are left after the
+// query was parsed.
 func parseMetadata(filter string) (map[string]string, error) {
 	if filter == "" {
 		return nil, nil

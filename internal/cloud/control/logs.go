@@ -15,7 +15,7 @@ import (
 const (
 	// maxEntries is the largest page of a log, and the default page size.
 	maxEntries = 1000
-	// maxSearch bounds what a log is searched for.
+	// maxSearch bounds the text to search a log for.
 	maxSearch = 256
 )
 
@@ -27,7 +27,7 @@ type sandboxEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logLine is an entry of a log as the first generation has it: line is an object of JSON.
+// logLine is an entry of a log for the first generation: line is an object of JSON.
 type logLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Line      string    `json:"line"`
@@ -50,7 +50,7 @@ func levelName(level slog.Level) string {
 	return "debug"
 }
 
-// leastLevel reads the least level that is asked for, which is the lowest one if none is.
+// leastLevel reads the lowest requested level; the default is the lowest one.
 func leastLevel(query *query) (slog.Level, error) {
 	name := query.Get("level")
 	if name == "" {
@@ -83,8 +83,8 @@ func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id st
 	}
 }
 
-// logs1 answers the first generation, oldest entries first. Its clients ask for what is
-// newer than the latest entry that they have, by the millisecond, so a page has all entries
+// logs1 answers the first generation, oldest entries first. Its clients ask for entries
+// newer than their latest, with a resolution of one millisecond. So a page has all entries
 // of its last millisecond, which is over.
 func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query *query) error {
 	from, err := millisecond(query, "start")
@@ -112,7 +112,7 @@ func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query
 	return nil
 }
 
-// line returns an entry as an object of JSON with its fields beside the others.
+// line returns an entry as a JSON object, with the entry's fields beside the others.
 func line(e sandboxEntry) string {
 	object := map[string]string{}
 	for name, value := range e.Fields {
@@ -121,7 +121,7 @@ func line(e sandboxEntry) string {
 	object["level"], object["message"] = e.Level, e.Message
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(err) // of strings
+		panic(err) // all values are strings
 	}
 	return string(text)
 }
@@ -175,7 +175,7 @@ func entryOf(e telemetry.Entry) sandboxEntry {
 	return sandboxEntry{Timestamp: e.Time.UTC(), Message: e.Message, Level: levelName(e.Level), Fields: fields}
 }
 
-// millisecond reads a time of the query in milliseconds; zero if it is not there.
+// millisecond reads a time of the query in milliseconds; zero if it is absent.
 func millisecond(query *query, name string) (time.Time, error) {
 	text := query.Get(name)
 	if text == "" {
@@ -188,7 +188,7 @@ func millisecond(query *query, name string) (time.Time, error) {
 	return time.UnixMilli(n), nil
 }
 
-// entryLimit returns how many entries a page of a log may have.
+// entryLimit returns the maximum number of entries on a page of a log.
 func entryLimit(text string, most int) (int, error) {
 	if text == "" {
 		return maxEntries, nil

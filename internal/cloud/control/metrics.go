@@ -10,10 +10,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 )
 
-// maxMeasured is of how many sandboxes one request asks the metrics.
+// maxMeasured bounds the sandboxes in one request for metrics.
 const maxMeasured = 100
 
-// metric is a sample of what a sandbox uses.
+// metric is a sample of a sandbox's resources.
 type metric struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
@@ -36,7 +36,7 @@ func (s *Service) metricOf(sample telemetry.Sample, by engine.Name) metric {
 	}
 }
 
-// metrics answers with what a sandbox has used, oldest first.
+// metrics answers with the samples of a sandbox, oldest first.
 func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// metricsOf answers with the latest of each of several sandboxes. Of those that do not
-// exist, and those that were never measured, there is none.
+// metricsOf answers with the latest sample of each of several sandboxes. It leaves out
+// sandboxes that do not exist or were never measured.
 func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -84,7 +84,7 @@ func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 			return invalid("sandbox_ids must be ids of sandboxes")
 		}
 		if sample, ok := s.telemetry.Latest(id); ok {
-			sb, _ := s.sandboxes.Get(id) // if it has ended meanwhile, no engine is known
+			sb, _ := s.sandboxes.Get(id) // if it has ended meanwhile, its engine is unknown
 			latest[id] = s.metricOf(sample, sb.Template.Engine)
 		}
 	}

@@ -7,16 +7,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// hostMount is a directory of the host that a sandbox is to see, and where. Whether it may is
-// decided where the directory is opened.
+// hostMount is a directory of the host, and its place in a sandbox. Permission is checked
+// where the directory is opened.
 type hostMount struct {
 	Dir      string `json:"dir"`
 	Path     string `json:"path"`
 	Writable bool   `json:"writable"`
 }
 
-// checkHostMounts validates the directories of the host that a create request asks for
-// beside volumes.
+// checkHostMounts validates the host directories of a create request, together with its
+// volumes.
 func checkHostMounts(asked []hostMount, volumes []volumeMount) error {
 	if len(asked) > maxVolumeMounts {
 		return invalid("mounts has %d directories, and %d is the limit", len(asked), maxVolumeMounts)
@@ -41,8 +41,8 @@ func checkHostMounts(asked []hostMount, volumes []volumeMount) error {
 	return nil
 }
 
-// hostMountAnswer says which directories of the host a sandbox sees: those of every sandbox,
-// and its own.
+// hostMountAnswer returns the host directories of a sandbox: those of every sandbox, and its
+// own.
 func hostMountAnswer(all ...[]mounts.Mount) []hostMount {
 	var answer []hostMount
 	for _, m := range slices.Concat(all...) {

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// egressRequest says what a sandbox may reach.
+// egressRequest has the rules for outgoing connections.
 type egressRequest struct {
 	AllowOut    []string                 `json:"allowOut,omitempty"`
 	DenyOut     []string                 `json:"denyOut,omitempty"`
@@ -23,7 +23,7 @@ type egressRequest struct {
 	Ask         bool                     `json:"ask,omitempty"` // ours: the service has no questions
 }
 
-// networkRule says what is done to the requests to a host.
+// networkRule changes the requests to a host.
 type networkRule struct {
 	Transform *transform `json:"transform,omitempty"`
 }
@@ -32,8 +32,8 @@ type transform struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// networkRequest is the network of a sandbox to create: what it may reach, and how
-// it can be reached.
+// networkRequest is the network of a sandbox to create, for outgoing and incoming
+// connections.
 type networkRequest struct {
 	egressRequest
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
@@ -41,7 +41,7 @@ type networkRequest struct {
 	HTTPSPorts         []int  `json:"httpsPorts,omitempty"`
 }
 
-// updateRequest replaces what a running sandbox may reach.
+// updateRequest replaces the rules for a running sandbox's outgoing connections.
 type updateRequest struct {
 	egressRequest
 	AllowInternetAccess *bool `json:"allow_internet_access"`
@@ -66,7 +66,7 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 	return rules, err
 }
 
-// asked returns the request in the form in which it is recorded.
+// asked returns the request as it is recorded.
 func (q *egressRequest) asked() *lifecycle.Network {
 	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Proxy: q.EgressProxy.asked(), Ask: q.Ask}
 }
@@ -119,7 +119,7 @@ func (n *networkRequest) egress(internet *bool) (*network.Rules, error) {
 	return q.parse(internet, "network.")
 }
 
-// validate checks how the sandbox is to be reached; n may be nil.
+// validate checks the fields for incoming connections; n may be nil.
 func (n *networkRequest) validate(secure bool) error {
 	switch {
 	case n == nil:
@@ -147,7 +147,7 @@ func notPort(n int) bool { return n < 1 || n > 65535 }
 // private reports whether user ports require the traffic token.
 func (n *networkRequest) private() bool { return n.asked().Private() }
 
-// asked returns the request in the form in which it is recorded; n may be nil.
+// asked returns the request as it is recorded; n may be nil.
 func (n *networkRequest) asked() *lifecycle.Network {
 	if n == nil {
 		return nil
@@ -157,8 +157,7 @@ func (n *networkRequest) asked() *lifecycle.Network {
 	return asked
 }
 
-// networkAnswer returns the answer's description of the network that was requested;
-// n may be nil.
+// networkAnswer describes a requested network in an answer; n may be nil.
 func networkAnswer(n *lifecycle.Network) *networkRequest {
 	if n == nil {
 		return nil
@@ -176,10 +175,10 @@ func validHost(mask string) bool {
 	return len(host) <= 255 && !strings.ContainsAny(host, "/@\\ \"<>{}|^`") && httpguts.ValidHostHeader(host)
 }
 
-// setNetwork replaces what a running sandbox may reach: fields left out are cleared.
-// How it can be reached does not change. This request decides whether the sandbox
-// has internet access, but, as in the service, what is reported stays what the
-// sandbox was created with.
+// setNetwork replaces the rules for a running sandbox's outgoing connections: fields
+// left out are cleared. Incoming connections do not change. The request decides
+// whether the sandbox has internet access, but, as on the service, answers report
+// the internet access that the sandbox was created with.
 func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	var q updateRequest
 	if err := decode(w, r, &q, false); err != nil {

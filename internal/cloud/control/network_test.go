@@ -28,8 +28,9 @@ func header(headers string) string {
 	return `{"rules":{"a.b":[{"transform":{"headers":{` + headers + `}}}]}}`
 }
 
-// A sandbox that was made with rules for headers can be given others, and reports them;
-// one that was made without has nothing to trust.
+// TestHeaderRules checks that a sandbox made with rules for headers can be given
+// others, and reports them, and that one made without cannot: its programs have no
+// certificate to trust.
 func TestHeaderRules(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -146,8 +147,8 @@ func TestNetworkErrors(t *testing.T) {
 	}
 }
 
-// A change replaces everything that the sandbox may reach; how it can be reached
-// stays the same.
+// TestNetworkUpdate checks that a change replaces all rules for outgoing connections,
+// and none for incoming ones.
 func TestNetworkUpdate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -187,7 +188,7 @@ func TestNetworkUpdate(t *testing.T) {
 	}
 }
 
-// late is a body that makes something happen before it is read.
+// late is a body that calls a function before it is read.
 type late struct {
 	io.Reader
 	before func()

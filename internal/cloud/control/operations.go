@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// operationUpload is the name of the upload of an archive, whose address is signed.
+// operationUpload is the name of the upload of an archive, which has a signed address.
 const operationUpload = "UploadFiles"
 
-// operationsByCall returns the names of operations by method and pattern of the path, as
-// those of the multiplexers are.
+// operationsByCall returns the names of operations by method and path, as patterns for a
+// multiplexer.
 func (s *Service) operationsByCall() map[string]string {
 	names := map[string]string{"PUT " + pathUploads: operationUpload}
 	for _, table := range [][]route{s.table(), s.savingTable(), s.belowTemplate()} {
@@ -27,12 +27,12 @@ func (s *Service) operationsByCall() map[string]string {
 	return names
 }
 
-// Operations returns the names of all that the API does, sorted.
+// Operations returns the names of all operations of the API, sorted.
 func Operations() []string {
 	return slices.Compact(slices.Sorted(maps.Values(new(Service).operationsByCall())))
 }
 
-// Operation returns the name of what a request asks for, and "" for what the API does not do.
+// Operation returns the name of a request's operation; "" if the API has no such operation.
 func (s *Service) Operation(r *http.Request) string {
 	switch {
 	case strings.HasPrefix(r.URL.Path, pathUploads):

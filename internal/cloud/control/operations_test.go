@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Each call of the API has the name of what it does.
+// TestOperation checks that each call of the API has the name of its operation.
 func TestOperation(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -32,7 +32,7 @@ func TestOperation(t *testing.T) {
 			t.Errorf("%s is %q, want no operation", call, got)
 		}
 	}
-	// What has no name is not served.
+	// Calls without a name are not served.
 	for _, call := range append(s.table(), s.savingTable()...) {
 		if call.operation != "" || call.path == pathBelowTemplate {
 			continue

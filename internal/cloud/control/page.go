@@ -8,9 +8,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// pageOf returns the page of a list that a request asks for, and says in the answer where
-// the next one begins. list returns what is behind a position, or from the first one on for
-// nil, and at most limit of it.
+// pageOf returns the requested page of a list, and sets the token of the next page in the
+// answer. list returns at most limit elements behind a position; nil: from the first one
+// on.
 func pageOf[T any](w http.ResponseWriter, query *query, list func(after *ordered.Position, limit int) []T, at func(*T) ordered.Position) ([]T, error) {
 	limit, err := pageLimit("limit", query.Get("limit"), maxPage)
 	if err != nil {
@@ -39,8 +39,8 @@ func comparePaged(a, b cursor) int {
 
 var errBadToken = errorf(http.StatusBadRequest, "Invalid next token")
 
-// pageLimit returns how many elements a page may have, as the parameter of that name asks;
-// unless is for one that does not.
+// pageLimit parses the maximum number of elements on a page. name is the name of the
+// parameter, and unless the default.
 func pageLimit(name, text string, unless int) (int, error) {
 	if text == "" {
 		return unless, nil

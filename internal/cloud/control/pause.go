@@ -7,9 +7,9 @@ import (
 )
 
 // The handlers of this file check the request before they look for the sandbox, as the
-// service does: what is wrong with a request does not depend on which sandbox it names.
+// service does: a wrong request is refused for any sandbox.
 
-// pause answers when the sandbox is paused. The service has more to answer 503 with; here
+// pause answers when the sandbox is paused. The service has more reasons for a 503; here
 // it means that envd does not answer, or that there is no room.
 func (s *Service) pause(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
@@ -31,7 +31,7 @@ func (s *Service) pause(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// drops reports whether a request wants no memory; it wants it if it does not say.
+// drops reports whether a request drops the memory; the default keeps it.
 func drops(memory *bool) bool { return memory != nil && !*memory }
 
 type connectRequest struct {
@@ -69,7 +69,7 @@ func (s *Service) connect(d dialect) handler {
 	}
 }
 
-// resume is what the first generation had before connect.
+// resume is the first generation's call before it had connect.
 func (s *Service) resume(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		connectRequest

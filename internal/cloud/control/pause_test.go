@@ -26,7 +26,7 @@ func (s *service) failing(op lifecycletest.Operation, err error) {
 	}
 }
 
-// seen is what GET says about a sandbox's state.
+// seen is GET's state of a sandbox.
 type seen struct{ state, mode, domain any }
 
 func (s *service) seen(t *testing.T, id string) seen {
@@ -87,7 +87,8 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// What cannot be paused or resumed says why, and stays what it was.
+// TestPauseFails checks that a refused pause or resume names the reason, and leaves the
+// sandbox as it was.
 func TestPauseFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no space left on device")
@@ -176,7 +177,7 @@ func TestPauseFails(t *testing.T) {
 }
 
 // livesFor reports whether a sandbox lives for a time from its start, or from the moment
-// after it at which the call that started it set its lifetime.
+// shortly after it at which its start set its lifetime.
 func livesFor(lifetime time.Duration, started, ends time.Time) bool {
 	life := ends.Sub(started)
 	return life >= lifetime && life <= lifetime+time.Since(started)

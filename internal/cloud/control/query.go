@@ -9,14 +9,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
-// query has the parameters of a request. It remembers which of them were asked for: a
-// request that succeeds asks for all that the cloud knows.
+// query has the parameters of a request, and remembers which of them the handler has read:
+// a successful handler reads all that the cloud knows.
 type query struct {
 	values url.Values
 	asked  []string
 }
 
-// newQuery reads a query. The one of a request's URL leaves out what it cannot read.
+// newQuery parses a query. URL.Query would leave out the parts that it cannot parse.
 func newQuery(raw string) (*query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -31,7 +31,7 @@ func (q *query) Get(name string) string {
 	return q.values.Get(name)
 }
 
-// logIgnored names the parameters that were not asked for in the request log, as ?name. It
+// logIgnored adds the parameters that were not read to the request log, as ?name. It
 // leaves out their values, which may be secrets.
 func (q *query) logIgnored(ctx context.Context) {
 	var ignored []string
@@ -46,7 +46,7 @@ func (q *query) logIgnored(ctx context.Context) {
 
 type queryKey struct{}
 
-// parseQuery reads the query of a request that dispatch passed on.
+// parseQuery parses the query of a request, and keeps it for noticing.
 func parseQuery(r *http.Request) (*query, error) {
 	q, err := newQuery(r.URL.RawQuery)
 	if to, ok := r.Context().Value(queryKey{}).(**query); ok && err == nil {
@@ -55,9 +55,9 @@ func parseQuery(r *http.Request) (*query, error) {
 	return q, err
 }
 
-// noticing calls h, and logs the parameters that it succeeded without.
+// noticing calls h. If h succeeds, it logs the parameters that h did not read.
 func noticing(h handler, w http.ResponseWriter, r *http.Request) error {
-	q := &query{values: r.URL.Query()} // unless h reads it
+	q := &query{values: r.URL.Query()} // unless h parses it
 	err := h(w, r.WithContext(context.WithValue(r.Context(), queryKey{}, &q)))
 	if err == nil {
 		q.logIgnored(r.Context())

@@ -11,8 +11,8 @@ import (
 // RateLimit bounds the requests with one API key. Zero fields are the defaults, which a
 // client meets only if it repeats requests without end.
 type RateLimit struct {
-	PerSecond int // in the long run
-	Burst     int // at once
+	PerSecond int // on average
+	Burst     int // at the same time
 }
 
 // The default of a [RateLimit].
@@ -44,7 +44,7 @@ func newBucket(l RateLimit) *bucket {
 	return &bucket{limit: l, tokens: float64(l.Burst), at: time.Now()}
 }
 
-// take returns 0 and takes a token, or returns how long it is until there is one.
+// take takes a token and returns 0, or returns the time until the next token.
 func (b *bucket) take() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,8 +58,9 @@ func (b *bucket) take() time.Duration {
 	return time.Duration((1 - b.tokens) / rate * float64(time.Second))
 }
 
-// limited answers 429 to a request that came too early, and reports whether it did. That
-// is before anything was done for it: with Retry-After, clients repeat it by themselves.
+// limited answers 429 to a request above the limit, and reports whether it did. It is
+// called before anything is done for the request: after a Retry-After, clients repeat it
+// by themselves.
 func (s *Service) limited(w http.ResponseWriter, key *apiKey) bool {
 	wait := key.rate.take()
 	if wait == 0 {

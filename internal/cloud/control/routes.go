@@ -13,14 +13,14 @@ type handler func(w http.ResponseWriter, r *http.Request) error
 
 // route is one call of the API.
 type route struct {
-	operation    string // its name; "" for what this service does not have, and for ofTemplate
+	operation    string // its name; "" for calls that this service does not have, and for ofTemplate
 	method, path string
 	handler      handler
 }
 
 // table returns the calls of the API that are answered within requestDeadline. It includes
-// paths that the real service has and this one does not support, so that a user reads what
-// is missing instead of a bare 404.
+// paths that the real service has and this one does not, so that a user reads the name of
+// the missing feature instead of a bare 404.
 func (s *Service) table() []route {
 	return []route{
 		{"CreateSandbox", "POST", "/sandboxes", s.create(version1)},
@@ -76,8 +76,8 @@ func (s *Service) table() []route {
 	}
 }
 
-// savingTable returns the calls that take as long as it takes to save what is in a sandbox,
-// and as the client waits.
+// savingTable returns the calls that save a sandbox. They have no deadline: they take as
+// long as saving takes, while the client waits.
 func (s *Service) savingTable() []route {
 	return []route{
 		{"PauseSandbox", "POST", "/sandboxes/{id}/pause", s.pause},
@@ -123,8 +123,8 @@ func inTime(h http.Handler) http.Handler {
 	})
 }
 
-// dispatch chooses the handler by method. It does what the mux itself would do,
-// but with the JSON body that clients need to show a message.
+// dispatch chooses the handler by method. It does the same as the mux itself would, but
+// with the JSON body that clients need to show a message.
 func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	allowed := make([]string, 0, len(methods))
 	for m := range methods {
@@ -148,8 +148,7 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	})
 }
 
-// unservedPaths are those that are refused with all that is below them, and the methods that
-// the service has for them.
+// unservedPaths are refused with everything below them, for each method of the service.
 var unservedPaths = map[string]map[string]handler{
 	"/access-tokens": unservedMethods("access tokens, which are deprecated: use an API key"),
 	"/nodes":         unservedMethods("nodes: it is one machine"),

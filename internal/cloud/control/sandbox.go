@@ -47,11 +47,11 @@ type detail struct {
 	Network             *networkRequest `json:"network,omitempty"`
 	Lifecycle           onTimeout       `json:"lifecycle"`
 	PauseMode           string          `json:"pauseMode,omitempty"` // of a paused sandbox: "full" or "filesystem"
-	Engine              string          `json:"engine,omitempty"`    // which the service does not have, nor Mounts
+	Engine              string          `json:"engine,omitempty"`    // not known to the service, like Mounts
 	Mounts              []hostMount     `json:"mounts,omitempty"`
 }
 
-// onTimeout is what happens to a sandbox whose lifetime is over.
+// onTimeout is the action at the end of a sandbox's lifetime.
 type onTimeout struct {
 	AutoResume bool   `json:"autoResume"`
 	OnTimeout  string `json:"onTimeout"`
@@ -76,7 +76,7 @@ func (s *Service) listed(sb lifecycle.Sandbox) listed {
 	}
 }
 
-// The states that clients see. One that is on the way to another is called paused, since
+// The states for clients. A sandbox on the way to another state is called paused, since
 // it does not take requests.
 const (
 	stateRunning = "running"
@@ -90,9 +90,9 @@ func stateOf(sb lifecycle.Sandbox) string {
 	return statePaused
 }
 
-// What is kept of a sandbox.
+// The modes of a pause.
 const (
-	modeFull  = "full" // its memory, too
+	modeFull  = "full" // with its memory
 	modeFiles = "filesystem"
 )
 
@@ -131,7 +131,7 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, _ := s.sandboxes.Get(id) // Kill says why there is none
+	sb, _ := s.sandboxes.Get(id) // if it does not exist, Kill returns the error
 	if err := s.sandboxes.Kill(id); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find returns the sandbox that the path names.
+// find returns the sandbox in the path.
 func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	id, err := sandboxID(r)
 	if err != nil {

@@ -49,7 +49,7 @@ func (s *Service) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secretRequest sets a secret. Its value is in no error and no log.
+// secretRequest sets a secret. No error and no log has its value.
 type secretRequest struct {
 	Name     string            `json:"name"`
 	Value    string            `json:"value"`
@@ -105,8 +105,8 @@ func (s *Service) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secretError returns the answer for an error about a secret, which is named as the
-// request names it.
+// secretError returns the answer for an error about a secret. name is the secret's
+// name in the request.
 func secretError(err error, name string) error {
 	if e, ok := errors.AsType[*secrets.InvalidError](err); ok {
 		return invalid("%s", e.Reason)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A value goes in and never comes out.
+// TestSecretCalls checks that no answer has a secret's value.
 func TestSecretCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -31,7 +31,7 @@ const (
 // clientID is a field without meaning that older clients require.
 const clientID = "local"
 
-// Resources are the resources that every sandbox is reported to have.
+// Resources are the reported resources of every sandbox.
 type Resources struct {
 	CPUs     int
 	MemoryMB int
@@ -40,15 +40,15 @@ type Resources struct {
 
 // Options configure a [Service].
 type Options struct {
-	Key         string    // the first API key; others are made with it and are in Store
+	Key         string    // the first API key; the others are in Store
 	Domain      string    // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
-	EnvdVersion string    // of envd in every sandbox; the SDKs' behaviour depends on it
-	Resources   Resources // of sandboxes of engines that Of does not name
+	EnvdVersion string    // envd's version in every sandbox; the SDKs' behaviour depends on it
+	Resources   Resources // of sandboxes whose engine is not in Of
 	Of          map[engine.Name]Resources
 	NoDiskLimit func(engine.Name) bool // reports whether an engine does not limit the disk of its sandboxes; nil: all limit it
-	Mounts      []mounts.Mount         // that every sandbox has
-	Engine      engine.Name            // runs sandboxes whose template names none
-	// Architecture is that of the images that sandboxes of Engine are made from, as Go names it.
+	Mounts      []mounts.Mount         // of every sandbox
+	Engine      engine.Name            // of sandboxes whose template names none
+	// Architecture is the architecture of Engine's images, as Go names it.
 	Architecture string
 	Sandboxes    *lifecycle.Registry
 	Templates    *templates.Registry
@@ -57,7 +57,7 @@ type Options struct {
 	Secrets      *secrets.Registry
 	// CheckProxy returns an error if the proxy of rules may not be reached; nil checks none.
 	CheckProxy func(ctx context.Context, rules *network.Rules) error
-	Telemetry  *telemetry.Registry // nil: nothing has logs or metrics
+	Telemetry  *telemetry.Registry // nil: no logs and no metrics
 	Store      *store.Store        // the caller closes it after the last request
 	Rate       RateLimit
 	Logger     *slog.Logger // nil: no log
@@ -75,12 +75,11 @@ type Service struct {
 	mux        *http.ServeMux
 	contents   *http.ServeMux // of volumes
 	unique     turns
-	freed      func(ctx context.Context) // waits for the space of what was deleted
+	freed      func(ctx context.Context) // waits until the space of deleted things is free
 	operations map[string]string         // see operationsByCall
 }
 
-// New returns a service for the sandboxes of a registry, which the caller keeps
-// and closes.
+// New returns a service for the sandboxes of a registry. The caller closes the registry.
 func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -104,11 +103,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("Health check successful"))
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // which has tokens of its own
+	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // it has tokens of its own
 		s.contents.ServeHTTP(w, r)
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, pathUploads) { // whose addresses are signed
+	if strings.HasPrefix(r.URL.Path, pathUploads) { // its addresses are signed
 		if err := s.upload(w, r); err != nil {
 			s.fail(w, r, err)
 		}
@@ -142,9 +141,9 @@ func (s *Service) authenticate(r *http.Request) (*apiKey, error) {
 	return key, nil
 }
 
-// presented returns the API key that a request came with. Teams and keys are for users,
-// who have a bearer token on the service; here it is an API key, too. Elsewhere a key
-// sent as a bearer token is refused: the service would refuse it.
+// presented returns the API key of a request. On the service, teams and keys are for users with
+// a bearer token; here that token may be an API key. Elsewhere a key as a bearer token is
+// refused, as on the service.
 func presented(r *http.Request) (string, error) {
 	if key := r.Header.Get(protocol.HeaderAPIKey); key != "" {
 		return key, nil

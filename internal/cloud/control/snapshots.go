@@ -16,8 +16,9 @@ import (
 type snapshotAnswer struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
-	// Memory, which the service does not tell: whether it has the memory. The service keeps it
-	// by default, so a client that did not say anything learns here if it was not kept.
+	// Memory, which the service does not report, means that the snapshot has the memory. The
+	// service keeps it by default, so a client that has not asked for either learns here if it
+	// was not kept.
 	Memory bool `json:"memory"`
 }
 
@@ -28,7 +29,7 @@ func answerOfSnapshot(t templates.Template, tag string, memory bool) snapshotAns
 func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name   string `json:"name"`
-		Memory *bool  `json:"memory"` // clients call this mode
+		Memory *bool  `json:"memory"` // this is the clients' mode
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -88,18 +89,18 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Bounds of a fork. The schema of the service has a timeout of 15 seconds, which its SDKs
-// never sent until they left it to the server: 300 is what their users had.
+// Bounds of a fork. The service's schema has a timeout of 15 seconds. SDKs sent 300 until they
+// left it to the server, so their users always had 300.
 const (
 	forkTimeout = 300
 	maxForks    = 100
 )
 
-// forkEntry is one child of a fork, or why there is none.
+// forkEntry is one child of a fork, or its error.
 type forkEntry struct {
 	Sandbox *answer   `json:"sandbox,omitempty"`
 	Error   *apiError `json:"error,omitempty"`
-	Memory  *bool     `json:"memory,omitempty"` // as of a snapshot
+	Memory  *bool     `json:"memory,omitempty"` // it has the source's memory
 }
 
 func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// list asks for a list, page by page, and returns what f makes of each element.
+// list asks for a list, page by page, and returns f's result for each element.
 func list(t *testing.T, s *service, path, query string, f func(map[string]any) string) []string {
 	t.Helper()
 	all := []string{}
@@ -39,8 +39,8 @@ func list(t *testing.T, s *service, path, query string, f func(map[string]any) s
 
 func snapshotID(one map[string]any) string { return one["snapshotID"].(string) }
 
-// What is made from a snapshot begins with the files that the sandbox had at that time,
-// and with its environment; the sandbox itself runs on.
+// TestCreateFromSnapshot checks that a sandbox made from a snapshot begins with the
+// files and the environment of the snapshot's sandbox, which runs on.
 func TestCreateFromSnapshot(t *testing.T) {
 	t.Parallel()
 	for body, tt := range map[string]struct {
@@ -131,7 +131,7 @@ func TestListSnapshots(t *testing.T) {
 		"limit=1":                   {first, v2, v1, unnamed},
 		"limit=3":                   {first, v2, v1, unnamed},
 		"sandboxID=" + sources[0]:   {v1, unnamed},
-		"sandboxID=" + sources[1]:   {first, v2}, // the name is of the newer one
+		"sandboxID=" + sources[1]:   {first, v2}, // the newer one has the name
 		"sandboxID=inobody":         {},
 		"name=job":                  {first, v2, v1},
 		"name=JOB&limit=1":          {first, v2, v1},
@@ -168,8 +168,8 @@ func forkOf(t *testing.T, s *service, id, body string) []forkEntry {
 	return entries
 }
 
-// Children are as the source was requested, with its files, and with ids, tokens and
-// lifetimes of their own.
+// TestFork checks that children have the source's request and files, and ids, tokens
+// and lifetimes of their own.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	for body, tt := range map[string]struct {

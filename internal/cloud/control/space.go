@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// takenAnswer is what things of one kind take.
+// takenAnswer is the space of one kind of things.
 type takenAnswer struct {
 	Count int   `json:"count"`
 	Bytes int64 `json:"bytes"`
 }
 
-// space answers with what layers, cached steps of builds and archives take, which the
-// service does not tell.
+// space answers with the space of layers, cached steps of builds and archives. The service has
+// no such call.
 func (s *Service) space(w http.ResponseWriter, r *http.Request) error {
 	space, err := s.builds.Space(r.Context())
 	if err != nil {
@@ -38,12 +38,12 @@ func (s *Service) emptyCache(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// freeLimit is how long an answer waits for the space of what was deleted: it was, and the
-// rest goes on without the client. A client that closes its handle of a paused sandbox waits 10
-// seconds, and would take a later answer for a sandbox that was not deleted.
+// freeLimit bounds an answer's wait for the space of deleted things. They are deleted, and the
+// clean-up goes on without the client. A client that closes its handle of a paused sandbox
+// waits 10 seconds, and would take a later answer for a sandbox that was not deleted.
 const freeLimit = 5 * time.Second
 
-// deleted answers that something is gone, once the disk has its space.
+// deleted answers a deletion, once the space is free.
 func (s *Service) deleted(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), freeLimit)
 	defer cancel()

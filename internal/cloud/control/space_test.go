@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A disk that is slow to have the space of a paused sandbox again does not make the client that
-// closes it, and waits 10 seconds, believe that it was not deleted.
+// TestSlowDisk checks that a slow disk does not delay the deletion of a paused sandbox so long
+// that a client, which waits 10 seconds, believes that it was not deleted.
 func TestSlowDisk(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -75,12 +75,13 @@ func TestListStates(t *testing.T) {
 	}
 }
 
-// What is asked for at create is what happens at the end of the lifetime, and is reported.
+// TestLifecycleOfCreate checks that the requested end of the lifetime happens, and is
+// reported.
 func TestLifecycleOfCreate(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]struct {
 		lifecycle map[string]any
-		then      seen // state "": it is gone
+		then      seen // zero: it is gone
 	}{
 		`{"templateID":"base"}`: {map[string]any{"autoResume": false, "onTimeout": "kill"}, seen{}},
 		`{"templateID":"base","autoPause":false,"autoPauseMemory":true,"autoResume":{"enabled":false}}`: {map[string]any{"autoResume": false, "onTimeout": "kill"}, seen{}},
@@ -88,7 +89,7 @@ func TestLifecycleOfCreate(t *testing.T) {
 		`{"templateID":"base","autoPause":true}`:                                                        {map[string]any{"autoResume": false, "onTimeout": "pause"}, seenFull},
 		`{"templateID":"base","autoPause":true,"autoPauseMemory":true,"autoResume":{"enabled":true}}`:   {map[string]any{"autoResume": true, "onTimeout": "pause"}, seenFull},
 		`{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{}}`:                {map[string]any{"autoResume": false, "onTimeout": "pause"}, seenFiles},
-		// What openai-agents sends by default.
+		// The default request of openai-agents.
 		`{"templateID":"base","timeout":300,"secure":true,"allow_internet_access":true,"autoPause":true,"autoPauseMemory":true,` +
 			`"autoResume":{"enabled":true},"envVars":{},"metadata":{},"network":{"allowPublicTraffic":true}}`: {map[string]any{"autoResume": true, "onTimeout": "pause"}, seenFull},
 	} {
@@ -111,7 +112,8 @@ func TestLifecycleOfCreate(t *testing.T) {
 	}
 }
 
-// The deprecated resume can change what happens at the end of the lifetime.
+// TestResumeChangesAutoPause checks that the deprecated resume can change the end of the
+// lifetime.
 func TestResumeChangesAutoPause(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -124,7 +126,8 @@ func TestResumeChangesAutoPause(t *testing.T) {
 	}
 }
 
-// Every call about a sandbox that is gone says why, and when it ended.
+// TestReasons checks that every call about a sandbox that is gone reports the reason and
+// the time of its end.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Truncate(time.Second)

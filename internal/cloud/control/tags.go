@@ -33,7 +33,7 @@ func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tagged returns the template whose tags a request is about.
+// tagged returns the template of a request about tags.
 func (s *Service) tagged(r *http.Request) (templates.Template, error) {
 	ref := templates.ParseReference(r.PathValue("id"))
 	if err := ref.CheckTeam(); err != nil {
@@ -74,8 +74,8 @@ func (s *Service) tagExists(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// assignment says when a tag was made to point to a build. The service keeps all of them, and
-// this cloud the newest of each tag: a build that no tag points to is removed.
+// assignment is one assignment of a tag to a build, with its time. The service keeps all of
+// them, and this cloud the newest of each tag: a build that no tag points to is removed.
 type assignment struct {
 	AssignmentID    string    `json:"assignmentId"`
 	BuildID         string    `json:"buildId"`
@@ -90,14 +90,14 @@ func assignmentOf(t *templates.Template, name string) assignment {
 	return assignment{assignmentID(t.ID, name, tag), tag.Build, tag.CreatedAt, build.CreatedAt, build.FinishedAt}
 }
 
-// assignmentID returns a UUID that stays the same for one assignment: nothing else names it.
+// assignmentID returns a UUID that stays the same for one assignment, which has no other name.
 func assignmentID(template, name string, tag templates.Tag) string {
 	sum := sha256.Sum256([]byte(template + ":" + name + ":" + tag.Build + ":" + tag.CreatedAt.Format(time.RFC3339Nano)))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// tagAssignments answers with the assignments of a tag, which are none if there is no such tag.
+// tagAssignments answers with the assignments of a tag; an unknown tag has none.
 func (s *Service) tagAssignments(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.tagged(r)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Service) tagAssignments(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tagOrders are the orders that tags can be listed in.
+// tagOrders are the orders for lists of tags.
 var tagOrders = map[string]struct {
 	compare   func(a, b cursor) int
 	ascending bool
@@ -143,7 +143,7 @@ var tagOrders = map[string]struct {
 	"name_asc":    {func(a, b cursor) int { return strings.Compare(a.ID, b.ID) }, true},
 }
 
-// tagPage is which tags of a template a request asks for.
+// tagPage selects a page of a template's tags.
 type tagPage struct {
 	compare   func(a, b cursor) int
 	ascending bool
@@ -176,7 +176,8 @@ func parseTagPage(query *query) (p tagPage, err error) {
 	return p, nil
 }
 
-// of returns the page of a template's tags, and where the next one begins, nil for the end.
+// of returns the page of a template's tags, and the cursor of the next page; nil: it is the
+// last.
 func (p *tagPage) of(t *templates.Template) (names []string, next *string) {
 	var all []cursor
 	for name, tag := range t.Tags {

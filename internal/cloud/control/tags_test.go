@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Tags are counted, asked for one by one, and listed in every order with what they point to,
-// page by page.
+// TestTags checks that tags are counted, found one by one, and listed page by page in every
+// order, with their builds.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	s := start(t)

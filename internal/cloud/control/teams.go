@@ -23,8 +23,8 @@ var (
 // maxName bounds the name of a key, in characters.
 const maxName = 128
 
-// teams answers with the one team. The service makes a new key for each request; here it
-// is the one that the request came with.
+// teams answers with the one team. The service makes a new key for each request; this
+// cloud returns the request's own key.
 func (s *Service) teams(w http.ResponseWriter, r *http.Request) error {
 	type team struct {
 		TeamID    string `json:"teamID"`
@@ -41,7 +41,7 @@ func (s *Service) teams(w http.ResponseWriter, r *http.Request) error {
 type keyAnswer struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
-	Key       string     `json:"key,omitempty"` // only when it was created
+	Key       string     `json:"key,omitempty"` // only in the answer to its creation
 	Mask      keyMask    `json:"mask"`
 	CreatedAt time.Time  `json:"createdAt"`
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
@@ -115,7 +115,7 @@ func keyName(w http.ResponseWriter, r *http.Request) (string, error) {
 	return q.Name, nil
 }
 
-// foreignTeam reports whether a request is for another team than the one there is.
+// foreignTeam reports whether a request is for another team than the only one.
 func foreignTeam(r *http.Request) bool {
 	team := r.Header.Get("X-Team-Id")
 	return team != "" && team != teamID

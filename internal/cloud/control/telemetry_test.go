@@ -104,9 +104,9 @@ func TestLogs(t *testing.T) {
 	s.must(t, "GET", "/sandboxes/"+id+"/metrics", "", http.StatusNotFound)
 }
 
-// TestFollowedLogs: a client of the first generation asks again from a millisecond after
-// the last entry that it got, and misses none, however they are spread over milliseconds
-// and pages.
+// TestFollowedLogs checks that a client of the first generation misses no entry when it
+// asks again from a millisecond after its last entry, for any distribution of entries
+// over milliseconds and pages.
 func TestFollowedLogs(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// findTemplate resolves what a client calls a template. Its engine is the sandbox's for ever,
-// also if a later cloud has another one of its own.
+// findTemplate finds a template by a client's reference. The sandbox keeps the template's
+// engine for ever, also if a later cloud has another engine as its own.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
 	return lifecycle.Template{
@@ -52,7 +52,7 @@ type templateAnswer struct {
 	Names         []string   `json:"names"`
 	CreatedAt     time.Time  `json:"createdAt"`
 	UpdatedAt     time.Time  `json:"updatedAt"`
-	CreatedBy     *struct{}  `json:"createdBy"` // no user is known
+	CreatedBy     *struct{}  `json:"createdBy"` // users are unknown
 	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
 	SpawnCount    int        `json:"spawnCount"`
 	BuildCount    int        `json:"buildCount"`
@@ -60,14 +60,14 @@ type templateAnswer struct {
 	BuildStatus   string     `json:"buildStatus"`
 	IsDefault     bool       `json:"isDefault"`
 	Description   string     `json:"description,omitempty"`
-	Engine        string     `json:"engine,omitempty"` // which the service does not have
+	Engine        string     `json:"engine,omitempty"` // not known to the service
 }
 
-// engineOf returns the engine that an engine's name stands for.
+// engineOf returns the named engine; "": the cloud's own.
 func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
 
-// resourcesOf returns what the sandboxes of an engine have. The disk is 0 where nothing limits
-// it.
+// resourcesOf returns the resources of an engine's sandboxes. The disk is 0 if it has no
+// limit.
 func (s *Service) resourcesOf(named engine.Name) Resources {
 	name := s.engineOf(named)
 	r, other := s.options.Of[name]
@@ -80,8 +80,7 @@ func (s *Service) resourcesOf(named engine.Name) Resources {
 	return r
 }
 
-// resources returns what the sandboxes of a build are reported to have: what was asked for,
-// if anything was.
+// resources returns the reported resources of a build's sandboxes: the requested ones, if any.
 func (s *Service) resources(b templates.Build) Resources {
 	r := s.resourcesOf(b.Engine)
 	r.CPUs, r.MemoryMB = cmp.Or(b.CPUs, r.CPUs), cmp.Or(b.MemoryMB, r.MemoryMB)
@@ -103,7 +102,7 @@ func (s *Service) templateAnswer(t templates.Template) templateAnswer {
 	return a
 }
 
-// namesOf returns a list of the name, or of none if it is "".
+// namesOf returns a list of the name; "": an empty list.
 func namesOf(name string) []string {
 	if name == "" {
 		return []string{}
@@ -111,8 +110,8 @@ func namesOf(name string) []string {
 	return []string{name}
 }
 
-// ownTemplates returns what lists the templates that are no snapshots, which have a list of
-// their own.
+// ownTemplates returns a function that lists the templates. Snapshots have a list of their
+// own.
 func (s *Service) ownTemplates(query *query) (func(after *ordered.Position, limit int) []templates.Template, error) {
 	if team := query.Get("teamID"); team != "" && team != teamID {
 		return nil, errorf(http.StatusBadRequest, "no access to that team: this local cloud has only %s", teamID)
@@ -122,7 +121,7 @@ func (s *Service) ownTemplates(query *query) (func(after *ordered.Position, limi
 	}, nil
 }
 
-// defaultTemplates answers with the templates that are there from the start.
+// defaultTemplates answers with the built-in templates.
 func (s *Service) defaultTemplates(w http.ResponseWriter, _ *http.Request) error {
 	s.writeTemplates(w, slices.DeleteFunc(s.templates.All(), func(t templates.Template) bool { return !t.BuiltIn }))
 	return nil
@@ -211,8 +210,8 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteTemplate deletes a template or a snapshot. The service does not look at the tag
-// either: all builds of the template go.
+// deleteTemplate deletes a template or a snapshot, with all its builds: like the service, it
+// ignores the tag.
 func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 	ref := templates.ParseReference(r.PathValue("id"))
 	t, err := s.templates.Get(ref)
@@ -253,9 +252,9 @@ func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
 
 const pathBelowTemplate = "/templates/{id}/{rest...}"
 
-// belowTemplate returns the calls by GET for what is below a template, with their paths from
-// there. They cannot be in the table of the API, since these paths would also match an alias
-// that is called tags.
+// belowTemplate returns the GET calls below a template's path, with the rest of their paths.
+// They cannot be in the table of the API, since these paths would also match an alias that is
+// called tags.
 func (s *Service) belowTemplate() []route {
 	return []route{
 		{"ListTags", "GET", "tags", s.listTags},
@@ -282,8 +281,8 @@ func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
 	return errorf(http.StatusNotFound, "no such path in the API: %s", bounded(r.URL.Path))
 }
 
-// match compares a path with a pattern as http.ServeMux does, without its wildcards of several
-// parts, and returns the values of the pattern's names.
+// match matches a path with a pattern as http.ServeMux does, but without wildcards for several
+// segments. It returns the values of the pattern's wildcards.
 func match(pattern, path string) (values map[string]string, ok bool) {
 	parts, given := strings.Split(pattern, "/"), strings.Split(path, "/")
 	if len(parts) != len(given) {

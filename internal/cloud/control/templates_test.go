@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// All fields that clients require are there, of every template.
+// TestTemplates checks that every template has all fields that clients require.
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -73,7 +73,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// What clients ask of templates, in order, with what is answered.
+// TestTemplateCalls checks the clients' requests about templates, in order, and
+// their answers.
 func TestTemplateCalls(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// What saves a sandbox takes as long as its client waits, and every other request has a deadline.
+// TestSavingHasNoDeadline checks that a request that saves a sandbox takes as long as its client
+// waits, and that every other request has a deadline.
 func TestSavingHasNoDeadline(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -10,8 +10,8 @@ import (
 )
 
 // createUnique creates a sandbox. If the request names a label, no other sandbox may have the
-// same value of it: of requests that come at once the first one creates a sandbox, and the
-// others are refused with its id once it is there.
+// same value of it. Of several requests at once, the first creates a sandbox, and the others
+// are refused with its id once it exists.
 func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
 	label := r.Header.Get(protocol.HeaderUniqueLabel)
 	if label == "" {
@@ -32,13 +32,13 @@ func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (life
 	return s.createOnce(r, request)
 }
 
-// turns lets one caller after the other do something with the same label.
+// turns lets callers with the same label run one after the other.
 type turns struct {
 	mu   sync.Mutex
 	busy map[[2]string]chan struct{} // closed at the end
 }
 
-// begin waits until nobody else does something with the label, or ctx ends.
+// begin waits until no other caller holds the label, or ctx ends.
 func (t *turns) begin(ctx context.Context, label [2]string) (done func(), err error) {
 	for {
 		t.mu.Lock()

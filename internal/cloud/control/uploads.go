@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// pathUploads is where archives are put, without an API key: the address is signed.
+	// pathUploads is the path of uploaded archives. It needs no API key: the address is
+	// signed.
 	pathUploads = "/uploads/"
-	// uploadLifetime is how long such an address can be used.
+	// uploadLifetime is the time for which such an address is valid.
 	uploadLifetime = 30 * time.Minute
 )
 
-// fileLink answers with where to put the archive of files with a hash, which is the
-// client's own and means nothing here.
+// fileLink answers with the address for the archive of files with a hash. Clients
+// choose the hash; it has no meaning here.
 func (s *Service) fileLink(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *Service) signUpload(hash, expires string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// upload takes an archive.
+// upload stores an archive.
 func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	hash := strings.TrimPrefix(r.URL.Path, pathUploads)
 	query := r.URL.Query()

@@ -18,13 +18,14 @@ import (
 
 const (
 	pathVolumeContent = "/volumecontent/"
-	// contentIdle is how long a transfer of a file may stand still.
+	// contentIdle is the longest time without progress in the transfer of a file.
 	contentIdle = time.Minute
-	// contentPart is how much of a file is sent before the client must have taken it.
+	// contentPart is the number of bytes that are sent at once, and that the client must
+	// take within contentIdle.
 	contentPart = 1 << 20
 )
 
-// contentError is the error body of the content API, whose code is a word.
+// contentError is the error body of the content API. Its code is a word.
 type contentError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -33,7 +34,7 @@ type contentError struct {
 
 func (e *contentError) Error() string { return e.Message }
 
-// contentEntry describes what is at a path of a volume.
+// contentEntry describes a file or directory in a volume.
 type contentEntry struct {
 	Name   string       `json:"name"`
 	Type   volumes.Kind `json:"type"`
@@ -55,7 +56,7 @@ func contentAnswer(e volumes.Entry) contentEntry {
 	}
 }
 
-// contentCall is a request about what is in a volume.
+// contentCall is a request about the contents of a volume.
 type contentCall struct {
 	*volumes.Content
 	w     http.ResponseWriter
@@ -94,7 +95,7 @@ func (s *Service) contentRoutes() *http.ServeMux {
 	return mux
 }
 
-// content answers one request. The volume is held until it is answered.
+// content answers one request. It holds the volume until the answer is complete.
 func (s *Service) content(w http.ResponseWriter, r *http.Request, do func(*contentCall) error) error {
 	id := r.PathValue("id")
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -127,7 +128,7 @@ func (s *Service) failContent(w http.ResponseWriter, r *http.Request, err error)
 	writeJSON(w, e.status, e)
 }
 
-// contentErrors are the answers to the errors of package volumes, the first that matches.
+// contentErrors are the answers to the errors of package volumes. The first match counts.
 var contentErrors = []struct {
 	err     error
 	status  int
@@ -218,7 +219,7 @@ func (c *contentCall) list() error {
 	return nil
 }
 
-// maxDepth is deeper than any path that can be named.
+// maxDepth is deeper than any possible path.
 const maxDepth = 1 << 16
 
 func (c *contentCall) makeDir() error {
@@ -246,10 +247,10 @@ func (c *contentCall) read() error {
 	}
 	rc := http.NewResponseController(c.w)
 	for left := e.Size; left > 0; {
-		_ = rc.SetWriteDeadline(time.Now().Add(contentIdle)) // recorders in tests have none
+		_ = rc.SetWriteDeadline(time.Now().Add(contentIdle)) // recorders in tests have no deadline
 		n, err := io.CopyN(c.w, file, min(left, contentPart))
 		if err != nil {
-			panic(http.ErrAbortHandler) // the client has gone, or the file got shorter
+			panic(http.ErrAbortHandler) // the client has gone, or the file became shorter
 		}
 		left -= n
 	}
@@ -268,7 +269,8 @@ func (c *contentCall) write() error {
 	return c.answer(http.StatusCreated, e, err)
 }
 
-// patientReader is the body of a request that may take any time while more of it comes.
+// patientReader reads the body of a request, which may take any time while more of it
+// comes.
 type patientReader struct {
 	io.Reader
 	rc *http.ResponseController
@@ -279,7 +281,7 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-// end takes the deadline away: if it stayed, it would look like a client that had gone.
+// end removes the deadline: if it stayed, it would look like a client that had gone.
 func (p *patientReader) end() { _ = p.rc.SetReadDeadline(time.Time{}) }
 
 // answer writes an entry, unless there was an error.
@@ -290,7 +292,7 @@ func (c *contentCall) answer(status int, e volumes.Entry, err error) error {
 	return err
 }
 
-// attributes reads the parameters of calls that make something.
+// attributes reads the parameters of calls that create a file or directory.
 func (c *contentCall) attributes() (a volumes.Attributes, force bool, err error) {
 	for name, to := range map[string]**uint32{"uid": &a.UID, "gid": &a.GID, "mode": &a.Mode} {
 		if *to, err = c.number(name); err != nil {
@@ -305,7 +307,7 @@ func (c *contentCall) attributes() (a volumes.Attributes, force bool, err error)
 	return a, force, nil
 }
 
-// number reads a parameter, nil if it is not given.
+// number reads a parameter; nil if it is not given.
 func (c *contentCall) number(name string) (*uint32, error) {
 	text := c.query.Get(name)
 	if text == "" {

@@ -17,7 +17,7 @@ type listedVolume struct {
 	Name     string `json:"name"`
 }
 
-// volumeAnswer is a volume with what it takes to use what is in it.
+// volumeAnswer is a volume with the token and domain for its contents.
 type volumeAnswer struct {
 	listedVolume
 	Token  string `json:"token"`
@@ -102,8 +102,8 @@ func isUUID(text string) bool {
 		slices.Equal([]int{8, 4, 4, 4, 12}, []int{len(groups[0]), len(groups[1]), len(groups[2]), len(groups[3]), len(groups[4])})
 }
 
-// volumeError returns the answer for an error about a volume, which is named as the
-// request names it.
+// volumeError returns the answer for an error about a volume. name is the volume's
+// name in the request.
 func volumeError(err error, name string) error {
 	switch {
 	case errors.Is(err, volumes.ErrNotFound):
@@ -120,7 +120,7 @@ func volumeError(err error, name string) error {
 	return err
 }
 
-// volumeMount is a volume that a sandbox has, by its name, and where.
+// volumeMount is the name of a volume of a sandbox, and its path there.
 type volumeMount struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -129,7 +129,7 @@ type volumeMount struct {
 // maxVolumeMounts bounds the volumes of a sandbox.
 const maxVolumeMounts = 32
 
-// checkMounts validates the volumes that a create request asks for.
+// checkMounts validates the volumes of a create request.
 func checkMounts(mounts []volumeMount) error {
 	if len(mounts) > maxVolumeMounts {
 		return invalid("volumeMounts has %d volumes, and %d is the limit", len(mounts), maxVolumeMounts)
@@ -150,7 +150,7 @@ func checkMounts(mounts []volumeMount) error {
 	return nil
 }
 
-// checkTarget returns an error unless something can be mounted at a path of a sandbox.
+// checkTarget returns an error unless a path of a sandbox can be a mount point.
 func checkTarget(field, target string) error {
 	if err := mounts.CheckTarget(target); err != nil {
 		return invalid("%s has the path %q: %v", field, bounded(target), err)
@@ -161,7 +161,7 @@ func checkTarget(field, target string) error {
 // within reports whether a path is dir or below it.
 func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
-// mounts finds the volumes that a create request names.
+// mounts finds the volumes of a create request.
 func (s *Service) mounts(asked []volumeMount) ([]lifecycle.VolumeMount, error) {
 	var found []lifecycle.VolumeMount
 	for _, m := range asked {
@@ -177,7 +177,7 @@ func (s *Service) mounts(asked []volumeMount) ([]lifecycle.VolumeMount, error) {
 	return found, nil
 }
 
-// mountAnswer is what clients read about the volumes of a sandbox.
+// mountAnswer returns the volumes of a sandbox for clients.
 func mountAnswer(mounts []lifecycle.VolumeMount) []volumeMount {
 	answer := make([]volumeMount, len(mounts))
 	for i, m := range mounts {

@@ -65,8 +65,8 @@ func TestVolumeCalls(t *testing.T) {
 	s.must(t, "GET", "/volumes/"+id, "", 404)
 }
 
-// A sandbox is created with volumes, shows them, and keeps them from being deleted for
-// as long as it can be resumed.
+// TestVolumeMounts checks that a sandbox is created with volumes and shows them, and
+// that they cannot be deleted for as long as it can be resumed.
 func TestVolumeMounts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -144,7 +144,7 @@ func TestVolumeContent(t *testing.T) {
 		if path != "" {
 			more.Set("path", path)
 		}
-		resp, text := s.content(t, token, method, id, call, more, io.MultiReader(strings.NewReader(body))) // of unknown length
+		resp, text := s.content(t, token, method, id, call, more, io.MultiReader(strings.NewReader(body))) // without a length
 		return resp.StatusCode, text
 	}
 	entry := func(text string) (e contentEntry) {
@@ -245,8 +245,8 @@ func linuxOnly(t *testing.T) {
 	}
 }
 
-// A large file goes through without being held in memory, and a volume whose files are
-// being copied is not deleted.
+// TestVolumeTransfers checks that a large file is not held in memory, and that a
+// volume is not deleted while its files are being copied.
 func TestVolumeTransfers(t *testing.T) { //nolint:paralleltest // it measures memory, and what others allocate would count
 	linuxOnly(t)
 	s := start(t)

@@ -8,9 +8,9 @@ import (
 )
 
 // resetWhenAborted resets the connection of a request when its handler is aborted, because
-// the sandbox was killed or paused, or its connection broke. It is to be deferred. HTTP/2 has
-// a reset for a stream. A connection of HTTP/1.1 would be closed where the answer stops,
-// which clients take for one of their own limits on time, or for a whole answer.
+// the sandbox was killed or paused, or its connection broke. It must be deferred. HTTP/2 has
+// a reset for a stream. An HTTP/1.1 connection would be closed in the middle of the answer,
+// which clients take for a timeout of their own, or for a complete answer.
 func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {

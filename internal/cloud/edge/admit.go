@@ -10,18 +10,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// class is a class of requests of one sandbox. Each has a bound of its own, so that requests
+// class is a class of requests to one sandbox. Each has a limit of its own, so that requests
 // of one class never keep out those of another.
 type class int
 
 const (
 	toPrograms  class = iota // to ports of programs
 	ofOwner                  // to the sandbox's own ports, with its token
-	ofStrangers              // to the same ports, without
+	ofStrangers              // to the same ports, without it
 	classes
 )
 
-// limit returns how many requests of a class are in flight at most, including upgraded
+// limit returns the maximum number of requests of a class in flight, including upgraded
 // connections.
 func (k class) limit() int {
 	if k == ofStrangers {
@@ -42,7 +42,7 @@ func (u *upstream) classOf(r *http.Request, port int) class {
 	switch {
 	case !protocol.OwnPort(port):
 		return toPrograms
-	case port != protocol.PortEnvd && u.TrafficToken != "": // which was checked
+	case port != protocol.PortEnvd && u.TrafficToken != "": // carry has checked it
 		return ofOwner
 	case u.authorized(r):
 		return ofOwner
@@ -54,10 +54,10 @@ func (u *upstream) classOf(r *http.Request, port int) class {
 type admission struct {
 	inFlight atomic.Int64
 	mu       sync.Mutex
-	warned   time.Time // when the log last said that requests were refused
+	warned   time.Time // time of the latest entry about refused requests in the log
 }
 
-// admit counts a request, unless there are too many: done is to be called after it.
+// admit counts a request, unless there are too many. The caller calls done after it.
 func (u *upstream) admit(k class) (done func(), ok bool) {
 	a := &u.admissions[k]
 	if a.inFlight.Add(1) > int64(k.limit()) {
@@ -72,8 +72,8 @@ func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, u *upstream, po
 	rt.tooMany(w, r, u, port, k, k.limit(), fmt.Errorf("%d requests are in flight", k.limit()))
 }
 
-// tooMany answers a request for which there are too many connections, and says why in the
-// sandbox's log. A limit of 0 is not the router's.
+// tooMany answers a request for which there are too many connections, and writes the reason
+// to the sandbox's log. A limit of 0 means that the limit is not the router's.
 func (rt *Router) tooMany(w http.ResponseWriter, r *http.Request, u *upstream, port int, k class, limit int, why error) {
 	if u.admissions[k].warn() {
 		rt.options.Logger.WarnContext(r.Context(), "too many connections: new ones are refused with status 429 until some are closed", "sandbox", u.ID, "port", port, "error", why)
@@ -81,10 +81,10 @@ func (rt *Router) tooMany(w http.ResponseWriter, r *http.Request, u *upstream, p
 	writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTooMany, ConnectionLimit: limit, Code: http.StatusTooManyRequests})
 }
 
-// warnEvery is how often the log of a sandbox says that requests of one class are refused.
+// warnEvery is the minimum time between two entries about one class in a sandbox's log.
 const warnEvery = time.Minute
 
-// warn reports whether the log is to say it again.
+// warn reports whether it is time for another entry in the log.
 func (a *admission) warn() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

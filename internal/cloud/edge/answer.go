@@ -8,19 +8,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// rules say what the edge does to the headers of an answer.
+// rules are the edge's changes to the headers of an answer.
 type rules int
 
 const (
 	unchanged rules = iota // for the API, and for hosts that name a sandbox
-	varied                 // for requests that headers route: caches must know these headers
+	varied                 // for requests routed by headers: caches must know these headers
 	confined               // for signed URLs at the shared address
 )
 
-// confinement is the policy of what a signed URL at the shared address shows. That address is
-// the API's, and that of every sandbox: without the policy, a page from one sandbox would have
-// the origin, the cookies and the service workers of all of them. It must never have
-// allow-same-origin. There is no exception for any type, because what sent the type is hostile.
+// confinement is the policy for documents from a signed URL at the shared address. That address
+// belongs to the API and to every sandbox: without the policy, a page from one sandbox would
+// have the origin, the cookies and the service workers of all of them. It must never have
+// allow-same-origin. There is no exception for any content type, because the sender of the type
+// is hostile.
 const confinement = "sandbox allow-scripts allow-forms allow-modals allow-downloads allow-popups allow-popups-to-escape-sandbox"
 
 // passed are the only headers that a confined answer may have from a sandbox, besides its
@@ -32,8 +33,8 @@ var passed = []string{
 	"Access-Control-Expose-Headers", "Access-Control-Max-Age",
 }
 
-// enforce returns a ResponseWriter whose answer follows the rules, whoever writes it: envd, a
-// program that took its place, or the edge itself.
+// enforce returns a ResponseWriter whose answer follows the rules, no matter who writes it:
+// envd, a program in its place, or the edge itself.
 func (of rules) enforce(w http.ResponseWriter) http.ResponseWriter {
 	switch of {
 	case varied:
@@ -67,22 +68,22 @@ func (w *sealed) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// FlushError flushes what was written, as [http.ResponseController] has it.
+// FlushError flushes the written bytes, for [http.ResponseController].
 func (w *sealed) FlushError() error {
 	w.begin()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// begin sends the header of an answer to which nobody gave a status.
+// begin sends the header of an answer without an explicit status.
 func (w *sealed) begin() {
 	if !w.begun {
 		w.WriteHeader(http.StatusOK)
 	}
 }
 
-// apart is a ResponseWriter whose handlers set headers in a map of their own: only seal moves
-// some to the answer, once, so that trailers have no way to it. It sends nothing before the
-// final answer, since a hint that comes early has headers, too.
+// apart is a ResponseWriter whose handlers set headers in a map of their own. seal moves some of
+// them to the answer, once, so trailers cannot get there. It sends nothing before the final
+// answer, since an early hint has headers, too.
 type apart struct {
 	sealed
 	header http.Header
@@ -96,7 +97,7 @@ func (w *apart) WriteHeader(status int) {
 	}
 }
 
-// confine makes the header of a confined answer out of what its handler set.
+// confine makes the header of a confined answer from the header that its handler set.
 func confine(answer, given http.Header) {
 	for _, name := range passed {
 		key := http.CanonicalHeaderKey(name)
@@ -104,7 +105,7 @@ func confine(answer, given http.Header) {
 			answer[key] = values
 		}
 	}
-	answer["Content-Type"] = nil // without which the server would guess one
+	answer["Content-Type"] = nil // otherwise the server guesses one
 	if kinds := given["Content-Type"]; len(kinds) > 0 {
 		answer.Set("Content-Type", singleType(kinds[0]))
 	}
@@ -112,8 +113,8 @@ func confine(answer, given http.Header) {
 	answer.Set("X-Content-Type-Options", "nosniff")
 }
 
-// singleType returns a Content-Type, or that of bytes of any kind in its place: if it is not
-// one type, because browsers take the last of several, or if it is one whose content has
+// singleType returns a Content-Type, or application/octet-stream in place of two kinds of
+// values: a list of types, because browsers take the last one, and a type whose content has
 // headers of its own, which could set cookies.
 func singleType(kind string) string {
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media == "multipart/x-mixed-replace" {
@@ -122,13 +123,13 @@ func singleType(kind string) string {
 	return kind
 }
 
-// redirects reports whether an answer of this status may lead a client elsewhere.
+// redirects reports whether an answer of this status may send a client elsewhere.
 func redirects(status int) bool {
 	return status >= 300 && status < 400 && status != http.StatusNotModified
 }
 
-// isPreflight reports whether a browser asks, before a request of a page, whether the page may
-// send it.
+// isPreflight reports whether a request is a browser's question, before a page's request,
+// whether the page may send it.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
@@ -137,15 +138,15 @@ func isPreflight(r *http.Request) bool {
 const routingHeaders = protocol.HeaderSandboxID + ", " + protocol.HeaderSandboxPort
 
 // withheld are the headers that no page may add to a request for a signed URL: those that route
-// a request, those that authorize it, and the name that stands for every header.
+// a request, those that authorize it, and the wildcard for every header.
 var withheld = map[string]bool{
 	protocol.HeaderSandboxID: true, protocol.HeaderSandboxPort: true,
 	protocol.HeaderAccess: true, protocol.HeaderTraffic: true, protocol.HeaderAPIKey: true,
 	"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "*": true,
 }
 
-// answerPreflight lets pages of every origin use a signed URL, as envd does: who has the URL may
-// use it. They may not add the withheld headers.
+// answerPreflight allows pages of every origin to use a signed URL, as envd does: anyone with
+// the URL may use it. They may not add the withheld headers.
 func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	var names []string
 	for _, list := range r.Header.Values("Access-Control-Request-Headers") {

@@ -25,7 +25,7 @@ const sandboxed = "sandbox allow-scripts allow-forms allow-modals allow-download
 // signedPath is a signed URL of the sandbox whose token is [token].
 var signedPath = "/files?path=/a.html&signature=" + sign("/a.html:read::"+token, "")
 
-// fetched is all that a client receives of an answer.
+// fetched is an answer as a client receives it.
 type fetched struct {
 	status  int
 	header  http.Header
@@ -72,8 +72,8 @@ func (c *cloud) fetch(t *testing.T, version int, a ask) fetched {
 	return got
 }
 
-// TestHostileSigned: an answer to a signed URL at the shared address has the policy and no more
-// of a hijacked envd's headers than the listed ones, whatever that sends and when.
+// TestHostileSigned checks that an answer to a signed URL at the shared address has the policy
+// and only the listed headers of a hijacked envd, for anything that it sends at any time.
 func TestHostileSigned(t *testing.T) {
 	t.Parallel()
 	const may = "Accept-Ranges: bytes\r\nLast-Modified: Mon, 02 Jan 2006 15:04:05 GMT\r\nEtag: \"1\"\r\nVary: Accept-Encoding\r\nDate: Mon, 02 Jan 2006 15:04:06 GMT\r\n" +
@@ -143,7 +143,7 @@ func TestHostileSigned(t *testing.T) {
 	}
 }
 
-// headers counts the final headers that an answer is given.
+// headers counts the final headers of an answer.
 type headers struct {
 	*httptest.ResponseRecorder
 	final int
@@ -156,7 +156,8 @@ func (h *headers) WriteHeader(status int) {
 	h.ResponseRecorder.WriteHeader(status)
 }
 
-// TestSealedOnce: an answer has one final header, which follows the rules, however it is written.
+// TestSealedOnce checks that an answer has one final header, which follows the rules, no matter
+// how it is written.
 func TestSealedOnce(t *testing.T) {
 	t.Parallel()
 	write := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "text") }
@@ -178,7 +179,7 @@ func TestSealedOnce(t *testing.T) {
 	}
 }
 
-// TestNoTypeIsGuessed: the server does not make a page of an answer without a type.
+// TestNoTypeIsGuessed checks that an answer without a type does not become a page.
 func TestNoTypeIsGuessed(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -200,8 +201,8 @@ func TestNoTypeIsGuessed(t *testing.T) {
 	checkConfined(t, resp.Header)
 }
 
-// TestSignedLeadsNowhere: what a hijacked envd answers to a signed URL takes a browser neither
-// to another URL nor off HTTP.
+// TestSignedLeadsNowhere checks that the answer of a hijacked envd to a signed URL takes a
+// browser neither to another URL nor off HTTP.
 func TestSignedLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	const rest = "Location: /sandboxes\r\nSet-Cookie: a=b\r\nContent-Type: text/html\r\nContent-Length: 2\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-Websocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nhi"
@@ -231,8 +232,8 @@ func checkConfined(t *testing.T, header http.Header) {
 	}
 }
 
-// TestSignedByEdge: the edge's own answers to a signed URL have the policy, too, those to
-// browsers and those to programs.
+// TestSignedByEdge checks that the edge's own answers to a signed URL have the policy, too, for
+// browsers and for programs.
 func TestSignedByEdge(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -285,8 +286,8 @@ func TestSignedByEdge(t *testing.T) {
 	}
 }
 
-// TestSignedPreflight: the edge itself lets pages use a signed URL, but not with headers that
-// lead the request to another sandbox or authorize it.
+// TestSignedPreflight checks that the edge itself lets pages use a signed URL, but not with
+// headers that lead the request to another sandbox or authorize it.
 func TestSignedPreflight(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -324,8 +325,8 @@ func TestSignedPreflight(t *testing.T) {
 	}
 }
 
-// TestVary: caches are told which headers routed an answer, whoever gave it, and nothing else
-// of it changes. What no header routed stays as it is.
+// TestVary checks that any answer to a request that was routed by headers tells caches which
+// headers, and is otherwise unchanged. Other answers do not change.
 func TestVary(t *testing.T) {
 	t.Parallel()
 	const hint = "HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n"
@@ -383,8 +384,8 @@ func TestVary(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutPath: a target that leads to a path without having one is refused, wherever it
-// goes, since no list of paths knows it.
+// TestTargetWithoutPath checks that a target that leads to a path without having one is refused
+// for every destination, since no list of paths knows it.
 func TestTargetWithoutPath(t *testing.T) {
 	t.Parallel()
 	c := start(t)

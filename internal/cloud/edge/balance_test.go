@@ -21,8 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// settled checks that nothing is left of requests that have ended: no sandbox counts one, and
-// none has a connection but those that wait for the next request.
+// settled checks that ended requests have left nothing: no sandbox counts one, and only idle
+// connections are open.
 func settled(t *testing.T, rt *Router) {
 	t.Helper()
 	rt.mu.RLock()
@@ -51,7 +51,7 @@ func answered(t *testing.T, u *upstream) {
 	}
 }
 
-// opened counts the connections that a dialer has opened and nobody has closed.
+// opened counts the connections that a dialer has opened and that are not closed.
 type opened struct{ atomic.Int64 }
 
 type openedConn struct {
@@ -77,8 +77,9 @@ func (o *opened) dial(inner func(context.Context, int) (net.Conn, error)) func(c
 	}
 }
 
-// A client's connection is kept while its request is in a sandbox: where there is no room for
-// another one, that takes the place of one whose request was refused.
+// TestAdmittedConnections checks that a client's connection is kept while its request is in a
+// sandbox: if there is no room for another one, a connection with a refused request makes
+// room.
 func TestAdmittedConnections(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -132,8 +133,8 @@ func TestAdmittedConnections(t *testing.T) {
 	}
 }
 
-// The log of requests has where each request went: the sandbox and port, also of those that
-// were refused there, and nothing for those that reached none.
+// TestRequestsAreLogged checks that the log of requests has the sandbox and port of each
+// request, also if it was refused there, and neither for requests that reached no sandbox.
 func TestRequestsAreLogged(t *testing.T) {
 	t.Parallel()
 	rt := New(Options{API: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})

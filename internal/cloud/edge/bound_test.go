@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// deadlined is an answer that remembers the deadlines that it is given.
+// deadlined is an answer that remembers its deadlines.
 type deadlined struct {
 	*httptest.ResponseRecorder
 	read, write []time.Time
@@ -23,8 +23,8 @@ func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read
 func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
 func (d *deadlined) EnableFullDuplex() error            { return nil }
 
-// A request that has its answer leaves nothing with its sandbox: at a pause or the end
-// nothing happens to the client's connection, which others use by then.
+// TestAnsweredIsLetGo checks that an answered request is no longer bound to its sandbox: a
+// pause or the end does not affect the client's connection, which others use by then.
 func TestAnsweredIsLetGo(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Router){
@@ -64,8 +64,8 @@ func TestAnsweredIsLetGo(t *testing.T) {
 	}
 }
 
-// A request that is under way is cut off by a pause at once, in both directions: its client may
-// neither send nor read.
+// TestUnansweredIsCutOff checks that a pause cuts off a running request at once, in both
+// directions: its client may neither send nor read.
 func TestUnansweredIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

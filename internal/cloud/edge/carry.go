@@ -39,8 +39,8 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 			return
 		}
 	}
-	// Neither is a request to a service: CONNECT asks for a tunnel, and TRACE makes
-	// the service repeat the tokens that it received.
+	// Neither is a request to a program: CONNECT asks for a tunnel, and TRACE makes the
+	// program repeat the tokens that it received.
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageMethod, Code: http.StatusMethodNotAllowed})
 		return
@@ -58,7 +58,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 		writeError(w, r, *refusal)
 		return
 	}
-	if spell.of != u { // of which nobody else knew
+	if spell.of != u { // only this request knew u
 		u = spell.of
 		if done, ok = u.admit(as); !ok {
 			rt.refuse(w, r, u, port, as)
@@ -69,10 +69,10 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	r, unbind := spell.bind(w, r)
 	defer unbind()
 	// An answer may come before the whole request was read: it may be one side of a
-	// conversation, a refusal, or just fast. Without full duplex, which must be
-	// enabled only for HTTP/1, the server would then close the body that is being
-	// forwarded, which cuts the connection to the sandbox. For a file upload, an
-	// early answer is a refusal: the server then delays closing the connection, so
+	// conversation, a refusal, or just fast. The server would then close the body that
+	// is being forwarded, which cuts the connection to the sandbox. Full duplex, which
+	// must be enabled only for HTTP/1, prevents that. For a file upload, an early answer
+	// is a refusal: without full duplex, the server delays closing the connection, so
 	// that a client that is still writing can read the answer.
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
@@ -84,7 +84,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
-// target is where a request is forwarded to.
+// target is the destination of a request.
 type target struct {
 	*upstream
 	spell *spell
@@ -115,7 +115,7 @@ type targetKey struct{}
 
 func targetOf(ctx context.Context) *target { return ctx.Value(targetKey{}).(*target) }
 
-// rewrite keeps the request as the client sent it.
+// rewrite keeps the request as the client sent it, but for the following.
 func rewrite(r *httputil.ProxyRequest) {
 	to := targetOf(r.In.Context())
 	port := strconv.Itoa(to.port)
@@ -144,7 +144,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// roundTripper uses the connections of the sandbox that a request goes to.
+// roundTripper uses the connections to a request's target.
 type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -165,9 +165,8 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// endless is the body of an answer whose end is the end of its connection. The end
-// and the pause of the sandbox also end the connection, but must not count as the end
-// of the answer.
+// endless is the body of an answer that ends with its connection. The end and the pause
+// of the sandbox also end the connection, but must not count as the end of the answer.
 type endless struct {
 	io.ReadCloser
 	from *target
@@ -208,8 +207,8 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// WriteHeader does not forward the sandbox's permission to go on with a body: it is what
-// makes this server read the body, and the server then sends its own.
+// WriteHeader does not forward the sandbox's 100 Continue: it makes this server read the
+// body, and the server then sends its own 100 Continue.
 func (w *upgradable) WriteHeader(status int) {
 	if status != http.StatusContinue {
 		w.ResponseWriter.WriteHeader(status)
@@ -222,9 +221,10 @@ func (w *upgradable) WriteHeader(status int) {
 // connection, and sends its next request, including its key, into the sandbox.
 var errUnasked = errors.New("not an answer to what was asked")
 
-// switchesHTTP reports whether a request offers to switch to another version of
-// HTTP. Other protocols use a connection of their own, but the client reuses this
-// one, for the API too: a sandbox must not accept the offer.
+// switchesHTTP reports whether a request offers to switch to another version of HTTP.
+// After that, the client would go on using the connection for HTTP, including requests
+// to the API: a sandbox must not accept the offer. Other protocols use a connection of
+// their own.
 func switchesHTTP(upgrades []string) bool {
 	for _, header := range upgrades {
 		for protocol := range strings.SplitSeq(strings.ToLower(header), ",") {
@@ -275,7 +275,7 @@ func isPlain(err error) bool {
 	return ok
 }
 
-// buffers is a pool of the buffers that bodies are copied with.
+// buffers is a pool of buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {

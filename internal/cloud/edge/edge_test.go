@@ -343,8 +343,9 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// An upgraded connection ends with its sandbox, or with its pause, on both sides and at once: if
-// neither side ends its half, and if the program inside has done so.
+// TestUpgradeEndsWithSandbox checks that an upgraded connection ends with its sandbox, or with
+// its pause, on both sides and at once: also if neither side has ended its half, or only the
+// program inside.
 func TestUpgradeEndsWithSandbox(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*cloud){"end": func(c *cloud) { c.Remove(id) }, "pause": func(c *cloud) { c.Pause(id) }} {
@@ -394,7 +395,8 @@ func TestUpgradeEndsWithSandbox(t *testing.T) {
 	}
 }
 
-// An answer whose end is that of its connection is whole only if the sandbox runs on.
+// TestWholeAnswers checks that an answer that ends with its connection counts as whole only if
+// the sandbox runs on.
 func TestWholeAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -419,7 +421,8 @@ func TestWholeAnswers(t *testing.T) {
 	}
 }
 
-// Every spelling of an offer to speak another version of HTTP is one; other protocols are not.
+// TestSwitchesHTTP checks that every spelling of an offer to speak another version of HTTP is
+// recognised, and no other protocol is.
 func TestSwitchesHTTP(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -545,9 +548,9 @@ func TestTooManyRequests(t *testing.T) {
 	}
 }
 
-// TestClassesOfRequests: as many requests as may be in flight to ports of programs, or without
-// the sandbox's token, keep out none of its owner. Each class has its own line in the log, and
-// not one for each request.
+// TestClassesOfRequests checks that the maximum number of requests to ports of programs, or
+// without the sandbox's token, keeps out no request of the owner. Each class has one line in the
+// log, not one for each request.
 func TestClassesOfRequests(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

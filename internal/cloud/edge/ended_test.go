@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// A request whose connection cannot be opened because its sandbox is removed meanwhile is told
-// so, whatever the error.
+// TestRemovedWhileDialling checks that a request gets the error of a removed sandbox if its
+// sandbox is removed while its connection is being opened, for any error of Dial.
 func TestRemovedWhileDialling(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{ErrGone, ErrPortClosed, ErrNoPorts, ErrTooMany, errors.New("no descriptor left"), net.ErrClosed} {
@@ -30,8 +30,8 @@ func TestRemovedWhileDialling(t *testing.T) {
 	}
 }
 
-// What Dial returns is told apart: what will never listen, what does not listen now, what is gone,
-// and what may work in a moment.
+// TestErrorsOfDial checks that Dial's errors have different answers: a port that will never
+// listen, one that does not listen now, a sandbox that is gone, and a temporary failure.
 func TestErrorsOfDial(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]string{
@@ -51,8 +51,8 @@ func TestErrorsOfDial(t *testing.T) {
 	}
 }
 
-// A request whose connection broke because the sandbox ended is told so, and one whose server
-// alone ended is told that the connection broke.
+// TestBrokenByTheEnd checks that a request whose connection broke gets the error of an ended
+// sandbox if the sandbox ended, and of a broken connection if only its server ended.
 func TestBrokenByTheEnd(t *testing.T) {
 	t.Parallel()
 	for ended, want := range map[bool]int{true: http.StatusBadGateway, false: http.StatusServiceUnavailable} {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Texts of the error answers. Clients match some of them, so they are those of
-// the hosted service where it has them.
+// Texts of the error answers, the hosted service's where it has them: clients
+// match some of them.
 const (
 	messageNotFound       = "The sandbox was not found"
 	messagePortClosed     = "The sandbox is running but port is not open"
@@ -31,12 +31,12 @@ const (
 )
 
 // sandboxError is the answer when a request cannot be forwarded. The order of
-// the fields is that of the hosted service.
+// the fields is the hosted service's.
 type sandboxError struct {
 	SandboxID       string `json:"sandboxId"`
 	Message         string `json:"message"`
-	Reason          string `json:"reason,omitempty"`  // why the sandbox ended; only of this service
-	Port            *int   `json:"port,omitempty"`    // nil when it is about none
+	Reason          string `json:"reason,omitempty"`  // the reason for the sandbox's end; only of this service
+	Port            *int   `json:"port,omitempty"`    // nil: the error is not about a port
 	NoPorts         bool   `json:"noPorts,omitempty"` // nothing will ever listen; only of this service
 	ConnectionLimit int    `json:"connectionLimit,omitempty"`
 	Code            int    `json:"code"`
@@ -48,8 +48,8 @@ type reservedRoute struct {
 	Code    int    `json:"code"`
 }
 
-// misdirected has the format of the API's errors: a client that comes with a
-// wrong Host meant to reach the API.
+// misdirected has the format of the API's errors: a client with a wrong Host
+// meant to reach the API.
 type misdirected struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`

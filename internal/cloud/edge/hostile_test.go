@@ -20,7 +20,8 @@ import (
 )
 
 // hostile returns a dialer to a sandbox that answers every connection, once it
-// has read a request, with raw bytes, and then reports what else it receives.
+// has read a request, with raw bytes, and then reports the other bytes that it
+// receives.
 func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.Conn, error), heard <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -105,8 +106,8 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers: whatever a sandbox sends becomes an answer or an error,
-// and neither ends more than its own request.
+// TestHostileAnswers checks that any bytes from a sandbox become an answer or
+// an error, and that neither ends more than its own request.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -16,19 +16,19 @@ import (
 type page struct {
 	Status  int
 	Message string
-	Reason  string // why the sandbox ended; "" when that is not known
-	Sandbox string // "" when it is about none
-	Port    *int   // nil when it is about none
-	Path    string // "" when it is about none
-	Limit   int    // of connections; 0 when it is not known
+	Reason  string // the reason for the sandbox's end; "": unknown
+	Sandbox string // "": the error is not about a sandbox
+	Port    *int   // nil: the error is not about a port
+	Path    string // "": the error is not about a path
+	Limit   int    // maximum number of connections; 0: unknown
 }
 
-// wording is what a page says. Sandbox, port, path and limit stand in braces where their
-// values go.
+// wording has the texts of a page. Placeholders in braces stand for sandbox, port, path
+// and limit.
 type wording struct{ title, text, hint string }
 
-// wordings holds what pages say, by the error's message. Titles and texts are those of
-// the service's pages.
+// wordings has the wording for each error message. Titles and texts are those of the
+// service's pages.
 var wordings = map[string]wording{
 	messageNotFound: {"Sandbox Not Found", "The sandbox {sandbox} wasn't found.",
 		"It has ended or is paused, or its id in the address is not right. A sandbox that was created anew has a new id."},
@@ -47,17 +47,17 @@ var wordings = map[string]wording{
 //go:embed page.html
 var pageText string
 
-// pageTemplate parses the page when it is first needed: every e2bctl has this package.
+// pageTemplate parses the page on its first use: every e2bctl contains this package.
 var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
 // StatusText returns the name of the status.
 func (p page) StatusText() string { return http.StatusText(p.Status) }
 
-// Title returns the heading. Errors that the service does not have are named by their
+// Title returns the heading. Errors that the service does not have get the name of their
 // status.
 func (p page) Title() string { return cmp.Or(wordings[p.Message].title, p.StatusText()) }
 
-// Text returns what happened.
+// Text returns the description of the error.
 func (p page) Text() string {
 	var port, limit string
 	if p.Port != nil {
@@ -70,7 +70,7 @@ func (p page) Text() string {
 	return values.Replace(cmp.Or(wordings[p.Message].text, p.Message))
 }
 
-// Hint returns advice on what to do, or "" when the text says everything.
+// Hint returns the remedy, or "" when the text says everything.
 func (p page) Hint() string {
 	if p.Reason != "" {
 		return "It ended: " + p.Reason + ". A sandbox that is created anew has a new id."

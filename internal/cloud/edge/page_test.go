@@ -74,8 +74,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestTextOfPages: the limit is said where it is known, and what a request has in braces
-// stays as it is.
+// TestTextOfPages checks that a page has the limit if it is known, and leaves braces in
+// a request's text as they are.
 func TestTextOfPages(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]page{

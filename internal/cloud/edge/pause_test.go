@@ -58,8 +58,8 @@ func (c *counted) quiet(t *testing.T) {
 	patience.Until(t, "no connection into the sandbox is open", func() bool { return c.open.Load() == 0 })
 }
 
-// TestPauseEndsRequests: whatever a request is doing when its sandbox is paused, both
-// sides are cut off at once, even if the client neither sends nor reads.
+// TestPauseEndsRequests checks that a pause cuts off both sides of a request at once, in
+// every phase, even if the client neither sends nor reads.
 func TestPauseEndsRequests(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{}, 1)
@@ -82,7 +82,7 @@ func TestPauseEndsRequests(t *testing.T) {
 	})
 	inside.HandleFunc("/download", func(w http.ResponseWriter, _ *http.Request) {
 		begin()
-		for { // until every buffer on the way is full, and then some
+		for { // until every buffer between them is full, and a little longer
 			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
 				return
 			}
@@ -123,7 +123,7 @@ func TestPauseEndsRequests(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if tt.upload { // which never ends
+				if tt.upload { // the upload never ends
 					up, rest := io.Pipe()
 					defer rest.Close()
 					r.Body, r.ContentLength = struct {
@@ -153,7 +153,7 @@ func TestPauseEndsRequests(t *testing.T) {
 				c.Pause(id)
 				c.Pause(id)
 				server.quiet(t)
-				answered(t, c.lookup(id)) // whatever the client does
+				answered(t, c.lookup(id)) // independent of the client
 				close(reading)
 				if err := patience.Receive(t, "the end of the client's connection", ended); err == nil {
 					t.Error("got an answer that seems whole, want one that breaks off")
@@ -163,7 +163,7 @@ func TestPauseEndsRequests(t *testing.T) {
 	}
 }
 
-// http1 sends a request over a connection. The client of net/http is of no use: it waits
+// http1 sends a request over a connection. The client of net/http cannot be used: it waits
 // for the body of the request even when its connection has ended.
 func http1(conn net.Conn) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
@@ -257,8 +257,8 @@ func (w *waker) wake(ctx context.Context, _ string) error {
 	}
 }
 
-// TestWakeIsAwaited: requests that wait for a sandbox to wake are bounded as those that
-// are forwarded, and arrive whole.
+// TestWakeIsAwaited checks that requests that wait for a sandbox to wake have the same bound
+// as forwarded ones, and arrive whole.
 func TestWakeIsAwaited(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -290,8 +290,8 @@ func TestWakeIsAwaited(t *testing.T) {
 	asking.Wait()
 }
 
-// TestWaitForWakeEnds: a client that goes away no longer waits, and a sandbox that is
-// removed meanwhile is not found.
+// TestWaitForWakeEnds checks that a client that goes away no longer waits, and that a sandbox
+// that is removed meanwhile is not found.
 func TestWaitForWakeEnds(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -330,8 +330,8 @@ func TestWaitForWakeEnds(t *testing.T) {
 	}
 }
 
-// TestPauseAndResumeRace: however requests, pauses and resumes meet, each request is
-// answered by the sandbox or breaks off, and nothing stays open.
+// TestPauseAndResumeRace checks that each request is answered by the sandbox or breaks off,
+// for any order of requests, pauses and resumes, and that nothing stays open.
 func TestPauseAndResumeRace(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -396,8 +396,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestLongExpiration: an expiration is taken up to the number of digits that it may have, and
-// a longer one is nobody's.
+// TestLongExpiration checks that an expiration with the maximum number of digits is accepted,
+// and that a URL with a longer one belongs to no sandbox.
 func TestLongExpiration(t *testing.T) {
 	t.Parallel()
 	for length, want := range map[int]bool{1: true, maxExpiration - 1: true, maxExpiration: true, maxExpiration + 1: false} {
@@ -413,8 +413,8 @@ func TestLongExpiration(t *testing.T) {
 	}
 }
 
-// TestPauseWhileDialling: a request that waits for a connection, or for a server to listen,
-// does not outlast the pause, and neither does what it waits for.
+// TestPauseWhileDialling checks that a request that waits for a connection, or for a server
+// to listen, ends with the pause, and so does its dial.
 func TestPauseWhileDialling(t *testing.T) {
 	t.Parallel()
 	for name, dial := range map[string]func(context.Context) error{

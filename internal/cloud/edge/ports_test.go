@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// request has a router answer one request, and checks that nothing is left of it.
+// request has a router answer one request, and checks that it leaves nothing behind.
 func request(t *testing.T, rt *Router, method, path string, header map[string]string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -25,8 +25,8 @@ func request(t *testing.T, rt *Router, method, path string, header map[string]st
 	return w
 }
 
-// TestPortsAndTokens checks for each kind of port whether the token for traffic opens it: it
-// is needed on all of them but envd's, also on those where nothing listens.
+// TestPortsAndTokens checks for each kind of port whether it needs the traffic token: all do but
+// envd's, also ports without a server.
 func TestPortsAndTokens(t *testing.T) {
 	t.Parallel()
 	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
@@ -63,8 +63,8 @@ func TestPortsAndTokens(t *testing.T) {
 	}
 }
 
-// TestReservedRoutes checks that no spelling of envd's routes for the control plane is
-// forwarded to envd, with its token either, and that they are free on other ports.
+// TestReservedRoutes checks that no spelling of envd's routes for the control plane is forwarded
+// to envd, not even with its token, and that they are free on other ports.
 func TestReservedRoutes(t *testing.T) {
 	t.Parallel()
 	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
@@ -88,8 +88,8 @@ func TestReservedRoutes(t *testing.T) {
 	}
 }
 
-// TestClassOf checks which requests are those of the owner: on the sandbox's own ports those with
-// the token that the port asks for, and all of them if it asks for none.
+// TestClassOf checks which requests belong to the owner: on the sandbox's own ports those with
+// the port's token, and all of them if it needs none.
 func TestClassOf(t *testing.T) {
 	t.Parallel()
 	for _, own := range []string{"", token} {
@@ -116,8 +116,8 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// TestCountersReturnToZero checks that each class admits as many requests as its limit, and
-// that neither those that ended nor those that were refused stay counted.
+// TestCountersReturnToZero checks that each class admits as many requests as its limit, and that
+// neither ended nor refused requests stay counted.
 func TestCountersReturnToZero(t *testing.T) {
 	t.Parallel()
 	u := newSleeper(Sandbox{ID: id}, nil)
@@ -143,8 +143,8 @@ func TestCountersReturnToZero(t *testing.T) {
 	}
 }
 
-// TestCountersOfASleeper checks that a request that wakes a sandbox which the router does not
-// know is counted for the sandbox that it wakes, as long as it lasts.
+// TestCountersOfASleeper checks that a request that wakes a sandbox unknown to the router is
+// counted for that sandbox while it lasts.
 func TestCountersOfASleeper(t *testing.T) {
 	t.Parallel()
 	var rt *Router

@@ -256,8 +256,8 @@ func (c *cloud) dial(t *testing.T) net.Conn {
 	return conn
 }
 
-// A client that asks whether its body is wanted receives the answer of the
-// server inside, and sends nothing that was refused.
+// TestExpectContinue checks that a client that asks whether to send its body receives the answer
+// of the server inside, and does not send a refused body.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -286,7 +286,7 @@ func TestExpectContinue(t *testing.T) {
 		t.Fatalf("taken: %s, want status http.StatusContinue", resp.Status)
 	}
 	_, _ = io.WriteString(conn, "body")
-	resp, err := http.ReadResponse(in, nil) // one permission, as without a server in between
+	resp, err := http.ReadResponse(in, nil) // one 100 Continue, as without a server in between
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -295,8 +295,8 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// A client is told once to go on, however often the server inside says so: this one has
-// a say, too, and which of the two comes first is chance.
+// TestOnePermission checks that a client gets one 100 Continue, no matter how many the server
+// inside sends: this server sends one, too, and either may be first.
 func TestOnePermission(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -399,8 +399,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.closed); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// The end of a sandbox does not count as the end of an answer of unknown
-// length.
+// TestKilledWhileAnswering checks that the end of a sandbox does not count as the end of an
+// answer of unknown length.
 func TestKilledWhileAnswering(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]string{
@@ -447,8 +447,8 @@ func TestKilledWhileAnswering(t *testing.T) {
 	}
 }
 
-// A client of HTTP/2 sees that its answer is not whole when the sandbox is killed: its stream is
-// reset, and others of the connection are not.
+// TestKilledWhileAnsweringHTTP2 checks that an HTTP/2 client sees that its answer is not whole
+// when the sandbox is killed: its stream is reset, and others of the connection are not.
 func TestKilledWhileAnsweringHTTP2(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -10,31 +10,31 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// kind says what a request is addressed to.
+// kind is the kind of a request's destination.
 type kind int
 
 const (
 	forSandbox   kind = iota // route.id and route.port
 	forSigned                // a file URL that can only be routed by its signature
-	forPreflight             // such a URL, by a browser that asks whether a page may use it
+	forPreflight             // such a URL, in a browser's question whether a page may use it
 	forAPI
 	refused // route.status and route.reason
 )
 
-// route is where a request goes.
+// route is the destination of a request.
 type route struct {
 	kind   kind
 	id     string
 	port   int
 	status int
 	reason string
-	rules  rules // for the answer, whoever gives it
+	rules  rules // for any answer
 }
 
 // find decides by Host and headers only, so that a web page on another domain
 // that resolves to this machine cannot reach the API.
 func find(r *http.Request, domain string) route {
-	// Such a target has no path by which it could be recognised, but leads to one.
+	// Such a target has no path to recognise, but leads to one.
 	if r.URL.Opaque != "" {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid request target"}
 	}
@@ -64,15 +64,15 @@ func findLabel(label string) route {
 	return parse(port, id)
 }
 
-// findShared finds the sandbox of a request at the address that all of them share. It
-// reports false if the request names none.
+// findShared finds the sandbox of a request at the shared address. It reports false if
+// the request names none.
 func findShared(r *http.Request) (route, bool) {
 	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
 	routed := id != "" || port != ""
 	signed := r.URL.Path == filesPath && r.URL.Query().Has("signature")
 	switch {
 	case signed && routed && len(r.Header.Values("Origin")) > 0:
-		// A page could have been told that it may use the URL, and mean another sandbox.
+		// A page may have got permission for the URL, and mean another sandbox.
 		return route{kind: refused, status: http.StatusBadRequest, reason: messageTwice, rules: confined}, true
 	case routed && (id == "" || port == ""):
 		return route{kind: refused, status: http.StatusBadRequest, reason: "missing header", rules: varied}, true
@@ -94,7 +94,7 @@ func parse(port, id string) route {
 	if id == "" || strings.ContainsFunc(id, notLowerAlphanumeric) {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid sandbox ID"}
 	}
-	// As in the service, a number that no port has is a port on which nothing listens.
+	// As on the service, an impossible port number is a port on which nothing listens.
 	n, err := strconv.ParseUint(port, 10, strconv.IntSize-1)
 	if err != nil {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid sandbox port"}

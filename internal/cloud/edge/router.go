@@ -23,18 +23,18 @@ var reserved = []string{"/init", "/upgrade", "/freeze", "/unfreeze", "/collapse"
 // Options configure a [Router].
 type Options struct {
 	API    http.Handler // answers requests for no sandbox
-	Domain string       // host that the API answers to besides localhost and IP addresses, without port; may be ""
+	Domain string       // the API's host besides localhost and IP addresses, without port; may be ""
 	Logger *slog.Logger // nil: no log
-	// Wake resumes a paused sandbox because a request came for it, and returns when
-	// requests can be forwarded. Its errors are (by errors.Is) ErrAsleep, ErrBusy,
-	// ErrLimit or the request's context's. nil: every one is ErrAsleep.
+	// Wake resumes a paused sandbox for a request, and returns when requests can be
+	// forwarded. Its errors are (by errors.Is) ErrAsleep, ErrBusy, ErrLimit or the request's
+	// context's. If it is nil, the router takes every sandbox for ErrAsleep.
 	Wake func(ctx context.Context, id string) error
-	// Asleep returns the paused sandboxes that were not added and that requests wake, which
-	// adds them: that of an id, or all of them for "". It needs no more of them than ids and
-	// tokens. nil: there are none.
+	// Asleep returns paused sandboxes that requests can wake, and that were not added yet:
+	// the one with an id, or all of them for "". Waking a sandbox adds it. Only their ids
+	// and tokens are needed. nil: there are none.
 	Asleep func(id string) []Sandbox
-	// Ended returns why a sandbox ended, in words that everybody may read who knows its id;
-	// "" if that is not known. nil: it never is.
+	// Ended returns the reason for a sandbox's end, in words for everybody who knows its id;
+	// "": unknown. nil: reasons are never known.
 	Ended func(id string) string
 }
 
@@ -93,10 +93,9 @@ func (rt *Router) Remove(id string) {
 	}
 }
 
-// Pause ends every request and connection into a sandbox: what a client was sent until
-// then breaks off. When it returns, none of the sandbox's connections is open any
-// longer. Until Resume, requests for it are not forwarded: those that carry the
-// sandbox's tokens wake it. It is idempotent.
+// Pause ends every request and connection into a sandbox: answers break off. When it
+// returns, none of the sandbox's connections is open. Until Resume, requests are not
+// forwarded: those that carry the sandbox's tokens wake it. It is idempotent.
 func (rt *Router) Pause(id string) {
 	if u := rt.lookup(id); u != nil {
 		u.pause()
@@ -127,7 +126,8 @@ func (rt *Router) known(id string) *upstream {
 	return nil
 }
 
-// notFound returns the answer for a sandbox that does not exist, with why it ended.
+// notFound returns the answer for a sandbox that does not exist, with the reason for its
+// end.
 func (rt *Router) notFound(id string) sandboxError {
 	e := sandboxError{SandboxID: id, Message: messageNotFound, Code: http.StatusBadGateway}
 	if rt.options.Ended != nil {
@@ -143,7 +143,7 @@ func (rt *Router) asleep(id string) []Sandbox {
 	return rt.options.Asleep(id)
 }
 
-// ServeHTTP answers for the API and for every sandbox.
+// ServeHTTP answers a request to the API or to a sandbox.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to := find(r, rt.domain)
 	w = to.rules.enforce(w)

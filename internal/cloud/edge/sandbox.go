@@ -25,12 +25,12 @@ var (
 	ErrLimit  = errors.New("edge: too many sandboxes")                   // 429
 )
 
-// A Sandbox is a sandbox that requests can be forwarded to.
+// A Sandbox is a sandbox to which requests can be forwarded.
 type Sandbox struct {
 	ID           string
 	AccessToken  string // envd's token, which also signs file URLs; "" if it has none
 	TrafficToken string // required on all ports except envd's; "" if they are public
-	MaskHost     string // Host header that services on those ports see, with ${PORT} replaced; "": the original
+	MaskHost     string // Host header for those ports' servers, with ${PORT} replaced; "": the original
 
 	// HTTPSPorts are the ports whose servers speak TLS. Their certificates are not
 	// verified, because the connection never leaves the machine.
@@ -66,8 +66,8 @@ func newSleeper(sb Sandbox, pauses []time.Duration) *upstream {
 	return u
 }
 
-// ends reports whether the sandbox has ended, or is about to: a connection into it that broke
-// is the first sign of that. Dial waits until it is known.
+// ends reports whether the sandbox has ended, or is about to: a broken connection is the
+// first sign of that. Dial waits until it is known.
 func (u *upstream) ends(ctx context.Context) bool {
 	conn, err := u.Dial(ctx, protocol.PortEnvd)
 	if err == nil {
@@ -79,8 +79,7 @@ func (u *upstream) ends(ctx context.Context) bool {
 // isGone reports whether the sandbox was removed.
 func (u *upstream) isGone() bool { return u.gone.Err() != nil }
 
-// spell returns that in which requests are forwarded now; nil while the sandbox is
-// paused.
+// spell returns the current spell; nil while the sandbox is paused.
 func (u *upstream) spell() *spell {
 	u.mu.Lock()
 	defer u.mu.Unlock()

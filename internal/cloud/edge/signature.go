@@ -17,9 +17,9 @@ import (
 // of seconds.
 const maxExpiration = 20
 
-// signed is a file URL that was signed with a token yet to be found: it holds
-// everything that can be computed without the token, because what a client sends may
-// be long and there may be many sandboxes.
+// signed is a signed file URL whose token is yet to be found. It holds everything that
+// can be computed without the token, because a client's URL may be long and there may
+// be many sandboxes.
 type signed struct {
 	given  string
 	begun  []hash.Cloner // one for each operation that may have been signed
@@ -54,8 +54,8 @@ func signedURL(method string, query url.Values) *signed {
 	return s
 }
 
-// with reports whether token signed the URL. It only finds out which sandbox is meant:
-// envd checks the signature again, and whether it has expired.
+// with reports whether token signed the URL. It only serves to find the sandbox: envd
+// checks the signature and its expiration again.
 func (s *signed) with(token string) bool {
 	for _, begun := range s.begun {
 		sum, err := begun.Clone()

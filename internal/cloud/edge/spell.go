@@ -15,12 +15,12 @@ import (
 // errPaused ends a dial because the sandbox is paused.
 var errPaused = errors.New("edge: the sandbox is paused")
 
-// idleTimeout is shorter than the time after which the servers inside close an idle
-// connection themselves.
+// idleTimeout is shorter than the time after which the sandbox's own servers close an idle
+// connection.
 const idleTimeout = 90 * time.Second
 
-// spell is a time during which requests are forwarded to a sandbox. When it ends, so
-// does everything that was begun in it: what comes later must not meet it again.
+// spell is a period in which requests are forwarded to a sandbox. When it ends, its
+// requests and connections end, too: nothing of it reaches a later period.
 type spell struct {
 	of   *upstream
 	over context.Context //nolint:containedctx // it ends with the spell, which is no call
@@ -31,7 +31,7 @@ type spell struct {
 	user2 *http.Transport // to the user's servers that speak only HTTP/2
 
 	mu    sync.Mutex
-	conns map[*conn]struct{} // that are open; nil when the spell is over
+	conns map[*conn]struct{} // open connections; nil when the spell is over
 }
 
 func (u *upstream) newSpell() *spell {
@@ -40,14 +40,13 @@ func (u *upstream) newSpell() *spell {
 	transport := func(idle int) *http.Transport {
 		return &http.Transport{
 			DialContext: s.dial,
-			// The client chose its encoding; what the service answers is forwarded
-			// unchanged.
+			// The client chose its encoding; the answer is forwarded unchanged.
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    idle,
 			IdleConnTimeout:        idleTimeout,
 			MaxResponseHeaderBytes: maxHeader,
-			// The server inside decides whether a client that asks should send a body; if
-			// it does not answer that, the body is sent after this time.
+			// The server inside decides whether a client that asks should send a body;
+			// without a decision, the body is sent after this time.
 			ExpectContinueTimeout: time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
 			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
@@ -88,8 +87,8 @@ func (s *spell) close() {
 	s.user2.CloseIdleConnections()
 }
 
-// dial connects to the port in address, which [Router] put there. Like the hosted
-// service, it waits up to a second for a server that is about to listen.
+// dial connects to the port in address, which rewrite set. Like the hosted service, it
+// waits up to a second for a server that is about to listen.
 func (s *spell) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -126,8 +125,7 @@ func (s *spell) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 }
 
-// add makes a connection one of the spell. If the spell is over, it closes the
-// connection.
+// add adds a connection to the spell. If the spell is over, it closes the connection.
 func (s *spell) add(inner net.Conn) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,18 +138,17 @@ func (s *spell) add(inner net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// bind cuts off a request when the spell ends, in both directions at once: the client
-// may be one that neither sends nor reads. The returned function ends that; if the
-// request was cut off, it aborts its handler, because the client's connection can no
-// longer be used.
+// bind cuts off a request when the spell ends, in both directions at once, also for a
+// client that neither sends nor reads. unbind ends that. If the request was cut off,
+// unbind aborts its handler, because the client's connection can no longer be used.
 func (s *spell) bind(w http.ResponseWriter, r *http.Request) (bound *http.Request, unbind func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.over, func() {
 		defer close(cut)
 		cancel()
-		// Neither fails in a server of net/http, except for a connection that was upgraded
-		// and is closed in another way.
+		// A server of net/http always supports them, except for an upgraded connection,
+		// which is closed in another way.
 		client, now := http.NewResponseController(w), time.Now()
 		_ = client.SetReadDeadline(now)
 		_ = client.SetWriteDeadline(now)

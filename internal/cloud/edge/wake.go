@@ -12,14 +12,13 @@ import (
 
 const (
 	healthPath = "/health"
-	// maxWakes is how often a request wakes a sandbox that is paused again before the
+	// maxWakes bounds how often one request wakes a sandbox that is paused again before the
 	// request was forwarded.
 	maxWakes = 3
 )
 
-// enter returns the spell in which a request is to be forwarded, or why it is not
-// forwarded. A paused sandbox is woken first, if the request may do that; it may be another
-// upstream then.
+// enter returns the spell in which to forward a request, or the refusal. It wakes a paused
+// sandbox first, if the request may do that; the spell may then belong to another upstream.
 func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandboxError) {
 	if s := u.spell(); s != nil {
 		return s, nil
@@ -31,7 +30,7 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 		if refusal := rt.wake(r, u); refusal != nil {
 			return nil, refusal
 		}
-		if woken := rt.lookup(u.ID); woken != nil { // it may have been added anew
+		if woken := rt.lookup(u.ID); woken != nil { // waking may have added it anew
 			u = woken
 		}
 		if s := u.spell(); s != nil {
@@ -41,12 +40,13 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 	return nil, u.refusal(http.StatusConflict, messageBusy)
 }
 
-// mayWake returns nil if a request may wake the paused sandbox: it must carry the token
-// that the port asks for, so that nobody else can make the sandbox run. That of private
-// ports has been checked already.
+// mayWake returns nil if a request may wake the paused sandbox: it must carry the token for
+// the port, so that nobody else can make the sandbox run. The token for private ports has
+// been checked already.
 //
-// Two kinds of requests never wake it: the question whether the sandbox runs, whose
-// answer it would change, and a browser's preflight request, which carries no token.
+// Two kinds of requests never wake it: GET /health of envd, which asks whether the sandbox
+// runs and would itself change the answer, and a browser's preflight request, which carries
+// no token.
 func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	if isPreflight(r) {
 		return u.refusal(http.StatusBadGateway, messageNotFound)
@@ -63,8 +63,8 @@ func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	return u.refusal(http.StatusForbidden, messageAsleep)
 }
 
-// authorized reports whether a request carries the token of the sandbox, or is a file URL
-// that was signed with it. Without a token, every request does.
+// authorized reports whether a request carries the sandbox's access token, or is a file URL
+// signed with it. If the sandbox has no token, every request is authorized.
 func (u *upstream) authorized(r *http.Request) bool {
 	if u.AccessToken == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get(protocol.HeaderAccess)), []byte(u.AccessToken)) == 1 {
 		return true

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// TestWhoWakes: a request wakes a paused sandbox if it carries the token that its port
-// asks for, and if it is none of those that never do.
+// TestWhoWakes checks that a request wakes a paused sandbox if it carries the token
+// for its port, unless it is one of those that never do.
 func TestWhoWakes(t *testing.T) {
 	t.Parallel()
 	signed := func(operation, expiration string) string {
@@ -106,8 +106,8 @@ func TestWhoWakes(t *testing.T) {
 	}
 }
 
-// TestWakeFails: what Wake answers is told in the words of the service; a sandbox that
-// traffic does not resume is not distinguished from one that does not exist.
+// TestWakeFails checks that Wake's errors have the service's answers. A sandbox that
+// traffic does not resume has the same answer as one that does not exist.
 func TestWakeFails(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -15,15 +15,15 @@ import (
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 30 * 24 * time.Hour // of which a leaf is used for half
+	leafLife      = 30 * 24 * time.Hour // a leaf is used for half of it
 	clockSkew     = time.Hour           // of clients in virtual machines
-	maxLeaves     = 256                 // kept; a new one takes 0.1 ms
+	maxLeaves     = 256                 // maximum number of kept ones; a new one takes 0.1 ms
 
 	organization = "e2bctl sandbox"
 )
 
-// Authority is the certificate authority of one sandbox. Its key is in the memory of this
-// process alone. It is safe for concurrent use.
+// Authority is the certificate authority of one sandbox. Its key is only in the memory of
+// this process. It is safe for concurrent use.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -57,7 +57,7 @@ func NewAuthority(sandbox string) (*Authority, error) {
 	return a, err
 }
 
-// PEM returns the certificate of the authority, which is no secret.
+// PEM returns the certificate of the authority. It is no secret.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
@@ -95,7 +95,7 @@ func (a *Authority) certificate(host string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(a.leaves) >= maxLeaves { // a pattern has any number of names
+	if len(a.leaves) >= maxLeaves { // a pattern matches any number of names
 		clear(a.leaves)
 	}
 	made := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: a.leaf, Leaf: leaf}

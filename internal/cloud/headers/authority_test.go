@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The certificate of an authority signs those of hosts and nothing else, and those of hosts are
-// for one host each, and for servers alone.
+// TestCertificates checks that the certificate of an authority only signs those of hosts, and
+// that each of these is for one host and for servers only.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -66,7 +66,8 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// The certificate of a host is used for half its life, and no more than a number of them is kept.
+// TestLeavesAreKept checks that the certificate of a host is used for half its life, and that the
+// number of kept ones is bounded.
 func TestLeavesAreKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,17 +1,17 @@
 // Package headers puts headers into the requests of a sandbox on their way out, so that
 // programs inside use secrets that never enter the sandbox.
 //
-// Each sandbox has an [Authority] of its own, whose certificate programs inside trust. A
-// [Door] ends the TLS of connections to hosts that the rules have headers for, and sends
+// Each sandbox has an [Authority] of its own. Programs inside trust its certificate. A
+// [Door] ends the TLS of connections to hosts for which the rules have headers, and sends
 // their requests on over connections whose certificates it has verified. All other
-// connections are carried as they are.
+// connections are passed on as they are.
 //
-// What comes out of a sandbox is hostile. A request is sent on only to the host that its
-// connection was for, over https, and is written anew from what was understood of it: what
-// a client has between two requests reaches no server. Of a header that a rule sets, nothing
-// remains that the client sent.
+// The traffic of a sandbox is hostile. A request is sent on only to the host of its
+// connection, over https, and is written anew in the form in which it was understood: bytes
+// of a client between two requests reach no server. If a rule sets a header, the client's
+// own values of it are dropped.
 //
-// A host that repeats headers in its answers tells the sandbox the secret: a rule is as
-// trustworthy as its host. Of the methods of RFC 9110, TRACE asks every host for that, so it
-// is refused, as are CONNECT and all methods that are neither in that RFC nor PATCH.
+// A host that repeats headers in its answers reveals the secret to the sandbox: a rule is as
+// trustworthy as its host. Of the methods of RFC 9110, TRACE asks every host to do that, so
+// it is refused, as are CONNECT and all methods that are neither in that RFC nor PATCH.
 package headers

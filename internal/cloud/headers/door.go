@@ -30,12 +30,12 @@ const (
 	maxAnswer    = 1 << 20   // of the head of an answer
 	maxStreams   = 250       // on one HTTP/2 connection
 	maxRequests  = 256       // at once
-	maxIdle      = 16        // connections kept to hosts
+	maxIdle      = 16        // idle connections to hosts
 )
 
-// methods are those of requests that are sent on. TRACE is none of them: a host answers it with
-// the request as it came, and so with the secret. A method that is not known here may do
-// the same, as TRACK does.
+// methods are the methods of requests that are sent on. TRACE is not among them: a host answers
+// it with the received request, which has the secret. An unknown method may do the same, as
+// TRACK does.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
@@ -45,14 +45,14 @@ type Options struct {
 	Authority *Authority
 	// Secret returns the value of a secret.
 	Secret func(name string) (string, error)
-	Roots  *x509.CertPool // that certificates of hosts are verified with; nil: those of the machine
+	Roots  *x509.CertPool // for the certificates of hosts; nil: the machine's
 }
 
 // Reach connects to a port of a host, if a sandbox may reach it.
 type Reach func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-// Door passes on the requests of one sandbox to the hosts that have headers. It is safe for
-// concurrent use. Set must be called before Serve, and Close at the end.
+// Door passes on the requests of one sandbox to hosts with headers. It is safe for concurrent
+// use. Set must be called before Serve, and Close at the end.
 type Door struct {
 	options Options
 	way     atomic.Pointer[way]
@@ -68,14 +68,14 @@ type Door struct {
 	running sync.WaitGroup
 }
 
-// way is how requests are sent on while rules are in force.
+// way has the rules in force, and the connections for them.
 type way struct {
 	rules     *network.Rules
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 }
 
-// New returns a door, which costs nothing until there is a connection.
+// New returns a door. It costs nothing until there is a connection.
 func New(o Options) *Door {
 	d := &Door{options: o, conns: make(chan net.Conn), closed: make(chan struct{}), busy: make(chan struct{}, maxRequests)}
 	d.server = &http.Server{
@@ -93,7 +93,7 @@ func New(o Options) *Door {
 		},
 	}
 	d.begin = sync.OnceFunc(func() {
-		d.running.Go(func() { _ = d.server.ServeTLS(listener{d}, "", "") }) // only Close ends it
+		d.running.Go(func() { _ = d.server.ServeTLS(listener{d}, "", "") }) // until Close
 	})
 	d.close = sync.OnceFunc(func() {
 		close(d.closed)
@@ -107,11 +107,11 @@ func New(o Options) *Door {
 	return d
 }
 
-// silence is the log of what could be filled from inside.
+// silence returns the log for messages with which a sandbox could fill a log: it drops them.
 func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
 
-// Set replaces the rules, and how hosts are reached: no connection that was made before is
-// used for a request that comes later.
+// Set replaces the rules, and the function that reaches hosts: later requests use no earlier
+// connection.
 func (d *Door) Set(rules *network.Rules, reach Reach) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -153,8 +153,8 @@ func (d *Door) Serve(conn net.Conn) {
 	}
 }
 
-// Close ends all connections but those that became another protocol: they end with the
-// sandbox's side of them. It returns when nothing of the door runs any longer. It is
+// Close ends all connections but those that were upgraded to another protocol: they end with
+// the sandbox's side of them. It returns when no part of the door runs any longer. It is
 // idempotent.
 func (d *Door) Close() { d.close() }
 
@@ -173,7 +173,7 @@ func (l listener) Accept() (net.Conn, error) {
 func (l listener) Close() error   { return nil }
 func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// certificate is asked at the beginning of a connection.
+// certificate returns the certificate for a new connection's host.
 func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	host := canonical(hello.ServerName)
 	if len(d.way.Load().rules.Headers(host)) == 0 {
@@ -184,14 +184,14 @@ func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 
 const httpsPort = 443
 
-// canonical is the one spelling of a name.
+// canonical returns the canonical spelling of a name.
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// values are the headers of a request, as they are to be sent.
+// values is the key of the headers for a request in its context.
 type values struct{}
 
-// serve checks that a request is for the host of its connection, and sends it on with what
-// the host's headers are now.
+// serve checks that a request is for the host of its connection, and sends it on with the
+// host's current headers.
 func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 	if !d.enter() {
 		panic(http.ErrAbortHandler)
@@ -215,7 +215,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() {
-		if d.way.Load() != way { // its connections have become idle
+		if d.way.Load() != way { // Set could not close its connections, which were in use
 			way.transport.CloseIdleConnections()
 		}
 	}()
@@ -232,7 +232,8 @@ func (d *Door) enter() bool {
 	return !d.ended
 }
 
-// unfit says why a request is not sent on to a host, and the status of the answer.
+// unfit returns the reason for not sending a request on to a host, and the status of the
+// answer.
 func unfit(r *http.Request, host string) (status int, problem string) {
 	name, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -251,14 +252,14 @@ func unfit(r *http.Request, host string) (status int, problem string) {
 	return 0, ""
 }
 
-// rewrite makes the request that is sent to the host.
+// rewrite makes the request for the host.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.Host = "https", canonical(r.In.TLS.ServerName)
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
-	r.Out.Trailer = r.In.Trailer // which is filled when the body has been read
+	r.Out.Trailer = r.In.Trailer // filled when the body has been read
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if sent, ok := r.In.Header[name]; ok { // the client's own
+		if sent, ok := r.In.Header[name]; ok { // the client's own headers
 			r.Out.Header[name] = sent
 		}
 	}
@@ -268,8 +269,8 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// Put puts the headers of a rule into a request to a host. It reports false if the request
-// is not to be sent, which the answer then says.
+// Put puts the headers of a rule into a request to a host. If the request must not be sent, it
+// answers with the reason and reports false.
 func Put(w http.ResponseWriter, r *http.Request, host string, rule []network.Header, secret func(name string) (string, error)) bool {
 	if len(rule) == 0 {
 		return true
@@ -306,7 +307,7 @@ func fill(rule []network.Header, secret func(name string) (string, error)) (http
 	return headers, nil
 }
 
-// unfitMethod says why a request with a method that is not known is not sent on.
+// unfitMethod returns the reason for not sending on a request with an unknown method.
 func unfitMethod(r *http.Request, host string) string {
 	return fmt.Sprintf(
 		"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",
@@ -321,8 +322,8 @@ func refuseUnfit(w http.ResponseWriter, status int, problem string) {
 	http.Error(w, "e2bctl: "+problem, status)
 }
 
-// keepTrailers lets the answer be sent in a form that has trailers, which HTTP/1 has none
-// of where it knows the length.
+// keepTrailers removes the length of an answer with trailers: HTTP/1 has no trailers in an
+// answer with a length.
 func keepTrailers(r *http.Response) error {
 	if len(r.Trailer) > 0 && r.Request.Method != http.MethodHead {
 		r.Header.Del("Content-Length")
@@ -334,7 +335,7 @@ func keepTrailers(r *http.Response) error {
 // refuse answers a request that could not be sent.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		panic(http.ErrAbortHandler) // the client is gone
+		panic(http.ErrAbortHandler) // the client has gone
 	}
 	status := http.StatusBadGateway
 	if _, denied := errors.AsType[*network.DeniedError](err); denied {

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 
 const secret = "sk-never-inside"
 
-// house is a door, and the hosts that it leads to: one server with every name.
+// house is a door, and its hosts: one server with every name.
 type house struct {
 	*Door
 	t      *testing.T
@@ -58,7 +58,7 @@ func rules(t *testing.T, headers map[string]map[string]string) *network.Rules {
 	return r
 }
 
-// bearer is the rule of the tests.
+// bearer has the rules of the tests.
 var bearer = map[string]map[string]string{"api.test": {"Authorization": "Bearer ${e2b.secrets.key}"}, "*.wild.test": {"X-Api-Key": "${e2b.secrets.key}"}}
 
 func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) *house {
@@ -133,7 +133,7 @@ func (h *house) client(protocol string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// raw sends bytes over TLS for a server name, and returns all that is answered.
+// raw sends bytes over TLS for a server name, and returns the whole answer.
 func (h *house) raw(name, request string) string {
 	h.t.Helper()
 	conn, _ := h.dial(h.t.Context(), "", "")
@@ -171,8 +171,8 @@ func get(t *testing.T, client *http.Client, url string, header ...string) (int, 
 	return res.StatusCode, string(text)
 }
 
-// A host gets the headers of its rule, in place of what the client sends, and a client
-// gets what the host answers.
+// TestHeaders checks that a host gets the headers of its rule, in place of the client's, and
+// that a client gets the host's answer.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"h1", "h2"} {
@@ -203,7 +203,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// What is not for the host of the connection is answered, and never sent on.
+// TestMisdirected checks that a request for another host than the connection's is answered, and
+// never sent on.
 func TestMisdirected(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
@@ -257,10 +258,10 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
-// Only methods that no host answers with the request itself are sent on.
+// TestMethods checks that only methods are sent on that no host answers with the request itself.
 func TestMethods(t *testing.T) {
 	t.Parallel()
-	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { _ = r.Header.Write(w) }) // as TRACE is answered
+	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { _ = r.Header.Write(w) }) // the answer of TRACE
 	for _, protocol := range []string{"h1", "h2"} {
 		client := h.client(protocol)
 		for method, want := range map[string]int{
@@ -292,8 +293,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// What a client hides in a request arrives as the body that it is, and never as a request
-// of its own.
+// TestNoSmuggling checks that bytes hidden in a request arrive as its body, and never as a
+// request of their own.
 func TestNoSmuggling(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -322,8 +323,8 @@ func TestNoSmuggling(t *testing.T) {
 	}
 }
 
-// Nothing is sent to a host whose certificate cannot be verified, that may not be reached,
-// or without what its rule asks for.
+// TestNotSent checks that nothing is sent to a host whose certificate cannot be verified or that
+// may not be reached, and nothing without the headers of its rule.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	answer := func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }
@@ -358,8 +359,8 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// A secret that changes while a connection is open is another one in the next request, and
-// one that is deleted is in none.
+// TestChangedSecret checks that a secret that is updated or deleted while a connection is open
+// is updated or missing in the next request.
 func TestChangedSecret(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization")) })
@@ -384,7 +385,7 @@ func TestChangedSecret(t *testing.T) {
 	if len(h.reached) != 1 {
 		t.Errorf("got %d connections to the host, want 1", len(h.reached))
 	}
-	// Rules that come later use no connection that was made before.
+	// After new rules, no earlier connection is used.
 	h.Set(rules(t, bearer), h.reach)
 	if get(t, client, "https://api.test/"); len(h.reached) != 2 {
 		t.Errorf("got %d connections to the host after new rules, want 2", len(h.reached))
@@ -395,8 +396,8 @@ func TestChangedSecret(t *testing.T) {
 	}
 }
 
-// A client cannot send a header that a rule sets after the body: it is left out, and others are
-// sent.
+// TestTrailersOfRules checks that a header that a rule sets is left out if a client sends it
+// after the body, and that others are sent.
 func TestTrailersOfRules(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
@@ -492,7 +493,7 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// What is answered in pieces arrives in pieces, and what ends ends.
+// TestStreams checks that an answer in pieces arrives in pieces, and with its end.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
@@ -536,10 +537,11 @@ func TestStreams(t *testing.T) {
 	<-begun
 	cancel()
 	<-asked
-	<-gone // the host learns that nobody waits
+	<-gone // the host sees that the client has gone
 }
 
-// A connection on which nothing comes, not even byte by byte, ends.
+// TestSilentConnectionsEnd checks that a connection without further bytes ends, also one that
+// sends them one by one.
 func TestSilentConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	authority, err := NewAuthority("i1")
@@ -571,7 +573,8 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	}
 }
 
-// The end of a door ends its connections at once, and those that come later.
+// TestCloseEndsConnections checks that closing a door ends its connections at once, and later
+// ones.
 func TestCloseEndsConnections(t *testing.T) {
 	t.Parallel()
 	authority, err := NewAuthority("i1")
@@ -597,7 +600,8 @@ func TestCloseEndsConnections(t *testing.T) {
 	})
 }
 
-// Rules that are replaced, and a door that is closed, leave no connection to a host behind.
+// TestNoConnectionsAreLeft checks that replaced rules and a closed door leave no connection to a
+// host.
 func TestNoConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
 	replace := func(h *house) { h.Set(rules(t, bearer), h.reach) }
@@ -639,8 +643,8 @@ func inside(t *testing.T, reach Reach) (d *Door, client *tls.Conn) {
 	return d, tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "api.test"})
 }
 
-// A connection on which a request was answered waits two minutes for the next one, and half a
-// minute for the rest of its head.
+// TestIdleConnectionsEnd checks that a connection waits two minutes for the next request after
+// an answer, and half a minute for the rest of its head.
 func TestIdleConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	for next, want := range map[string]time.Duration{"": 2 * time.Minute, "GET / HTTP/1.1\r\nHost: api": 30 * time.Second} {
@@ -666,7 +670,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// A door is closed when nothing of it runs: not before a request that is under way has ended.
+// TestCloseWaits checks that Close returns when no part of the door runs: not before the last
+// request has ended.
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -677,7 +682,7 @@ func TestCloseWaits(t *testing.T) {
 			return nil, errors.New("refused")
 		})
 		served := make(chan struct{})
-		d.running.Go(func() { <-served }) // what is under way beside it
+		d.running.Go(func() { <-served }) // another part that runs
 		go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n") }()
 		go func() { _, _ = io.Copy(io.Discard, client) }()
 		<-reached
@@ -696,7 +701,8 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// A client that goes away waits no longer for other requests to end, and nothing is sent for it.
+// TestWaitForOthersEnds checks that the request of a client that goes away no longer waits for
+// others to end, and is not sent.
 func TestWaitForOthersEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
@@ -723,7 +729,8 @@ func TestWaitForOthersEnds(t *testing.T) {
 	}
 }
 
-// A host gets what the client sends and the headers of its rule, and nothing else.
+// TestNothingIsAdded checks that a host gets the client's request and the headers of its rule,
+// and nothing else.
 func TestNothingIsAdded(t *testing.T) {
 	t.Parallel()
 	var got http.Header
@@ -746,7 +753,8 @@ func TestNothingIsAdded(t *testing.T) {
 	}
 }
 
-// A client that sends what is not sent on gets an answer and the end of its connection.
+// TestUnfitEndsConnection checks that a client with an unfit request gets an answer and the end
+// of its connection.
 func TestUnfitEndsConnection(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
@@ -757,7 +765,8 @@ func TestUnfitEndsConnection(t *testing.T) {
 	}
 }
 
-// The answer to HEAD has the length that the one to GET would have, with trailers or without.
+// TestLengthOfHead checks that the answer to HEAD has the length of the answer to GET, with
+// trailers or without.
 func TestLengthOfHead(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
@@ -784,7 +793,7 @@ func TestLengthOfHead(t *testing.T) {
 	}
 }
 
-// Put changes a request as a rule says, or answers it.
+// TestPut checks that Put changes a request according to a rule, or answers it.
 func TestPut(t *testing.T) {
 	t.Parallel()
 	known := func(name string) (string, error) {
@@ -800,7 +809,7 @@ func TestPut(t *testing.T) {
 	for name, tt := range map[string]struct {
 		method string
 		rule   []network.Header
-		status int // of an answer; 0: it is to be sent
+		status int // of an answer; 0: none
 		text   string
 		want   http.Header
 	}{
@@ -869,7 +878,7 @@ func TestLargeAnswerHead(t *testing.T) {
 	}
 }
 
-// noticed is a connection whose end is noticed.
+// noticed is a connection that reports its end.
 type noticed struct {
 	net.Conn
 	ends func()

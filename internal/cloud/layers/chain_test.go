@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Whatever becomes of a chain, the caller holds what it is told, each layer once, and nothing
-// else is held for it: it is short, too long, cannot be merged, or stands on what is gone.
+// TestChainHolds checks that the caller holds exactly the returned layers, each once, for any
+// chain: short, too long, impossible to merge, or with a layer that is gone below.
 func TestChainHolds(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{layers.MaxChain - 1, layers.MaxChain, layers.MaxChain + 1} {
@@ -28,7 +28,7 @@ func TestChainHolds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Release(below...) // they are still held as they were made
+			s.Release(below...) // their first holder remains
 			if damage == "no files" {
 				if err := os.Remove(filepath.Join(dirs[0], "files")); err != nil {
 					t.Fatal(err)

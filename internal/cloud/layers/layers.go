@@ -1,14 +1,14 @@
-// Package layers keeps files that sandboxes begin with: what snapshots, forks and builds
-// saved of a sandbox. A layer stays for as long as somebody holds it. Who holds a layer that
-// is to outlast the server records that, and holds it again when it reads the record.
+// Package layers keeps the files with which sandboxes begin: snapshots, forks and builds save
+// them from a sandbox. A layer exists for as long as it has a holder. A holder whose layer must
+// outlast the server records that, and holds the layer again when it reads the record.
 //
-// Where the engine lets sandboxes share directories, a layer has what one sandbox wrote
-// above those that it stood on: a sandbox stands on a chain of them. Elsewhere a layer has
-// all that the sandbox had, and each sandbox begins with a copy of one. What that stands on may
-// be kept by others, as an image in a daemon is: a layer stands for it that has no files.
+// If the engine lets sandboxes share directories, a layer has the files that one sandbox wrote
+// above its own layers: a sandbox has a chain of layers. Otherwise a layer has all files of a
+// sandbox, and each sandbox begins with a copy of one. The files below may be kept elsewhere,
+// such as an image in a daemon: a layer without files then stands for them.
 //
-// The memory of a sandbox is a layer of its own kind: the last one of a chain may have it, and
-// then a sandbox can go on where that one was. Nothing is put on it.
+// The memory of a sandbox is a layer of its own kind: the last layer of a chain may have it,
+// and then a new sandbox goes on with that memory. No layer is put above it.
 package layers
 
 import (
@@ -29,36 +29,35 @@ import (
 // ErrGone is returned for a layer that does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
-// ErrNotShared is returned where a layer can only be one that sandboxes share.
+// ErrNotShared is returned for a layer that needs sharing, if sandboxes cannot share files.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
-// Use is when something was used last that holds layers, can be made again and so makes room
-// when it is dropped.
+// Use is the last use of a holder of layers that can be made again. Dropping it makes room.
 type Use struct {
 	Name   string
 	At     time.Time
-	Layers []string // that it holds
+	Layers []string // the layers that it holds
 	Drop   func() error
 }
 
-// Sharing is how sandboxes share directories, instead of each beginning with a copy.
+// Sharing lets sandboxes share directories, instead of each beginning with a copy.
 type Sharing interface {
-	// Merge makes one such directory of several, lowest first, in an empty directory.
+	// Merge merges such directories, lowest first, into one, in an empty directory.
 	Merge(ctx context.Context, dirs []string, to string) error
 }
 
-// Save saves the files of a sandbox to dir, an empty directory. With share it makes a directory
-// that other sandboxes can share, where its engine can do that, and reports whether it has.
+// Save saves the files of a sandbox to dir, an empty directory. If share is set and its engine
+// can do it, Save makes a directory that other sandboxes can share. It reports whether it did.
 type Save func(dir string, share bool) (shared bool, err error)
 
 // Options configure a [Set].
 type Options struct {
 	Store *store.Store
-	// Sharing says how sandboxes share directories; nil, or nil as its result: they begin
-	// with copies. It is asked when there is a first layer.
+	// Sharing returns the way in which sandboxes share directories; if it is nil or returns
+	// nil, they begin with copies. It is called for the first layer.
 	Sharing func() Sharing
-	// Unneeded is called when nobody holds a layer of [Set.Outside] any longer; nil: nobody
-	// is told.
+	// Unneeded is called when a layer of [Set.Outside] has no holder any longer; nil: it is not
+	// called.
 	Unneeded func()
 	Logger   *slog.Logger // nil: no log
 }
@@ -70,23 +69,23 @@ type Set struct {
 
 	mu      sync.Mutex
 	layers  map[string]*layer
-	unknown bool // there may be holders that are not known
+	unknown bool // there may be unknown holders
 }
 
 type layer struct {
 	dir     string
 	shared  bool
 	memory  bool   // it has memory, and no files
-	outside string // the name of what it stands for; "": its own files
+	outside string // the name of the thing that it stands for; "": its own files
 	holders int
 }
 
-// record is what is stored of a layer besides its files.
+// record is the stored record of a layer, besides its files.
 type record struct {
 	CreatedAt time.Time
 	Shared    bool   // it is a directory that sandboxes share
 	Memory    bool   `json:",omitempty"` // it has memory, and no files
-	Outside   string `json:",omitempty"` // the name of what it stands for, which is kept elsewhere
+	Outside   string `json:",omitempty"` // the name of the thing outside that it stands for
 }
 
 // Open returns the layers of a store. Nobody holds them yet: see [Set.Sweep].
@@ -115,13 +114,13 @@ func Open(o Options) *Set {
 }
 
 // Add makes a layer of the files that save saves. The caller holds it. After an error nothing
-// of it is left.
+// is left of it.
 func (s *Set) Add(save Save) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return save(dir, s.sharing() != nil) })
 }
 
-// Make is Add with a function that makes the directory as sandboxes share it. Where they do
-// not, the error is [ErrNotShared].
+// Make is Add with a function that makes a directory for sharing. If sandboxes do not share
+// directories, the error is [ErrNotShared].
 func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	if s.sharing() == nil {
 		return "", ErrNotShared
@@ -129,13 +128,14 @@ func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return true, fill(dir) })
 }
 
-// AddMemory makes a layer of the memory that save saves to an empty directory. The caller
-// holds it. After an error nothing of it is left.
+// AddMemory makes a layer of the memory that save saves to an empty directory. The caller holds
+// it. After an error nothing is left of it.
 func (s *Set) AddMemory(save func(dir string) error) (id string, err error) {
 	return s.add(record{Memory: true}, func(dir string) (bool, error) { return false, save(dir) })
 }
 
-// add makes a layer of a directory that fill fills, which says whether it is to be shared.
+// add makes a layer of a directory that fill fills. fill reports whether sandboxes can share
+// it.
 func (s *Set) add(of record, fill func(dir string) (shared bool, err error)) (id string, err error) {
 	dir, err := s.options.Store.NewDir()
 	if err != nil {
@@ -160,8 +160,8 @@ func (s *Set) add(of record, fill func(dir string) (shared bool, err error)) (id
 	return id, nil
 }
 
-// Outside returns the layer that stands for something kept elsewhere, which has this name. The
-// layer has no files: while it is held, that thing is needed. The caller holds it.
+// Outside returns the layer for a thing with this name that is kept elsewhere. The layer has no
+// files: the thing is needed for as long as the layer is held. The caller holds it.
 func (s *Set) Outside(name string) (id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,14 +195,14 @@ func (s *Set) Needs(name string) bool {
 	return false
 }
 
-// MaxChain bounds how many layers a sandbox stands on: what is not found costs a look into
-// each of them.
+// MaxChain bounds the layers of a sandbox: the search for a missing file looks into each of
+// them.
 const MaxChain = 12
 
-// Chain puts the layer top, which the caller holds, on those that the sandbox of which it
-// was saved stood on, and returns all, lowest first. If they are many, they become one. None
-// of them has memory.
-// The caller holds each of them once, and after an error not even top.
+// Chain puts the layer top, which was saved from a sandbox with the layers below, above these,
+// and returns all of them, lowest first. Too many layers are merged into one. None of them has
+// memory. The caller holds top before; afterwards it holds each returned layer once, and after
+// an error not even top.
 func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []string, err error) {
 	dirs, err := s.Hold(below...)
 	if err != nil {
@@ -224,21 +224,20 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 	return []string{merged}, nil
 }
 
-// Base is what a sandbox begins with.
+// Base has the files and the memory with which a sandbox begins.
 type Base struct {
-	// IDs are the layers that what is saved of the sandbox has to be put on, lowest first,
-	// and Layers their directories.
+	// IDs are the layers below a layer that is saved from the sandbox, lowest first, and Layers
+	// the directories that it shares.
 	IDs, Layers []string
-	// Files is a directory of saved files, which the sandbox begins with a copy of, and Memory
-	// one of the memory that it goes on with; "": none. Copied releases both once the sandbox
-	// runs. It is idempotent.
+	// Files is a directory of saved files, which the sandbox copies, and Memory one of its
+	// memory; "": none. Copied releases both once the sandbox runs. It is idempotent.
 	Files, Memory string
 	Copied        func()
 	// Release releases everything. It is idempotent.
 	Release func()
 }
 
-// Use holds layers for a sandbox that begins with them. If one of them does not exist the
+// Use holds layers for a sandbox that begins with them. If one of them does not exist, the
 // error is [ErrGone].
 func (s *Set) Use(ids ...string) (Base, error) {
 	k, err := s.kinds(ids)
@@ -278,8 +277,8 @@ func (s *Set) Use(ids ...string) (Base, error) {
 	return b, nil
 }
 
-// Split returns the layers of a chain that have files, and the one that has memory; "": none
-// has. What no longer exists counts among the former.
+// Split returns the layers of a chain with files, and the one with memory; "": none. Layers
+// that no longer exist count among the former.
 func (s *Set) Split(ids ...string) (files []string, memory string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,16 +292,16 @@ func (s *Set) Split(ids ...string) (files []string, memory string) {
 	return files, memory
 }
 
-// kinds are layers by what they have.
+// kinds are layers by their contents.
 type kinds struct {
-	memory  []string // those that have memory
-	files   []string // all others, which are
-	outside []string // those that stand for something outside, and
-	own     []string // those that do not
-	shared  int      // how many of own were made to be shared
+	memory  []string // layers with memory
+	files   []string // all others: outside and own
+	outside []string // layers that stand for a thing outside
+	own     []string // layers with files of their own
+	shared  int      // number of own layers that were made for sharing
 }
 
-// kinds sorts layers by what they have.
+// kinds sorts layers by their contents.
 func (s *Set) kinds(ids []string) (k kinds, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,8 +326,8 @@ func (s *Set) kinds(ids []string) (k kinds, err error) {
 	return k, nil
 }
 
-// Hold keeps layers until [Set.Release], and returns their directories, which are only to
-// be read. If one of them does not exist the error is [ErrGone], and none is held.
+// Hold holds layers until [Set.Release], and returns their directories, which are read-only. If
+// one of them does not exist, the error is [ErrGone], and none is held.
 func (s *Set) Hold(ids ...string) (dirs []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -344,7 +343,7 @@ func (s *Set) Hold(ids ...string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Release is the reverse of Hold. A layer that nobody else holds is removed.
+// Release is the reverse of Hold. It removes layers that have no other holder.
 func (s *Set) Release(ids ...string) {
 	s.mu.Lock()
 	var unused []string
@@ -365,16 +364,15 @@ func (s *Set) Release(ids ...string) {
 	}
 }
 
-// Keep makes Sweep remove nothing: there is a record of a holder that cannot be read.
+// Keep makes Sweep remove nothing: the record of a holder cannot be read.
 func (s *Set) Keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unknown = true
 }
 
-// Sweep removes the layers that nobody holds: what an earlier process did not come to
-// name or to remove. It is called once, when all who recorded that they hold a layer do so
-// again.
+// Sweep removes layers without a holder: an earlier process did not get to naming or removing
+// them. It is called once, when all recorded holders hold their layers again.
 func (s *Set) Sweep() {
 	s.mu.Lock()
 	if s.unknown {
@@ -394,7 +392,7 @@ func (s *Set) Sweep() {
 
 func (s *Set) remove(ids []string) {
 	for _, id := range ids {
-		if err := s.options.Store.Delete(store.Layers, id); err != nil { // it is tried again at the next start
+		if err := s.options.Store.Delete(store.Layers, id); err != nil { // the next start tries again
 			s.options.Logger.ErrorContext(context.Background(), "a layer that is no longer needed cannot be removed", "layer", id, "error", err)
 		}
 	}

@@ -70,7 +70,7 @@ func left(t *testing.T, st *store.Store, dir string) int {
 	return len(all)
 }
 
-// A layer is there for as long as somebody holds it.
+// TestHolders checks that a layer exists for as long as it has a holder.
 func TestHolders(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -102,8 +102,8 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// All who name the same thing outside get the same layer. It adds no files to a sandbox, and stays
-// held after the sandbox has copied its files.
+// TestOutside checks that all calls with the same name get the same layer, and that it adds no
+// files to a sandbox, and stays held after the sandbox has copied its files.
 func TestOutside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -172,8 +172,8 @@ func addMemory(t *testing.T, s *layers.Set) string {
 	return id
 }
 
-// Memory is what a sandbox goes on with, and no file of it: nothing is put on it, and it is
-// held until the sandbox runs.
+// TestMemory checks that memory is passed on apart from the files, that no layer is put above it,
+// and that it is held until the sandbox runs.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	for name, sharing := range map[string]func() layers.Sharing{"copied": nil, "shared": lifecycletest.Sharing} {
@@ -236,7 +236,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What cannot be saved leaves nothing behind.
+// TestFailedSave checks that a failed save leaves nothing behind.
 func TestFailedSave(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -256,7 +256,7 @@ func TestFailedSave(t *testing.T) {
 	}
 }
 
-// After a restart, what nobody holds again is removed.
+// TestSweep checks that layers that are not held again after a restart are removed.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -29,7 +29,8 @@ func (s *stage) get(t *testing.T, id string) lifecycle.Sandbox {
 	return sb
 }
 
-// When its lifetime is over a sandbox is paused as it was asked for, or as is possible.
+// TestAutoPause checks the pause at the end of a lifetime: as requested, or as far as
+// possible.
 func TestAutoPause(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -74,11 +75,12 @@ func TestAutoPause(t *testing.T) {
 	}
 }
 
-// An auto-pause that fails is tried again for a while. Then the sandbox has expired.
+// TestAutoPauseFails checks that a failed automatic pause is tried again for a while. Then
+// the sandbox has expired.
 func TestAutoPauseFails(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		works time.Duration // after how long it works; 0: never
+		works time.Duration // time after which it works; 0: never
 		state string
 	}{
 		"for a while": {5 * time.Minute, "paused"},
@@ -133,7 +135,7 @@ func TestWake(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
 				id := s.create(t, autoPause, func(q *lifecycle.Request) { q.Lifetime = asked })
-				if err := s.SetLifetime(id, time.Second); err != nil { // does not count
+				if err := s.SetLifetime(id, time.Second); err != nil { // this lifetime does not count
 					t.Fatal(err)
 				}
 				<-time.After(time.Second)
@@ -168,7 +170,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// What requests do not resume, or cannot now.
+// TestWakeRefused checks the sandboxes that a request does not resume, or cannot resume now.
 func TestWakeRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -220,8 +222,8 @@ func TestWakeRefused(t *testing.T) {
 	}
 }
 
-// A sandbox that ended although nobody killed it is paused again, as it was at its latest
-// pause to files. Killing it removes these, too.
+// TestEarlierPause checks that a sandbox that ended without being killed is paused again, as
+// it was at its latest pause to files. Killing it removes these files, too.
 func TestEarlierPause(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *stage, id string){
@@ -261,7 +263,8 @@ func TestEarlierPause(t *testing.T) {
 	}
 }
 
-// A frozen sandbox of which no files are kept is gone when it dies.
+// TestDeathWhilePaused checks that a frozen sandbox without saved files is gone when it
+// dies.
 func TestDeathWhilePaused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -277,7 +280,7 @@ func TestDeathWhilePaused(t *testing.T) {
 	})
 }
 
-// How a sandbox ended is known for an hour.
+// TestReasonsAreForgotten checks that the reason for a sandbox's end is known for an hour.
 func TestReasonsAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -297,14 +300,14 @@ func TestReasonsAreForgotten(t *testing.T) {
 	})
 }
 
-// A change of the network that holds until the next resume does not outlast it.
+// TestNetworkAfterResume checks that a resume restores the network rules of the creation.
 func TestNetworkAfterResume(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		offline := false
 		id := s.create(t, func(q *lifecycle.Request) { q.Internet = &offline })
-		if err := s.SetEgress(id, lifecycle.Network{}, nil); err != nil { // lets it reach everything
+		if err := s.SetEgress(id, lifecycle.Network{}, nil); err != nil { // allows everything
 			t.Fatal(err)
 		}
 		s.pause(t, id, lifecycle.PauseOptions{})
@@ -318,8 +321,8 @@ func TestNetworkAfterResume(t *testing.T) {
 	})
 }
 
-// The memory of all sandboxes that keep it is bounded, also when many are paused at once,
-// and what a resume or a kill frees can be used again.
+// TestFrozenMemory checks that the memory of all frozen sandboxes together is bounded, also
+// when many are paused at once, and that a resume or a kill frees a sandbox's share.
 func TestFrozenMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,8 +359,8 @@ func TestFrozenMemory(t *testing.T) {
 	})
 }
 
-// Where files cannot be saved, a pause with memory lasts as long as the server, and a resume
-// without the memory is refused.
+// TestPauseWithoutSavedFiles checks an engine that cannot save files: a pause with memory
+// lasts as long as the server, and a resume without the memory is refused.
 func TestPauseWithoutSavedFiles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -376,7 +379,8 @@ func TestPauseWithoutSavedFiles(t *testing.T) {
 	_ = s.Close()
 }
 
-// What the engine does not promise is refused, and the sandbox runs on.
+// TestPauseOfEngine checks that a feature that the engine does not promise is refused, and
+// that the sandbox runs on.
 func TestPauseOfEngine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// holding is a set of layers that counts which of them the test holds.
+// holding is a set of layers that counts the layers that the test holds.
 type holding struct {
 	*layers.Set
 	mu   sync.Mutex
@@ -38,14 +38,14 @@ func (h *holding) Release(ids ...string) {
 	h.Set.Release(ids...)
 }
 
-// Snapshot is the registry's; the test holds what it made.
+// Snapshot is the registry's. The test holds its layers.
 func (s *stage) Snapshot(ctx context.Context, id string, memory *bool) (lifecycle.Checkpoint, error) {
 	made, err := s.Registry.Snapshot(ctx, id, memory)
 	s.layers.count(made.Layers, 1)
 	return made, err
 }
 
-// Close closes the registry, and checks that everything is counted as it is, before and after.
+// Close closes the registry, and checks all counters before and after.
 func (s *stage) Close() error {
 	s.t.Helper()
 	err := end(s.t, s.Registry)

@@ -8,7 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// What is asked for after a snapshot or fork whose caller has gone waits until that has ended.
+// TestAfterCancelledSnapshot checks that a call waits for the end of a snapshot or fork whose
+// caller has gone.
 func TestAfterCancelledSnapshot(t *testing.T) {
 	t.Parallel()
 	for _, first := range []string{"snapshot", "fork"} {
@@ -21,7 +22,7 @@ func TestAfterCancelledSnapshot(t *testing.T) {
 					hook, ends := s.fakes.Hook, make(chan struct{})
 					s.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
 						if op == lifecycletest.Checkpoint && ctx.Err() == nil {
-							<-ends // it does not heed that its caller goes
+							<-ends // it ignores that its caller has gone
 						}
 						return hook(ctx, id, op)
 					}

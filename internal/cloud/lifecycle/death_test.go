@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// From the moment that an engine says why a sandbox ended, so does the registry, while what the
-// sandbox left is still being removed.
+// TestDeathIsKnownAtOnce checks that the registry knows why a sandbox ended as soon as its
+// engine does, while the sandbox is still being removed.
 func TestDeathIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	for call, want := range map[string]string{
@@ -39,8 +39,8 @@ func TestDeathIsKnownAtOnce(t *testing.T) {
 	}
 }
 
-// What a sandbox is asked for while it dies in the middle of a transition says why it died, as
-// does the transition.
+// TestDeathInTransition checks that a transition returns the reason if its sandbox dies
+// meanwhile, and so does a call that waits for it.
 func TestDeathInTransition(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -82,8 +82,8 @@ func TestDeathInTransition(t *testing.T) {
 	}
 }
 
-// A sandbox that can neither be paused nor run on has died, of what kept it from being paused,
-// in few words.
+// TestDeathOfPause checks the reason of a sandbox that can neither be paused nor run on: it is
+// the error of the pause, in few words.
 func TestDeathOfPause(t *testing.T) {
 	t.Parallel()
 	for _, long := range []bool{false, true} {
@@ -106,8 +106,8 @@ func TestDeathOfPause(t *testing.T) {
 	}
 }
 
-// A sandbox that dies in the middle of a snapshot after it was resumed is paused as it was, and
-// the snapshot's error says both.
+// TestDeathOfResumed checks that a resumed sandbox that dies during a snapshot is paused as it
+// was, and that the snapshot's error says both.
 func TestDeathOfResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,15 +21,15 @@ func (r *Registry) watchLocked(rec *record) {
 	})
 }
 
-// over reports whether the instance of a sandbox has ended, and nobody has taken it away yet.
+// over reports whether the instance of a sandbox has ended and is not removed yet.
 func (rec *record) over() bool { return rec.instance != nil && rec.instance.Err() != nil }
 
 // noticeLocked ends a sandbox whose instance has ended, unless its state is changing: then the
-// end of the transition does. Whoever looks for a sandbox calls it first, so that from the
-// moment that the engine knows why a sandbox ended nobody is told that it runs. failed is the
-// error of the transition that has just ended: the reason if the registry itself closed an
-// instance that could not run on. It returns the error for who wanted something of the
-// sandbox; nil: it has not ended.
+// end of the transition does. Every lookup of a sandbox calls it first: once the engine knows
+// why a sandbox ended, nobody is told that it runs. failed is the error of the transition that
+// has just ended: it is the reason if the registry itself closed an instance that could not
+// run on. noticeLocked returns the error for callers that wanted something of the sandbox;
+// nil: it has not ended.
 func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	if r.closed || rec.State == Killing || rec.transition != nil || !rec.over() {
 		return nil
@@ -50,12 +50,12 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	return gone
 }
 
-// await returns when it is known whether an instance has ended that something could not be
-// done with: what broke may be the first sign of its end.
+// await waits, after an operation has failed, until it is known whether the instance has
+// ended: the failure may be the first sign of that.
 func await(ctx context.Context, instance Instance) { _ = instance.Healthy(ctx) }
 
-// expireLocked does what is to happen to a running sandbox whose lifetime is over. It
-// returns a channel that is closed when it has happened.
+// expireLocked pauses or ends a running sandbox whose lifetime is over. It returns a channel
+// that is closed when that is done.
 func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 	switch {
 	case !rec.AutoPause:
@@ -66,12 +66,12 @@ func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true}).done
 }
 
-// endLocked ends a sandbox that nobody killed. If files of it are kept it is paused again,
-// as it was at that pause. The channel is closed when it has ended.
+// endLocked ends a sandbox that nobody killed. If its files are kept, it is paused again, as
+// it was at that pause. The channel is closed when it has ended.
 func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	instance := rec.instance
 	if rec.kept != nil {
-		rec.instance = nil // nobody waits for its clean-up who asks for its state
+		rec.instance = nil // a caller that asks for its state does not wait for the clean-up
 		return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
 			r.close(rec.ID, instance)
 			r.forget(ctx, rec.ID)
@@ -88,7 +88,7 @@ func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	return done
 }
 
-// revertLocked makes a sandbox without processes what it was at its latest pause.
+// revertLocked returns a sandbox without processes to its latest pause.
 func (r *Registry) revertLocked(rec *record) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
@@ -97,7 +97,7 @@ func (r *Registry) revertLocked(rec *record) {
 	r.setLocked(rec, Paused)
 }
 
-// takeLocked makes a sandbox one that nobody finds. The caller must discard it.
+// takeLocked hides a sandbox from all callers. The caller must discard it.
 func (r *Registry) takeLocked(rec *record, e end) {
 	if rec.transition != nil {
 		rec.transition.cancel()
@@ -106,8 +106,8 @@ func (r *Registry) takeLocked(rec *record, e end) {
 	r.ended.add(rec.ID, r.nowLocked(), e)
 }
 
-// kill ends a sandbox that was taken, when the transition that it was in has ended, and
-// removes what is kept of it.
+// kill ends a sandbox after takeLocked, once the transition before has ended, and removes its
+// files from the store.
 func (r *Registry) kill(rec *record, before *transition) error {
 	if before != nil {
 		<-before.done
@@ -148,10 +148,10 @@ func (r *Registry) discard(rec *record, e end) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
 	r.mu.Unlock()
-	if rec.base.Release != nil && (e != closed || rec.kept == nil) { // what is kept needs its layers after a restart
+	if rec.base.Release != nil && (e != closed || rec.kept == nil) { // a paused sandbox needs its layers after a restart
 		rec.base.Release()
 	}
-	if e != closed { // of what ran until now, the next server is to say so
+	if e != closed { // the next server reports those that ran until now as ended
 		r.forget(ctx, rec.ID)
 	}
 	r.options.Logger.InfoContext(ctx, "sandbox ended", "sandbox", rec.ID, "how", e.how)
@@ -165,16 +165,15 @@ func (r *Registry) close(id string, instance Instance) {
 }
 
 const (
-	// closeDeadline bounds how long Close waits for pauses, and closers how many there
-	// are at once.
+	// closeDeadline bounds Close's wait for pauses, and closers the number of pauses at once.
 	closeDeadline = time.Minute
 	closers       = 2
 )
 
 // Close ends every sandbox and waits until they have gone. In a durable store, those with
 // AutoPause are paused first, so that the next registry has them: their files are copied, and
-// their memory where the engine can do that, for a minute at most. From then on Create returns
-// [ErrClosed]. Close is idempotent.
+// their memory if the engine can save it. That takes a minute at most. From then on Create
+// returns [ErrClosed]. Close is idempotent.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	first := !r.closed
@@ -203,12 +202,12 @@ func (r *Registry) Close() error {
 	return nil
 }
 
-// settle waits until the state of a sandbox does not change. It ends a transition of which
-// nothing would be left, and every other one when ctx ends.
+// settle waits until the state of a sandbox does not change. It cancels a transition whose
+// result would be lost, and every other one when ctx ends.
 func (r *Registry) settle(ctx context.Context, rec *record) {
 	r.mu.Lock()
 	t := rec.transition
-	useful := rec.State == Pausing && r.store.Durable() // to the next registry
+	useful := rec.State == Pausing && r.store.Durable() // the next registry has the result
 	r.mu.Unlock()
 	if t == nil {
 		return
@@ -224,8 +223,8 @@ func (r *Registry) settle(ctx context.Context, rec *record) {
 	}
 }
 
-// save pauses a sandbox to the store if the next registry is to have it, once free has room.
-// The second half of the time is for files only.
+// save pauses a sandbox to the store, if it is to outlive the registry, once free has room.
+// Memory is saved only in the first half of the time.
 func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	if !rec.AutoPause || !r.store.Durable() {
 		return
@@ -248,7 +247,7 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	r.settle(ctx, rec)
 }
 
-// shut ends what is left of a sandbox when the registry is closed. Its files stay.
+// shut ends a sandbox when the registry is closed. Its files stay.
 func (r *Registry) shut(rec *record) {
 	r.mu.Lock()
 	ending := rec.State == Killing

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// maxEnded bounds how many ended sandboxes are remembered, and remembered how
-	// long.
+	// maxEnded bounds the number of ended sandboxes that are remembered, and remembered the
+	// time.
 	maxEnded   = 1000
 	remembered = time.Hour
-	// maxHow bounds the text that is remembered for each.
+	// maxHow bounds the length of each remembered reason.
 	maxHow = 300
 )
 
-// Reason says why a sandbox is gone, for programs.
+// Reason is the reason for the end of a sandbox, for programs.
 type Reason string
 
 // The reasons.
@@ -30,7 +30,7 @@ const (
 	ServerGone  Reason = "server_gone" // the local cloud ended while the sandbox ran
 )
 
-// An end is how a sandbox ended, for programs and for people.
+// An end is the reason for the end of a sandbox, for programs and for people.
 type end struct {
 	reason Reason
 	how    string
@@ -53,14 +53,15 @@ func death(err error) end {
 	return end{reason, clip.Line(fmt.Sprintf("it died: %v", err), maxHow)}
 }
 
-// words say why a sandbox is gone to everybody who knows its id. How it ended may have more
-// in it than they may know.
+// words are the reasons for everybody who knows a sandbox's id. The full reason may contain
+// more than they may know.
 var words = map[Reason]string{
 	Expired: "its lifetime was over", Killed: "it was killed", OutOfMemory: "it ran out of memory",
 	Died: "it died", ServerGone: "the local cloud ended",
 }
 
-// Ended returns why a sandbox ended, in a few words; "" if it exists or that is not known.
+// Ended returns the reason for a sandbox's end, in a few words; "" if it exists or the
+// reason is not known.
 func (r *Registry) Ended(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,7 @@ func (r *Registry) Ended(id string) string {
 	return words[r.ended.of(id, r.nowLocked()).Reason]
 }
 
-// endedLog remembers for a while how sandboxes ended.
+// endedLog remembers the ends of sandboxes for a while.
 type endedLog struct {
 	entries map[string]endedEntry
 	order   []string
@@ -95,8 +96,8 @@ func (l *endedLog) add(id string, at time.Time, e end) {
 	l.entries[id] = endedEntry{e, at}
 }
 
-// of returns the error for a sandbox that does not exist, with how it ended if that is
-// known.
+// of returns the error for a sandbox that does not exist, with the reason for its end if
+// that is known.
 func (l *endedLog) of(id string, now time.Time) *NotFoundError {
 	e, ok := l.entries[id]
 	if !ok || now.Sub(e.at) > remembered {

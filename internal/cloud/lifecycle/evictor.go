@@ -2,7 +2,7 @@ package lifecycle
 
 import "time"
 
-// never is a wait that ends only through something else.
+// never is the timer's wait if no lifetime ends: other events wake the evictor.
 const never = time.Hour
 
 // evictor pauses or ends sandboxes whose lifetime is over.
@@ -23,10 +23,10 @@ func (r *Registry) evictor() {
 	}
 }
 
-// expireAllLocked begins what is to happen to sandboxes whose lifetime is over. It returns
-// channels that are closed when that has happened, and the time until the next one's
-// lifetime is over. It looks at all that are running: there are few enough that an
-// ordered structure would cost readers more than it saves.
+// expireAllLocked begins to pause or end the sandboxes whose lifetime is over. It returns
+// channels that are closed when that is done, and the time until the next lifetime is
+// over. It looks at all running sandboxes: there are so few that an ordered structure
+// would cost readers more than it saves.
 func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration) {
 	next = never
 	if r.closed {

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// What fails keeps no place, no memory and no files, also where there is room for one only:
-// the same works as soon as the fault is gone.
+// TestFailedKeepsNothing checks that a failed operation takes no place, no memory and no
+// files, even if there is only room for one: the same works as soon as the fault is gone.
 func TestFailedKeepsNothing(t *testing.T) {
 	t.Parallel()
 	files, full := lifecycle.PauseOptions{DropMemory: true}, lifecycle.PauseOptions{}
@@ -91,7 +91,8 @@ func TestFailedKeepsNothing(t *testing.T) {
 	}
 }
 
-// Layers that cannot be merged leave nothing of the snapshot, nor of its memory.
+// TestMergeFails checks that layers that cannot be merged leave nothing of the snapshot,
+// nor of its memory.
 func TestMergeFails(t *testing.T) {
 	t.Parallel()
 	v := remember(t, t.TempDir(), shared)
@@ -132,8 +133,8 @@ func TestMergeFails(t *testing.T) {
 	v.end(t)
 }
 
-// An update of what a sandbox may reach replaces all that is about that, and nothing else,
-// whether the sandbox was made with anything of a network or not.
+// TestSetEgressKeepsTheRest checks that an update replaces all rules for outgoing
+// connections and nothing else, whether the sandbox was created with a network or not.
 func TestSetEgressKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	old := &lifecycle.Network{

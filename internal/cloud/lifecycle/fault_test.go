@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
-// whole is all that a server has of a sandbox.
+// whole is the whole state of a sandbox in a server.
 type whole struct {
 	Sandboxes     []*lifecycle.Sandbox
 	Store         storetest.State
@@ -35,7 +35,7 @@ func (v *server) whole(t *testing.T, id string) whole {
 	return w
 }
 
-// forgetful is a server of which nothing is left when it ends.
+// forgetful returns a server that keeps nothing when it ends.
 func forgetful(t *testing.T) *server {
 	t.Helper()
 	v := &server{dir: t.TempDir()}
@@ -47,15 +47,15 @@ func forgetful(t *testing.T) *server {
 
 // diskCase is an operation on a sandbox.
 type diskCase struct {
-	before *lifecycle.PauseOptions // it was paused so
-	paused bool                    // and is not resumed
+	before *lifecycle.PauseOptions // the options of a pause before it
+	paused bool                    // and it is not resumed
 	kills  bool                    // after an error its processes have ended
 	do     func(t *testing.T, v *server, id string) error
 }
 
-// The disk fails at each change that an operation makes. Either the operation fails, and the
-// sandbox, its records and its files are as before, or it has done what it does without a
-// fault. In both cases the next server has what this one told.
+// TestDiskFails makes the disk fail at each change of an operation. Either the operation
+// fails, and the sandbox, its records and its files are as before, or it succeeds as without
+// the fault. In both cases the next server finds the state that this one reported.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	full, files := lifecycle.PauseOptions{}, lifecycle.PauseOptions{DropMemory: true}
@@ -129,7 +129,7 @@ func diskFails(t *testing.T, n int, durable bool, c diskCase) bool {
 	is := v.whole(t, id)
 	switch {
 	case errors.Is(err, storetest.ErrFault):
-		if c.kills { // its processes are gone
+		if c.kills { // its processes have ended
 			was.Ended, was.Sandboxes[0].Memory = true, is.Sandboxes[0].Memory
 		}
 		if diff := cmp.Diff(was, is, cmpopts.EquateEmpty()); diff != "" {
@@ -153,7 +153,7 @@ func diskFails(t *testing.T, n int, durable bool, c diskCase) bool {
 			t.Errorf("after %q the next server has %s", fault.Which(), entry)
 		}
 	}
-	if err == nil && !durable { // what could not be removed goes with the store
+	if err == nil && !durable { // closing a temporary store removes the rest
 		if err := errors.Join(end(t, v.Registry), v.store.Close()); err != nil {
 			t.Error(err)
 		}

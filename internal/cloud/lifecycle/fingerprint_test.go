@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// change gives a value another one.
+// change changes a value.
 func change(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
@@ -32,8 +32,9 @@ func change(t *testing.T, v reflect.Value) {
 	}
 }
 
-// Requests that differ in anything that was asked for are different, and neither in what was
-// sealed of it, which differs each time, nor in what follows from the rest.
+// TestFingerprint checks that requests with any different field have different fingerprints.
+// Sealed passwords do not count, because they differ each time, nor does the field Egress,
+// which follows from others.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	same := map[string]bool{"Sealed": true, "Egress": true}

@@ -10,20 +10,20 @@ import (
 // are dropped first.
 const maxKeys = 1000
 
-// attempt is a create request that came with a key.
+// attempt is a create request with a key.
 type attempt struct {
 	request [sha256.Size]byte
-	done    chan struct{} // closed when sb is known
-	sb      *Sandbox      // nil if it failed
+	done    chan struct{} // closed when sb is set
+	sb      *Sandbox      // nil: it failed
 }
 
-// attempts holds the attempts whose result can be asked for again.
+// attempts holds the attempts whose result a repetition gets.
 type attempts struct {
 	byKey map[string]*attempt
-	order []string // keys of those that succeeded, oldest first
+	order []string // keys of the successful ones, oldest first
 }
 
-// fingerprint tells requests apart. The password of a proxy does not count: it is sealed anew
+// fingerprint identifies a request. The password of a proxy does not count: it is sealed anew
 // for each request, and never the same twice.
 func (q Request) fingerprint() ([sha256.Size]byte, error) {
 	if q.Network != nil && q.Network.Proxy != nil {
@@ -35,10 +35,10 @@ func (q Request) fingerprint() ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), err
 }
 
-// CreateOnce is [Registry.Create] for a client that repeats a request because
-// it received no answer: it returns the sandbox that an earlier request with
-// the same key created or is creating. A request that failed may be repeated.
-// Using the key of a different request returns [ErrKeyReused].
+// CreateOnce is [Registry.Create] for a client that repeats a request because it received no
+// answer: it returns the sandbox that an earlier request with the same key has created or is
+// creating. A failed request may be repeated. Using the key of a different request returns
+// [ErrKeyReused].
 func (r *Registry) CreateOnce(ctx context.Context, key string, q Request) (Sandbox, error) {
 	request, err := q.fingerprint()
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// kept is what a pause keeps of a sandbox in the store.
+// kept is the saved part of a paused sandbox in the store.
 type kept struct {
-	dir     string  // of its files; memoryName in it has the memory
-	sandbox Sandbox // as it was paused; Memory: the memory is there, too
+	dir     string  // the directory of its files; the memory is in memoryName there
+	sandbox Sandbox // as it was paused; Memory: the memory is saved, too
 }
 
 // memoryName is the directory of the memory beside the saved files.
@@ -33,24 +33,24 @@ func (k *kept) memory() string {
 	return filepath.Join(k.dir, memoryName)
 }
 
-// savedVersion is the version of what is stored; restore knows how to read it and all
-// before it.
+// savedVersion is the version of the format. restore reads it and all earlier ones.
 const savedVersion = 1
 
-// saved is the record of a paused sandbox in the store. The names of its fields, and of
-// those of [Request], [Template] and [Network], are part of the format.
+// saved is the record of a paused sandbox in the store. The names of its fields, and of the
+// fields of [Request], [Template] and [Network], are part of the format.
 type saved struct {
 	Version   int
 	Request   Request
 	StartedAt time.Time
 	PausedAt  time.Time
-	Memory    bool // the processes were kept, too, for as long as the server lived
-	// SavedMemory: the memory is in the directory, too. Older programs boot from the files.
+	Memory    bool // the processes were kept, too, while the server lived
+	// SavedMemory means that the memory is in the directory, too. Older programs boot from the
+	// files.
 	SavedMemory bool `json:",omitempty"`
 }
 
-// keep copies the files of a stopped sandbox, and its memory if the pause saves that, to the
-// store, and records there what it takes to resume it.
+// keep copies the files of a stopped sandbox, and its memory if p.saveMemory, to the store,
+// and records everything there that a resume needs.
 func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	if err := r.reserveKept(rec); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance
 	if err != nil {
 		return nil, err
 	}
-	if err := instance.Save(ctx, dir); err != nil { // after the memory, to which these files belong
+	if err := instance.Save(ctx, dir); err != nil { // after the memory, which belongs to these files
 		return nil, err
 	}
 	value, err := json.Marshal(saved{savedVersion, sb.Request, sb.StartedAt, sb.EndAt, sb.Memory, memory})
@@ -90,12 +90,12 @@ func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance
 	if err != nil {
 		return nil, err
 	}
-	sb.Memory, sb.Unresponsive = memory, false // the processes are the registry's alone
+	sb.Memory, sb.Unresponsive = memory, false // the stored record has no processes
 	return &kept{published, sb}, nil
 }
 
-// keepMemory saves the memory of a stopped sandbox beside its files, if the pause says so, and
-// reports whether it is there. A pause that nobody asked for does without.
+// keepMemory saves the memory of a stopped sandbox beside its files if p.saveMemory, and
+// reports whether it is saved. An automatic pause ignores a failure.
 func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Instance, p pause) (bool, error) {
 	if !p.saveMemory {
 		return false, nil
@@ -120,7 +120,7 @@ func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Inst
 	return false, os.RemoveAll(to)
 }
 
-// reserveKept counts a sandbox of which no files are kept so far.
+// reserveKept counts a sandbox whose files are not kept so far.
 func (r *Registry) reserveKept(rec *record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *Registry) releaseKept(rec *record) {
 	}
 }
 
-// note records that a sandbox runs, so that the next server knows that it did.
+// note records that a sandbox runs, so that the next server can report its end.
 func (r *Registry) note(id string) {
 	if r.store.Durable() {
 		r.store.Note(store.Running, id, []byte("{}"))
@@ -159,8 +159,8 @@ func (r *Registry) forget(ctx context.Context, id string) {
 	}
 }
 
-// restore takes over what an earlier registry left in the store. What cannot be read is
-// left alone: another version may be able to.
+// restore takes over the sandboxes that an earlier registry left in the store. It leaves
+// unreadable records alone: another version may be able to read them.
 func (r *Registry) restore() {
 	ctx, log := context.Background(), r.options.Logger
 	all, err := r.store.Records(store.Sandboxes)
@@ -222,7 +222,7 @@ func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	return &kept{entry.Dir, sb}, s.Memory, err
 }
 
-// validID reports whether an id can be that of a sandbox.
+// validID reports whether id has the form of a sandbox's id.
 func validID(id string) bool {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return len(id) == idLength && id[0] == 'i' && strings.Trim(id, alphabet) == ""

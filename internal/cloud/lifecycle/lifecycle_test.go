@@ -31,7 +31,7 @@ func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecyc
 	return sb
 }
 
-// The evictor follows real time without any request.
+// TestExpiry checks that the evictor works in real time, without any request.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -54,7 +54,8 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// How each sandbox ended is remembered, and its place becomes free again.
+// TestEnds checks that the reason for each sandbox's end is remembered, and
+// that its place becomes free again.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -115,7 +116,7 @@ func isLimit(err error) bool {
 	return ok
 }
 
-// A record that was handed out does not change.
+// TestRecordsAreSnapshots checks that returned records do not change.
 func TestRecordsAreSnapshots(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
@@ -146,7 +147,8 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	}
 }
 
-// Only a limited number of idempotency keys is remembered: the newest.
+// TestIdempotencyIsBounded checks that a limited number of idempotency keys is
+// remembered, the newest ones.
 func TestIdempotencyIsBounded(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
@@ -172,7 +174,8 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	}
 }
 
-// A launch that fails, and one whose client went away, leave nothing behind.
+// TestFailedLaunches checks that a failed launch, or one whose client has gone,
+// leaves nothing behind.
 func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}

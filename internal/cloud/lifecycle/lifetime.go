@@ -35,13 +35,13 @@ func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater boo
 	}
 }
 
-// Advance moves the clock of lifetimes forward by d, for tests. Sandboxes whose
-// lifetime is then over have gone, or are paused, when it returns. It affects only
+// Advance moves the clock of lifetimes forward by d, for tests. When it returns,
+// sandboxes whose lifetime is then over are gone or paused. It affects only
 // lifetimes: timers inside sandboxes use real time.
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
 	r.offset += d
-	over, _ := r.expireAllLocked() // before the evictor can
+	over, _ := r.expireAllLocked() // before the evictor does
 	r.mu.Unlock()
 	for _, done := range over {
 		<-done

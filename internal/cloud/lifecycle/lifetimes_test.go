@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// lives are the calls that give a sandbox a lifetime, by name. Each returns the record of the
-// sandbox that has it.
+// lives are the calls that set a sandbox's lifetime, by name. Each returns the sandbox's
+// record.
 var lives = map[string]func(t *testing.T, s *stage, lifetime time.Duration) (lifecycle.Sandbox, error){
 	"create": func(t *testing.T, s *stage, lifetime time.Duration) (lifecycle.Sandbox, error) {
 		return s.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: lifetime})
@@ -51,8 +51,8 @@ var lives = map[string]func(t *testing.T, s *stage, lifetime time.Duration) (lif
 	},
 }
 
-// Each call gives the lifetime that it asks for, up to the longest one. Those that say for how
-// long a sandbox is needed at least do not shorten the hour that it had.
+// TestLifetimes checks that each call sets the requested lifetime, up to the longest one.
+// Calls with a minimum do not shorten the sandbox's hour.
 func TestLifetimes(t *testing.T) {
 	t.Parallel()
 	const longest = 3 * time.Hour
@@ -87,8 +87,8 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// A pause at the end of a lifetime is tried again for ten minutes, once a minute, and not
-// longer. Whatever gives the sandbox a new lifetime begins the ten minutes anew.
+// TestRetriesOfAPause checks that a pause at the end of a lifetime is tried again once a
+// minute for ten minutes, and not longer. A new lifetime starts the ten minutes again.
 func TestRetriesOfAPause(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(t *testing.T, s *stage, id string){
@@ -168,7 +168,8 @@ func TestRetriesOfAPause(t *testing.T) {
 	}
 }
 
-// A resume that takes too long ends, whoever waits for it, and leaves the sandbox paused.
+// TestResumeDeadline checks that a resume that takes too long ends for all its callers, and
+// leaves the sandbox paused.
 func TestResumeDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 
 var reboot = lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true}
 
-// remember serves with an engine that saves memory.
+// remember starts a server whose engine saves memory.
 func remember(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server {
 	t.Helper()
 	v := serve(t, dir, change...)
@@ -28,7 +28,7 @@ func remember(t *testing.T, dir string, change ...func(*lifecycle.Options)) *ser
 	return v
 }
 
-// taught creates a sandbox with something in its files and memory.
+// taught creates a sandbox with contents in its files and memory.
 func (v *server) taught(t *testing.T, change ...func(*lifecycle.Request)) string {
 	t.Helper()
 	id := v.create(t, change...)
@@ -42,7 +42,7 @@ func (v *server) teach(id, what string) {
 	f.Learn("memory " + what)
 }
 
-// wantTaught checks what a sandbox has in its files and memory.
+// wantTaught checks the contents of a sandbox's files and memory.
 func (v *server) wantTaught(t *testing.T, id, files, memory string) {
 	t.Helper()
 	f := v.fakes.Fake(id)
@@ -51,7 +51,7 @@ func (v *server) wantTaught(t *testing.T, id, files, memory string) {
 	}
 }
 
-// wantDirs checks how many directories the store has.
+// wantDirs checks the number of directories in the store.
 func (v *server) wantDirs(t *testing.T, want int) {
 	t.Helper()
 	v.store.Wait()
@@ -68,7 +68,8 @@ func (v *server) wantDirs(t *testing.T, want int) {
 	}
 }
 
-// What was paused with its memory is so for the next server, too, if the engine can save it.
+// TestSavedMemory checks that a sandbox that was paused with its memory still has it in the next
+// server, if the engine can save it.
 func TestSavedMemory(t *testing.T) {
 	t.Parallel()
 	silent := func(v *server) { v.fail(lifecycletest.Healthy, errors.New("silent")) }
@@ -138,8 +139,8 @@ func lacks(f engine.Feature) func(*server) {
 	return func(v *server) { v.fakes.Lacks = map[engine.Feature]string{f: "it cannot"} }
 }
 
-// After a restart a sandbox is resumed with its memory, by a request, too, or without it, as
-// often as it ends.
+// TestResumeSavedMemory checks that after a restart a sandbox is resumed with its memory, also
+// by a request, or without it, however many times it ends.
 func TestResumeSavedMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -177,8 +178,8 @@ func TestResumeSavedMemory(t *testing.T) {
 	})
 }
 
-// Where envd did not answer at a pause only the processes that were kept cannot be resumed: when
-// they are gone, what the store has of the sandbox can.
+// TestUnresponsive checks that a sandbox whose envd did not answer at a pause cannot be resumed
+// with its frozen processes. Once they are gone, it can be resumed from the store.
 func TestUnresponsive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,7 +202,8 @@ func TestUnresponsive(t *testing.T) {
 	})
 }
 
-// A frozen sandbox goes on itself; what the store has is for when it ends, or has ended.
+// TestSavedMemoryWhileFrozen checks that a resume uses the frozen processes, and the memory in
+// the store only once these have ended.
 func TestSavedMemoryWhileFrozen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -246,7 +248,7 @@ func TestSavedMemoryWhileFrozen(t *testing.T) {
 					t.Errorf("the same instance: %v, ended: %v, want %v", v.fakes.Fake(id) == f, f.Ended(), tt.same)
 				}
 				v.wantTaught(t, id, "files before", tt.memory)
-				pauseFull(t, v, id) // which has room
+				pauseFull(t, v, id) // there is room for it
 				kill(t, v, id)
 				v.wantDirs(t, 0)
 				v.end(t)
@@ -255,7 +257,8 @@ func TestSavedMemoryWhileFrozen(t *testing.T) {
 	}
 }
 
-// Where no more processes may be kept, a memory that the store has is kept there alone.
+// TestSavedMemoryBeyondLimit checks that beyond the limit of frozen processes, a saved memory is
+// kept in the store only.
 func TestSavedMemoryBeyondLimit(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]func(t *testing.T, v *server, id string){"asked for": pauseFull, "by its timeout": expire} {
@@ -278,8 +281,8 @@ func TestSavedMemoryBeyondLimit(t *testing.T) {
 	}
 }
 
-// A memory that cannot be saved leaves nothing: a pause that was asked for fails, and any other
-// keeps the files.
+// TestSaveMemoryFails checks that a memory that cannot be saved leaves nothing behind: a
+// requested pause fails, and any other one keeps the files.
 func TestSaveMemoryFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("it has a device open")
@@ -288,7 +291,7 @@ func TestSaveMemoryFails(t *testing.T) {
 		"never":   func(v *server) { v.hold(lifecycletest.SaveMemory) },
 	} {
 		for how, pause := range map[string]func(t *testing.T, v *server, id string){"asked for": nil, "timeout": expire, "end": func(*testing.T, *server, string) {}} {
-			if name == "never" && how != "end" { // nothing bounds these
+			if name == "never" && how != "end" { // they have no deadline
 				continue
 			}
 			t.Run(how+" "+name, func(t *testing.T) {
@@ -308,7 +311,7 @@ func TestSaveMemoryFails(t *testing.T) {
 						}
 						v.wantDirs(t, 0)
 						v.fail(lifecycletest.SaveMemory, nil)
-						pauseFull(t, v, id) // which has room
+						pauseFull(t, v, id) // there is room for it
 						kill(t, v, id)
 						v.end(t)
 						return
@@ -336,7 +339,8 @@ func TestSaveMemoryFails(t *testing.T) {
 	}
 }
 
-// Memory that this machine cannot restore is refused with what to do about it, which works.
+// TestOtherMachine checks that a memory that this machine cannot restore is refused with a
+// remedy, which works.
 func TestOtherMachine(t *testing.T) {
 	t.Parallel()
 	other := fmt.Errorf("gvisor: %w: it was saved with another processor", engine.ErrOtherMachine)
@@ -377,8 +381,8 @@ func TestOtherMachine(t *testing.T) {
 	v.end(t)
 }
 
-// What is made of a sandbox goes on where it was, unless it is asked for without the memory,
-// and several begin with the same memory at the same time.
+// TestMemoryOfSnapshots checks that sandboxes made from another one go on with its memory,
+// unless they are requested without it, and that several begin with the same memory at once.
 func TestMemoryOfSnapshots(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -461,7 +465,7 @@ func testMemoryOfSnapshots(t *testing.T, sharing bool, memory *bool, want bool, 
 			t.Errorf("got the layers %q of %q, want no memory among them", sb.Layers, made.Layers)
 		}
 	}
-	// Of the fork there is what children share; the snapshot has its own layers.
+	// The children of the fork share its layers; the snapshot has its own.
 	left := len(made.Layers)
 	if sharing {
 		left++
@@ -475,7 +479,8 @@ func testMemoryOfSnapshots(t *testing.T, sharing bool, memory *bool, want bool, 
 	v.end(t)
 }
 
-// A record of a program that saved no memory is that of a sandbox without any.
+// TestOlderRecord checks that a record of a program that saved no memory is read as one without
+// memory.
 func TestOlderRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -493,7 +498,7 @@ func TestOlderRecord(t *testing.T) {
 	if fields["Version"] != 1.0 || fields["Memory"] != true || fields["SavedMemory"] != true {
 		t.Errorf("got the record %s", all[0].Value)
 	}
-	if _, err := os.Stat(filepath.Join(all[0].Dir, "files")); err != nil { // where others look for it
+	if _, err := os.Stat(filepath.Join(all[0].Dir, "files")); err != nil { // other programs look for it there
 		t.Error(err)
 	}
 	delete(fields, "SavedMemory")

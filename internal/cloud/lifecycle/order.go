@@ -6,14 +6,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// Position returns the place of the sandbox in lists: by when it was started.
+// Position returns the position of the sandbox in lists, which are ordered by start time.
 func (sb *Sandbox) Position() ordered.Position { return ordered.Position{At: sb.StartedAt, ID: sb.ID} }
 
-// listed is where a list has a record, which may have been started anew since.
+// listed compares records by their position in a list: they may have been started anew since.
 var listed ordered.By[*record] = func(rec *record) ordered.Position { return rec.position }
 
-// placeLocked puts a record where a list is to find it now: that of those that run, that of
-// those that do not, or nowhere.
+// placeLocked puts a record into the list where it belongs now: up, down, or none.
 func (r *Registry) placeLocked(rec *record) {
 	var to *[]*record
 	switch {
@@ -35,24 +34,24 @@ func (r *Registry) placeLocked(rec *record) {
 	}
 }
 
-// A Query says which sandboxes a list has.
+// A Query selects the sandboxes of a list, and their order.
 type Query struct {
 	Running, Paused bool                   // those that run, and all others
-	StartedAfter    time.Time              // or at it; zero: all
+	StartedAfter    time.Time              // or at that time; zero: all
 	Match           func(sb *Sandbox) bool // nil: all. It must be quick, and must not use the registry.
-	Ascending       bool                   // the exact reverse of the order of positions
+	Ascending       bool                   // reverses the order of positions
 	After           *ordered.Position      // only those behind it; nil: all
-	Limit           int                    // at most so many; 0: all
+	Limit           int                    // maximum number; 0: no limit
 }
 
-// Page returns the sandboxes that match, in their order. It looks at none behind the last one
-// that it returns, at none before q.After, and at none in a state that is not asked for.
+// Page returns the matching sandboxes in order. It does not look at sandboxes behind the last
+// one that it returns, before q.After, or in other states than q's.
 func (r *Registry) Page(q Query) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	after := q.After
 	if q.Ascending && !q.StartedAfter.IsZero() {
-		// Before all that started then: no id has this byte.
+		// Before all with that start time: no id has this byte.
 		if oldest := (ordered.Position{At: q.StartedAfter, ID: "\xff"}); after == nil || oldest.Compare(*after) < 0 {
 			after = &oldest
 		}
@@ -64,7 +63,7 @@ func (r *Registry) Page(q Query) []*Sandbox {
 			return found
 		}
 		if r.noticeLocked(rec, nil) != nil {
-			continue // it has ended, and is elsewhere now
+			continue // it has ended, and may be in another list now
 		}
 		after = new(rec.position)
 		if q.Match != nil && !q.Match(&rec.Sandbox) {
@@ -94,8 +93,8 @@ func (r *Registry) nextLocked(q *Query, after *ordered.Position) *record {
 	return next
 }
 
-// Running returns how many of the sandboxes that run match, whatever page is asked for.
-// Without conditions it looks at none of them.
+// Running returns the number of sandboxes that run and match, on all pages. Without
+// conditions it looks at none of them.
 func (r *Registry) Running(q Query) int {
 	if q.Match == nil && q.StartedAfter.IsZero() {
 		r.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// TestPageCostsAPage checks that a list in pages looks at each sandbox once, however many there are,
-// and at none that is in another state or was started too early.
+// TestPageCostsAPage checks that a list in pages looks at each sandbox once, for any number of
+// sandboxes, and at none in another state or with an earlier start.
 func TestPageCostsAPage(t *testing.T) {
 	t.Parallel()
 	const size, running, paused = 10, 200, 300
@@ -94,8 +94,8 @@ func TestPageCostsAPage(t *testing.T) {
 	}
 }
 
-// TestListFollowsTheStates checks that a list has each sandbox where it is now: as it is paused,
-// resumed, dies, is killed, or comes back from the store.
+// TestListFollowsTheStates checks that each sandbox is in the list of its current state: when it
+// is paused, resumed, dies, is killed, or comes back from the store.
 func TestListFollowsTheStates(t *testing.T) {
 	t.Parallel()
 	st, err := store.Open(t.Context(), t.TempDir())

@@ -8,32 +8,32 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// PauseOptions say how a sandbox is paused.
+// PauseOptions are the options of a pause.
 type PauseOptions struct {
-	DropMemory     bool // only its files are kept, and its processes end
-	RequireHealthy bool // only if envd answers; without memory it has to in any case
+	DropMemory     bool // keep only the files, and end the processes
+	RequireHealthy bool // fail unless envd answers; with DropMemory it always has to
 }
 
-// Pause pauses a running sandbox, or waits for a pause that has begun. Errors after which
-// the sandbox runs on are [ErrUnhealthy], a [*FrozenLimitError], a [*KeptLimitError], a
-// [*SaveError], and those of the instance; others are a [*NotFoundError], a [*StateError],
-// [ErrClosed], and ctx's, after which the pause goes on.
+// Pause pauses a running sandbox, or waits for a pause that has begun. After an [ErrUnhealthy],
+// a [*FrozenLimitError], a [*KeptLimitError], a [*SaveError] or an error of the instance, the
+// sandbox runs on. Other errors are a [*NotFoundError], a [*StateError], [ErrClosed], and
+// ctx's, after which the pause goes on.
 func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
 	return r.on(ctx, id, onPause, func(rec *record) (*transition, error) {
 		return r.pauseLocked(rec, pause{PauseOptions: o}), nil
 	})
 }
 
-// pause is a pause that has been begun.
+// pause is a pause that has begun.
 type pause struct {
 	PauseOptions
-	// unasked: nobody asked for it, so that it does what is possible: what would have to
-	// keep too much memory, or cannot save it, keeps only the files, and envd need not answer.
+	// unasked marks an automatic pause, which does as much as it can: if the memory is too
+	// large or cannot be saved, it keeps only the files, and envd need not answer.
 	unasked bool
-	// ending: the server ends, so that no process is kept.
+	// ending means that the server ends, so that no process is kept.
 	ending bool
-	// saveMemory: the memory is kept in the store, too. If memoryUntil is not zero and that
-	// takes longer, it is not.
+	// saveMemory saves the memory in the store, too. If memoryUntil is not zero and saving
+	// takes longer, the memory is not saved.
 	saveMemory  bool
 	memoryUntil time.Time
 }
@@ -66,8 +66,8 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 	})
 }
 
-// pause stops a sandbox, keeps its files and memory in the store where that is due, and records
-// in sb whether its processes are kept and envd answered. After an error the sandbox runs, or
+// pause stops a sandbox, saves its files and memory in the store if necessary, and sets in sb
+// whether its processes are kept and whether envd answered. After an error the sandbox runs, or
 // has died.
 func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	unhealthy := instance.Healthy(ctx)
@@ -106,21 +106,21 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	k, err := r.keep(ctx, rec, *sb, instance, p)
 	if err == nil && !sb.Memory {
 		r.mu.Lock()
-		rec.instance = nil // it is not wanted from here on: that it ends is no death
+		rec.instance = nil // from here on its end is no death
 		r.mu.Unlock()
 		r.close(sb.ID, instance)
 	}
 	if err != nil && ctx.Err() == nil {
 		if failed := instance.Resume(ctx); failed != nil {
 			err = fmt.Errorf("%w; it cannot run on: %w", err, failed)
-			r.close(sb.ID, instance) // what follows ends it
+			r.close(sb.ID, instance) // the caller's transition then ends it
 		}
 	}
 	return k, err
 }
 
-// checkPause returns why the engine cannot do a pause. One that nobody asked for does without
-// the memory.
+// checkPause returns an error if the engine cannot do a pause. An automatic pause then does
+// without the memory.
 func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 	if sb.Memory {
 		err := instance.Check(engine.Pauses)
@@ -135,25 +135,25 @@ func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 	return nil
 }
 
-// outlasts reports whether the files of a sandbox that is paused with its memory are kept for
+// outlasts reports whether the files of a sandbox that is paused with its memory are saved for
 // the next server.
 func (r *Registry) outlasts(instance Instance) bool {
 	return r.store.Durable() && instance.Check(engine.SavedFiles) == nil
 }
 
-// savesMemory reports whether the memory of a sandbox can be kept for the next server.
+// savesMemory reports whether the memory of a sandbox can be saved for the next server.
 func (r *Registry) savesMemory(instance Instance) bool {
 	return r.outlasts(instance) && instance.Check(engine.SavedMemory) == nil
 }
 
-// Attempts of a pause that nobody asked for, if one fails.
+// Repetition of a failed automatic pause.
 const (
 	retryAfter = time.Minute
 	retryFor   = 10 * time.Minute
 )
 
-// runOnLocked returns the state of a sandbox that could not be paused. If its lifetime is
-// over, that is tried again for a while.
+// runOnLocked returns the state of a sandbox that could not be paused. An automatic pause is
+// tried again for a while.
 func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	if !p.unasked {
 		return Running
@@ -166,7 +166,7 @@ func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	return Running
 }
 
-// freeze counts a sandbox as one that keeps its memory.
+// freeze counts a sandbox among those whose processes are kept.
 func (r *Registry) freeze(rec *record, bytes int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// Whatever happens at the same time, every count is right afterwards.
+// TestRaces checks that every counter is right after any operations at the same
+// time.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

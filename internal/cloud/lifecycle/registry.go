@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Limits of a cloud. They are those of the hosted service where it has them.
+// Limits of a cloud, the hosted service's where it has them.
 const (
 	DefaultMaxSandboxes = 100
 	DefaultMaxLifetime  = 24 * time.Hour
@@ -25,30 +25,30 @@ const (
 type Options struct {
 	MaxSandboxes int           // with a place; 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
-	// MaxFrozen bounds the paused sandboxes whose processes are kept, and MaxFrozenMemory
-	// the bytes of memory that they keep in all. 0: DefaultMaxFrozen, and any number of
-	// bytes. A memory that is in a durable store does not count, and is only there beyond.
+	// MaxFrozen bounds the number of paused sandboxes whose processes are kept, and
+	// MaxFrozenMemory their memory in bytes. Beyond them, a memory in a durable store is kept
+	// there only. A zero MaxFrozen means DefaultMaxFrozen; a zero MaxFrozenMemory means no limit.
 	MaxFrozen       int
 	MaxFrozenMemory int64
-	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept. Beyond it a
-	// pause that is asked for is refused, and one at the end of a lifetime fails, so that
-	// the sandbox lives on for some minutes and then ends.
+	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept. Beyond it, a
+	// requested pause is refused, and a pause at the end of a lifetime fails, so that the sandbox
+	// lives on for some minutes and then ends.
 	MaxKept int
 	Logger  *slog.Logger // nil: no log
 
-	// Store keeps what paused sandboxes are resumed from. The caller closes it after
-	// the registry.
+	// Store keeps the files and memory of paused sandboxes. The caller closes it after the
+	// registry.
 	Store *store.Store
 
-	// Layers keeps what sandboxes begin with; nil: those of Store, each copied. Its Sweep is
-	// for the caller, after New.
+	// Layers keeps the layers with which sandboxes begin. If it is nil, they are kept in Store,
+	// and each sandbox copies its layers. The caller calls its Sweep after New.
 	Layers *layers.Set
 
 	// Launch starts a sandbox. The registry closes every sandbox that Launch
 	// returned: on request, when its lifetime is over, and in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
-	// Ended, unless it is nil, is called when a sandbox that was launched, or was to be, is
-	// gone for good.
+	// Ended, unless it is nil, is called when a sandbox is gone for good, including one that
+	// could not be launched.
 	Ended func(id string)
 }
 
@@ -61,12 +61,12 @@ type Registry struct {
 
 	wake chan struct{}  // a deadline changed
 	stop chan struct{}  // closed by Close
-	work sync.WaitGroup // the evictor, transitions, and what the watchers do
+	work sync.WaitGroup // the evictor, transitions, and the watchers' work
 
 	mu       sync.Mutex
 	records  map[string]*record
-	running  map[string]*record // those of records that are running
-	up, down []*record          // those that run, and that do not, for lists
+	running  map[string]*record // the records in the state Running
+	up, down []*record          // the sandboxes that run, and all others, for lists
 	ended    endedLog
 	attempts attempts
 	places   int    // sandboxes with a place
@@ -82,29 +82,28 @@ type ledger struct {
 	memory    int64
 }
 
-// record is a sandbox. Registry.mu guards everything in it but what never changes: the
+// record is a sandbox. Registry.mu guards all its fields except those that never change: the
 // sandbox's id and tokens, and asks.
 type record struct {
 	Sandbox
 	instance   Instance    // nil: it is paused without processes, or about to be resumed
 	transition *transition // nil: its state is not changing
 	placed     bool        // it is counted in Registry.places
-	frozen     *int64      // bytes that it is counted with in Registry.frozen; nil: it is not
-	kept       *kept       // what the store has of its latest pause; nil: nothing
-	base       layers.Base // what it stands on; only set before others know of the record
+	frozen     *int64      // its bytes in Registry.frozen; nil: it is not counted
+	kept       *kept       // the saved files and memory of its latest pause; nil: none
+	base       layers.Base // its layers; only set before others know of the record
 	asks       *network.Asks
-	outdated   bool // its instance has other rules of the network than Request has
+	outdated   bool // its instance's network rules differ from Request's
 
-	list     *[]*record       // that it is in: up or down; nil: no list has it
-	position ordered.Position // where it is there
+	list     *[]*record       // the list that it is in, up or down; nil: none
+	position ordered.Position // its position in that list
 
-	// After a pause that nobody asked for and that failed: why, and until when it is
-	// tried again.
+	// The error of a failed automatic pause, and the time until which the pause is tried again.
 	unpaused   error
 	retryUntil time.Time
 }
 
-// becomeLocked changes all of a record that may change to that of another moment.
+// becomeLocked replaces all the changeable fields of a record's sandbox with sb's.
 func (rec *record) becomeLocked(sb Sandbox) {
 	rec.Request, rec.State, rec.StartedAt, rec.EndAt = sb.Request, sb.State, sb.StartedAt, sb.EndAt
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
@@ -151,7 +150,7 @@ func New(o Options) *Registry {
 // MaxLifetime returns the longest lifetime a sandbox may have.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
-// MaxSandboxes returns how many sandboxes may run at once.
+// MaxSandboxes returns the maximum number of sandboxes that run at once.
 func (r *Registry) MaxSandboxes() int { return r.options.MaxSandboxes }
 
 // Create starts a sandbox and records it. Its lifetime counts from the moment
@@ -183,7 +182,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 	return r.snapshot(rec), nil
 }
 
-// launch starts the sandbox of a new record, which has a place then.
+// launch starts the sandbox of a new record, and gives it a place.
 func (r *Registry) launch(ctx context.Context, rec *record) error {
 	spec, err := rec.spec(rec.base.Files, rec.base.Memory)
 	if err != nil {
@@ -211,7 +210,7 @@ func (r *Registry) Get(id string) (Sandbox, error) {
 }
 
 // List returns the records of all sandboxes that match, in no particular order; [Registry.Page]
-// returns some of them. match must be quick, and must not use the registry.
+// returns a part of them. match must be quick, and must not use the registry.
 func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -226,10 +225,9 @@ func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	return found
 }
 
-// Kill ends a sandbox in whatever state, and removes what is kept of it; when it
-// returns, everything in the sandbox is dead. It returns a [*NotFoundError] if the
-// sandbox does not exist. After another error the sandbox is paused, and can be killed
-// again.
+// Kill ends a sandbox in any state, and removes its files; when it returns, all processes in the
+// sandbox are dead. It returns a [*NotFoundError] if the sandbox does not exist. After another
+// error the sandbox is paused, and can be killed again.
 func (r *Registry) Kill(id string) error {
 	var kill func() error
 	err := r.on(context.Background(), id, onKill, func(rec *record) (*transition, error) {
@@ -244,10 +242,10 @@ func (r *Registry) Kill(id string) error {
 	return kill()
 }
 
-// SetEgress replaces what a running sandbox may reach, and what is reported about that.
-// How the sandbox can be reached does not change, whatever is asked. It returns a [*NotFoundError] if the
-// sandbox does not exist or is paused, a [*StateError] if its state is changing, and a
-// [*RefusedError] if there are headers and it was not made with any.
+// SetEgress replaces a running sandbox's rules for outgoing connections, and records asked's
+// fields for them. Its fields for connections to the sandbox are ignored. It returns a
+// [*NotFoundError] if the sandbox does not exist or is paused, a [*StateError] if its state is
+// changing, and a [*RefusedError] if asked has headers and the sandbox was made without any.
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
 	return r.on(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
 		if len(asked.Headers) > 0 && !rec.Headers {
@@ -268,8 +266,8 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 	})
 }
 
-// Asks returns the questions about what a sandbox, which may be paused, can reach. It returns
-// a [*NotFoundError] if the sandbox does not exist.
+// Asks returns the questions about a sandbox's outgoing connections. The sandbox may be paused.
+// It returns a [*NotFoundError] if the sandbox does not exist.
 func (r *Registry) Asks(id string) (*network.Asks, error) {
 	var asks *network.Asks
 	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {

@@ -63,7 +63,8 @@ func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server
 	return v
 }
 
-// end ends the server in order; crash as if it was killed: nothing more reaches its store.
+// end ends the server in order; crash ends it as if it were killed: nothing more reaches
+// its store.
 func (v *server) end(t *testing.T) {
 	t.Helper()
 	if err := errors.Join(v.Close(), v.store.Close()); err != nil {
@@ -78,13 +79,14 @@ func (v *server) crash(t *testing.T) {
 	}
 }
 
-// What a server leaves behind, in order or not, the next one has.
+// TestRestart checks that the next server has everything that a server left, whether it
+// ended in order or not.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*lifecycle.Request)
 		before func(t *testing.T, v *server, id string)
-		ended  string // what Get says when the server has ended in order
+		ended  string // Get's result when the server has ended in order
 		killed string // and when it was killed
 	}{
 		"running":                    {nil, nil, "gone server_gone", "gone server_gone"},
@@ -186,7 +188,7 @@ func specText(t *testing.T, s lifecycle.Spec) string {
 	return string(text) + rules
 }
 
-// That a memory is lost with the server is logged.
+// TestLostMemoryIsLogged checks that the loss of a memory with its server is logged.
 func TestLostMemoryIsLogged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -208,7 +210,8 @@ func TestLostMemoryIsLogged(t *testing.T) {
 	next.end(t)
 }
 
-// A record that cannot be read is named and left alone, and harms no other.
+// TestDamagedRecords checks that an unreadable record is named and left alone, and does
+// not affect others.
 func TestDamagedRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -249,7 +252,8 @@ func TestDamagedRecords(t *testing.T) {
 	next.end(t)
 }
 
-// A server that ends waits for a pause that has begun, but not for ever.
+// TestCloseDuringTransitions checks that a closing server waits for a pause that has
+// begun, but not for ever.
 func TestCloseDuringTransitions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -278,7 +282,8 @@ func TestCloseDuringTransitions(t *testing.T) {
 	next.end(t)
 }
 
-// What would be of no use to another server does not hold up the end of this one.
+// TestCloseCutsTransitionsShort checks that a closing server does not wait for transitions
+// without use for the next server.
 func TestCloseCutsTransitionsShort(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"pausing", "resuming"} {
@@ -300,8 +305,8 @@ func TestCloseCutsTransitionsShort(t *testing.T) {
 	}
 }
 
-// A store that fails keeps nobody from going on: what was to be paused runs, and what was
-// to be killed can be killed later.
+// TestStoreFails checks that sandboxes go on when the store fails: one that could not be
+// paused runs, and one that could not be killed can be killed later.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -330,8 +335,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// A clock that was set back between two servers harms nothing: lifetimes count from the
-// resume.
+// TestClockSetBack checks that a clock that was set back between two servers does no harm:
+// lifetimes count from the resume.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,17 +8,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// ResumeOptions say how a paused sandbox is resumed.
+// ResumeOptions are the options of a resume.
 type ResumeOptions struct {
-	Lifetime time.Duration // from when it runs
-	// DropMemory boots it from its files. If its processes are kept, they end; a memory that
-	// the store has stays there until the next pause.
+	Lifetime time.Duration // from the moment that it runs
+	// DropMemory boots the sandbox from its files, and ends its processes if they are kept.
+	// A memory in the store stays there until the next pause.
 	DropMemory bool
-	AutoPause  *bool // from now on; nil: as before
+	AutoPause  *bool // its new AutoPause; nil: unchanged
 }
 
-// Connect extends the lifetime of a running sandbox, or resumes a paused one. It returns
-// the record, and reports whether it was paused. Errors are a [*NotFoundError], a
+// Connect extends the lifetime of a running sandbox, or resumes a paused one. It returns the
+// record, and whether the sandbox was paused. Errors are a [*NotFoundError], a
 // [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed], and
 // ctx's, after which a resume goes on.
 func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb Sandbox, resumed bool, err error) {
@@ -46,8 +46,9 @@ func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sand
 	return r.connected(id, o.Lifetime)
 }
 
-// connected returns the record of a sandbox that ran a moment ago, and has it live for
-// lifetime at least: whoever joined the resume of another caller asked for its own.
+// connected returns the record of a sandbox that ran a moment ago, and makes it live for
+// lifetime at least: a caller that joined another one's resume has asked for a lifetime of
+// its own.
 func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,16 +62,16 @@ func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error)
 	return rec.Sandbox, nil
 }
 
-// Bounds of a resume because a request came.
+// Bounds of a resume by a request.
 const (
 	wakeDeadline = time.Minute
 	minWake      = 5 * time.Minute // shortest lifetime after it
 )
 
-// Wake resumes a sandbox because a request came for it, and waits until it runs. The
-// sandbox lives as long as was asked for when it was created, at least five minutes. Errors
-// are [ErrAsleep], for a sandbox that does not exist, too; a [*StateError] if its state
-// goes on changing; a [*LimitError]; ctx's; and why it could not be resumed.
+// Wake resumes a sandbox for a request, and waits until it runs. The sandbox then has the
+// lifetime that it was created with, but at least five minutes. Errors are [ErrAsleep], also
+// for a sandbox that does not exist; a [*StateError] if its state goes on changing; a
+// [*LimitError]; ctx's; and the error of the resume.
 func (r *Registry) Wake(ctx context.Context, id string) error {
 	bounded, cancel := context.WithTimeout(ctx, wakeDeadline)
 	defer cancel()
@@ -92,7 +93,7 @@ func (r *Registry) Wake(ctx context.Context, id string) error {
 	return err
 }
 
-// resumeDeadline bounds a resume, whoever waits for it.
+// resumeDeadline bounds a resume, independent of its callers.
 const resumeDeadline = 70 * time.Second
 
 // resumeLocked begins to resume a paused sandbox.
@@ -137,12 +138,12 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 	}), nil
 }
 
-// bootInstead is what to do with a sandbox whose memory cannot be restored.
+// bootInstead is the remedy for a sandbox whose memory cannot be restored.
 const bootInstead = "resume it with memory false (e2bctl resume --reboot), which boots it from its files"
 
 // resumeMemory lets a frozen sandbox run on.
 func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, instance Instance) error {
-	if rec.outdated { // only changed while it runs
+	if rec.outdated { // SetEgress is only called while it runs
 		rules, err := sb.rules()
 		if err != nil {
 			return err
@@ -152,14 +153,14 @@ func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, in
 	return instance.Resume(ctx)
 }
 
-// boot starts a sandbox from its files, and with the memory that the store has of it. If it
-// was frozen until now its processes end, and from then on it is one of which there is what
-// the store has.
+// boot starts a sandbox from its files, with its saved memory if memory is set. If the
+// sandbox was frozen until now, its processes end, and only its saved files and memory
+// remain.
 func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Instance, memory bool) (Instance, error) {
-	k := rec.kept // only a transition, of which this is the only one, changes it
+	k := rec.kept // only a transition changes it, and this is the only one
 	if frozen != nil {
 		sb.Memory, sb.Unresponsive = false, false
-		if !r.outlasts(frozen) { // otherwise the pause has kept them
+		if !r.outlasts(frozen) { // otherwise the pause has saved the files
 			err := frozen.Check(engine.SavedFiles)
 			if err != nil {
 				return nil, err

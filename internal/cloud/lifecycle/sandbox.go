@@ -14,18 +14,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// Template is what a sandbox is made from.
+// Template describes the template of a sandbox.
 type Template struct {
 	ID    string
 	Alias string
-	// User and Workdir are who processes run as and where, unless they are asked for
-	// otherwise; "": the defaults of envd.
+	// User and Workdir are the default user and working directory of processes; "": the
+	// defaults of envd.
 	User, Workdir string
-	// Start is a command that every sandbox runs when it has been made or booted from its
-	// files, and Ready one that succeeds when what Start runs can be used; "": none.
+	// Start is a command that every sandbox runs after it was made, or booted from its files.
+	// Ready is a command that succeeds once the program of Start can be used. "": none.
 	Start, Ready string
-	// Engine runs the sandbox; "": that of the server. Image is the container image that it
-	// is made from; nil: none.
+	// Engine is the name of the engine that runs the sandbox; "": the server's engine. Image
+	// is its container image; nil: none.
 	Engine engine.Name
 	Image  *engine.Image
 }
@@ -37,45 +37,47 @@ type Request struct {
 	Secure   bool // envd inside requires a token
 	Envs     map[string]string
 	Metadata map[string]string
-	Internet *bool    // as asked; nil: not
-	Network  *Network // as asked; nil: not
-	// AutoPause: it is paused, not ended, when its lifetime is over; KeepMemory: with
-	// its memory. AutoResume: requests resume it while its memory is kept.
+	Internet *bool    // as requested; nil: not requested
+	Network  *Network // as requested; nil: not requested
+	// AutoPause pauses the sandbox at the end of its lifetime, instead of ending it.
+	// KeepMemory keeps its memory then. With AutoResume, requests resume it while its memory
+	// is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
-	// Mounts are directories of the host, as asked.
+	// Mounts are directories of the host, as requested.
 	Mounts []mounts.Mount `json:",omitempty"`
-	// Headers: it can have rules for headers, which takes a certificate authority that it is
-	// started with.
+	// Headers allows rules for headers. The sandbox is then started with a certificate
+	// authority, which they need.
 	Headers bool `json:",omitempty"`
 	// Egress holds the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
-	// Layers are the ids of the layers that it begins with, lowest first, and that the
-	// caller holds until Create has returned. In a record they are those that it shares,
-	// which it holds for as long as it is there.
+	// Layers are the ids of the layers with which it begins, lowest first. The caller holds
+	// them until Create has returned. In a record, they are the layers that the sandbox
+	// shares, and holds for as long as it exists.
 	Layers []string `json:",omitempty"`
 }
 
-// VolumeMount is a volume that a sandbox has, and where.
+// VolumeMount is a volume that a sandbox has, and its path there.
 type VolumeMount struct{ ID, Name, Path string }
 
 // rules returns the rules that result from Internet and Network.
 func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Internet) }
 
-// Network is what was requested for a sandbox's network.
+// Network is the request for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
 	NameServers        []string                     `json:",omitempty"` // reachable, too, if AllowOut has names
 	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
 	Proxy              *network.EgressProxy         `json:",omitempty"` // of outgoing connections
-	Ask                bool                         `json:",omitempty"` // a program is asked about hosts that no list names
+	Ask                bool                         `json:",omitempty"` // a program decides about hosts that no list names
 	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
 	HTTPSPorts         []int
 }
 
-// Rules returns the rules that result from what was requested, and from the internet access
-// that was; nil: none was. n may be nil. An invalid rule is a [*network.RuleError].
+// Rules returns the rules that result from the request and from the requested internet
+// access; a nil internet means that none was requested. n may be nil. An invalid rule is a
+// [*network.RuleError].
 func (n *Network) Rules(internet *bool) (*network.Rules, error) {
 	if n == nil {
 		n = &Network{}
@@ -104,26 +106,26 @@ func (n *Network) Private() bool {
 	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 }
 
-// Sandbox is the record of a sandbox at one moment. What its maps, slices and pointers
-// refer to never changes.
+// Sandbox is the record of a sandbox at one moment. The values behind its maps, slices and
+// pointers never change.
 type Sandbox struct {
 	ID           string
-	Request                // what it was created with; Network as requested last
-	AccessToken  string    // "": envd requires none
-	TrafficToken string    // "": ports require none
-	State        State     // Killing is never seen
-	StartedAt    time.Time // or resumed last
-	EndAt        time.Time // when its lifetime is over; when it was paused, if it is
-	// Memory: the processes of a paused sandbox are kept, stopped or in the store;
-	// Unresponsive: envd was not one that answered.
+	Request                // as it was created; Network as requested last
+	AccessToken  string    // "": envd needs none
+	TrafficToken string    // "": ports need none
+	State        State     // never Killing
+	StartedAt    time.Time // the latest start or resume
+	EndAt        time.Time // the end of its lifetime; the time of its pause, if it is paused
+	// Memory means that the processes of a paused sandbox are kept, stopped or in the store.
+	// Unresponsive means that envd did not answer at the pause.
 	Memory, Unresponsive bool
 }
 
-// Runs reports whether it runs, as its clients see it: for the moment of a snapshot its
-// processes stand still.
+// Runs reports whether the sandbox runs, as its clients see it: during a snapshot its
+// processes stop for a moment.
 func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
 
-// Wakes reports whether a request resumes it, which is paused or about to run.
+// Wakes reports whether a request resumes the sandbox, which is paused or about to run.
 func (sb *Sandbox) Wakes() bool { return sb.AutoResume && sb.Memory && !sb.Unresponsive }
 
 // A Spec describes a sandbox to launch.
@@ -132,33 +134,33 @@ type Spec struct {
 	Template     Template
 	AccessToken  string            // envd's token, "" for a sandbox that is not secured
 	TrafficToken string            // required on every port except envd's, "" for public ones
-	MaskHost     string            // Host header that services see, "" for the original; ${PORT} stands for the port
+	MaskHost     string            // Host header for its servers, "" for the original; ${PORT} stands for the port
 	HTTPSPorts   []int             // ports whose servers speak TLS
 	Envs         map[string]string // create-time environment
-	Metadata     map[string]string // as asked
-	Egress       *network.Rules    // what it may reach
-	Asks         *network.Asks     // what was asked about that, if Egress wants it
-	Layers       []string          // directories of files that it shares, lowest first
-	Files        string            // directory of saved files that it begins with, above Layers; "": none
-	Memory       string            // directory of saved memory that it goes on with; "": its processes start anew
+	Metadata     map[string]string // as requested
+	Egress       *network.Rules    // the rules for its connections
+	Asks         *network.Asks     // its questions about hosts, if Egress asks
+	Layers       []string          // directories of shared files, lowest first
+	Files        string            // directory of its saved files, above Layers; "": none
+	Memory       string            // directory of its saved memory; "": its processes start anew
 	Volumes      []VolumeMount
 	Mounts       []mounts.Mount
 	Headers      bool // Egress may have headers, now or later
-	// AutoPause: it is to be paused later, with its memory if KeepMemory.
+	// AutoPause means that it is paused later, with its memory if KeepMemory.
 	AutoPause, KeepMemory bool
 }
 
 // An Instance is a running sandbox.
 type Instance interface {
-	Done() <-chan struct{} // closed when it has ended, for whatever reason; Close waits until nothing is left
-	Err() error            // why it ended; nil before that, and known to no client earlier
-	Close() error          // ends it; everything in it is dead when this returns
+	Done() <-chan struct{} // closed when it has ended, for any reason; Close waits for the clean-up
+	Err() error            // the reason for its end; nil before that, and known to no client earlier
+	Close() error          // ends it; all its processes are dead when this returns
 
-	// Check returns why the engine cannot do something that it does not promise: a
-	// [*RefusedError]. It is asked before that is tried.
+	// Check returns nil if the engine promises a feature, and otherwise a [*RefusedError]
+	// with the reason. It is called before the feature is used.
 	Check(f engine.Feature) error
 
-	// SetEgress changes what the sandbox may reach from now on, and cuts its open
+	// SetEgress changes the rules for the sandbox's connections, and cuts its open
 	// connections. It does not block.
 	SetEgress(rules *network.Rules)
 
@@ -168,25 +170,25 @@ type Instance interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs
-	// it. A Spec's Memory may name it then, with the Files that Save saves afterwards. Only
-	// one whose engine promises [engine.SavedMemory] is asked for it.
+	// it. A Spec's Memory may then name dir, together with the Files that Save saves
+	// afterwards. It is called only if the engine promises [engine.SavedMemory].
 	SaveMemory(ctx context.Context, dir string) error
-	// Save copies what was written in a paused sandbox to dir, which is empty but for a
-	// directory of its memory, and syncs it. A Spec's Files may name it then.
+	// Save copies the written files of a paused sandbox to dir, and syncs them. dir is empty
+	// but for a directory with its memory. A Spec's Files may then name dir.
 	Save(ctx context.Context, dir string) error
 	// Checkpoint is SaveMemory, unless memory is "", and [layers.Save] for a running sandbox.
 	// Its processes stop for that time, and connections into it wait. If it cannot run on
-	// after that, it ends. Where it is the memory that cannot be saved the error matches
+	// after that, it ends. If it is the memory that cannot be saved, the error matches
 	// [ErrMemory].
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
-	// Memory returns the bytes of memory that it uses; 0 if that is not known.
+	// Memory returns the number of bytes of memory that it uses; 0: unknown.
 	Memory() int64
 	// Healthy returns an error if the sandbox's envd does not answer.
 	Healthy(ctx context.Context) error
 }
 
-// newSandbox returns the record of a requested sandbox. Its tokens are derived from its
-// id, and so the same for as long as the seed is.
+// newSandbox returns the record of a requested sandbox. Its tokens are derived from its id,
+// so they are the same for as long as the seed is.
 func newSandbox(q Request, id string, seed []byte) Sandbox {
 	sb := Sandbox{ID: id, Request: q}
 	if q.Secure {
@@ -198,8 +200,7 @@ func newSandbox(q Request, id string, seed []byte) Sandbox {
 	return sb
 }
 
-// spec returns what to launch a sandbox with, which begins with saved files and memory unless
-// they are "".
+// spec returns the spec to launch a sandbox with saved files and memory; "": none.
 func (rec *record) spec(files, memory string) (Spec, error) {
 	sb, egress := &rec.Sandbox, rec.Egress
 	if egress == nil {

@@ -11,17 +11,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// A Checkpoint is a running sandbox at one moment, for others to begin with.
+// A Checkpoint is the state of a running sandbox at one moment, with which others begin.
 type Checkpoint struct {
 	Sandbox Sandbox
-	// Layers are what another sandbox begins with to have its files and, if Memory says so,
-	// to go on where it was. The caller holds them.
+	// Layers hold the sandbox's files and, if Memory is set, its memory. The caller holds them.
 	Layers []string
 	Memory bool
 }
 
 // Snapshot copies the files of a running sandbox, which runs on, to a layer, and its memory to
-// another one. memory says whether that is wanted; nil: if the engine can do it and envd
+// another one. memory says whether the memory is wanted; nil: if the engine can save it and envd
 // answers. Errors are a [*NotFoundError], a [*StateError], a [*SaveError], a [*RefusedError],
 // [ErrClosed], and ctx's, after which nothing is left of the snapshot.
 func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Checkpoint, error) {
@@ -31,7 +30,7 @@ func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Check
 func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *bool) (Checkpoint, error) {
 	var made Checkpoint
 	var own *transition
-	var below layers.Base // the same layers as the sandbox's, which may end meanwhile
+	var below layers.Base // the sandbox's layers; the sandbox may end meanwhile
 	var tops tops
 	err := r.on(ctx, id, e, func(rec *record) (*transition, error) {
 		made.Sandbox = rec.Sandbox
@@ -48,7 +47,7 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *b
 	if own == nil {
 		return Checkpoint{}, err
 	}
-	own.cancel() // of which only this call wants the result
+	own.cancel() // only this call wants the result
 	<-own.done
 	defer below.Release()
 	if err != nil || tops.files == "" {
@@ -63,7 +62,7 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *b
 	return made, nil
 }
 
-// checkCheckpoint returns why the engine of a sandbox cannot save what is wanted of it.
+// checkCheckpoint returns an error if the engine of a sandbox cannot save the wanted parts of it.
 func checkCheckpoint(instance Instance, memory *bool) error {
 	if err := instance.Check(engine.SavedFiles); err != nil || memory == nil || !*memory {
 		return err
@@ -75,9 +74,9 @@ func checkCheckpoint(instance Instance, memory *bool) error {
 	return err
 }
 
-// tops are the layers that a checkpoint makes.
+// tops are the layers that a checkpoint adds.
 type tops struct {
-	files  string   // "": there is none
+	files  string   // "": none
 	memory []string // at most one
 }
 
@@ -88,8 +87,8 @@ func (t *tops) all() []string {
 	return append([]string{t.files}, t.memory...)
 }
 
-// checkpointLocked begins to copy the files of a running sandbox, and its memory if that is
-// wanted, to layers, which are known when the transition is done.
+// checkpointLocked begins to copy the files of a running sandbox, and its memory if wanted, to
+// layers. made is set when the transition is done.
 func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *transition {
 	id, instance := rec.ID, rec.instance
 	return r.beginLocked(rec, Snapshotting, func(ctx context.Context) (func() State, error) {
@@ -112,8 +111,8 @@ func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *tran
 	})
 }
 
-// wantsMemory reports whether the memory of a sandbox is to be saved. One whose envd does not
-// answer is of no use: only a request for the memory by name is told so.
+// wantsMemory reports whether to save the memory of a sandbox. The memory of a sandbox whose envd
+// does not answer is useless; that is an error only if the memory was asked for explicitly.
 func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, error) {
 	promised := instance.Check(engine.SavedMemory) == nil
 	if !promised || memory != nil && !*memory {
@@ -126,7 +125,7 @@ func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, er
 	return unhealthy == nil, nil
 }
 
-// addLayers makes layers of a running sandbox. After an error there are none.
+// addLayers adds the layers of a running sandbox. After an error there are none.
 func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool) (made tops, err error) {
 	made.files, err = r.layers.Add(func(dir string, share bool) (shared bool, err error) {
 		if !memory {
@@ -148,20 +147,21 @@ func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool
 	return made, nil
 }
 
-// Fork is one child of a fork, or why there is none.
+// Fork is one child of a fork, or its error.
 type Fork struct {
 	Sandbox Sandbox
-	Memory  bool // it goes on where the other one was
+	Memory  bool // it goes on with the source's memory
 	Err     error
 }
 
-// forkers is how many children are started at once.
+// forkers is the number of children that start at once.
 const forkers = 4
 
-// Fork makes n sandboxes like a running one, which runs on: with its files, with its memory as
-// for [Registry.Snapshot], and as it was requested, but with ids and a lifetime of their own.
-// All begin with the same, whatever the sandbox does meanwhile. Errors are those of [Registry.Snapshot]; those of one child
-// are those of [Registry.Create]. When ctx is cancelled, nothing of the fork is left.
+// Fork makes n copies of a running sandbox, which runs on. They have its files, its memory as for
+// [Registry.Snapshot], and its request, but ids and a lifetime of their own. All begin with the
+// same files and memory, even if the sandbox changes meanwhile. Errors are those of
+// [Registry.Snapshot]; the errors of one child are those of [Registry.Create]. When ctx is
+// cancelled, nothing of the fork is left.
 func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration, memory *bool) ([]Fork, error) {
 	from, err := r.checkpoint(ctx, id, onFork, memory)
 	if err != nil {
@@ -182,10 +182,10 @@ func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Dur
 		})
 	}
 	starting.Wait()
-	if errors.Is(ctx.Err(), context.Canceled) { // nobody would know of them
+	if errors.Is(ctx.Err(), context.Canceled) { // nobody would know of the children
 		for _, fork := range forks {
 			if fork.Err == nil {
-				_ = r.Kill(fork.Sandbox.ID) // or it has ended already
+				_ = r.Kill(fork.Sandbox.ID) // an error means that it has ended already
 			}
 		}
 		return nil, ctx.Err()

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
-// wantLayers checks how many layers there are.
+// wantLayers checks the number of layers.
 func wantLayers(t *testing.T, v *server, want int) {
 	t.Helper()
 	all, err := v.store.Records(store.Layers)
@@ -25,15 +25,15 @@ func wantLayers(t *testing.T, v *server, want int) {
 	}
 }
 
-// Whatever happens to a sandbox during a snapshot or fork, nothing of it is left if it
-// fails, and the sandbox is what it would be otherwise.
+// TestSnapshotFaults checks that a failed snapshot or fork leaves nothing behind, and does
+// not change the sandbox, for anything that happens to the sandbox meanwhile.
 func TestSnapshotFaults(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no space left on device")
 	for name, tt := range map[string]struct {
 		during func(t *testing.T, v *server, id string, release, leave func())
-		want   string // what the call returns
-		after  string // what Get says
+		want   string // the call's result
+		after  string // Get's result
 	}{
 		"nothing": {func(_ *testing.T, _ *server, _ string, release, _ func()) { release() }, "201", "running"},
 		"disk full": {func(_ *testing.T, v *server, _ string, release, _ func()) {
@@ -63,7 +63,7 @@ func TestSnapshotFaults(t *testing.T) {
 					id := v.create(t)
 					held := lifecycletest.Checkpoint
 					call, v.fakes.SavesMemory = strings.CutSuffix(call, " with memory")
-					if v.fakes.SavesMemory { // which is there already
+					if v.fakes.SavesMemory { // the memory is saved first
 						held = lifecycletest.SaveMemory
 					}
 					release := v.hold(held)
@@ -81,7 +81,7 @@ func TestSnapshotFaults(t *testing.T) {
 					if got := outcome(sb.State.String(), err); got != tt.after {
 						t.Errorf("then Get says %s, want %s", got, tt.after)
 					}
-					children := 0 // which share a layer
+					children := 0 // they share a layer
 					if call == "fork" && tt.want == "201" {
 						children = 1
 					}
@@ -93,7 +93,8 @@ func TestSnapshotFaults(t *testing.T) {
 	}
 }
 
-// A layer of files that cannot be made leaves nothing of the memory beside it.
+// TestSnapshotWithoutFiles checks that a failure to save the files leaves nothing of the
+// memory behind.
 func TestSnapshotWithoutFiles(t *testing.T) {
 	t.Parallel()
 	v := remember(t, t.TempDir(), shared)
@@ -109,7 +110,8 @@ func TestSnapshotWithoutFiles(t *testing.T) {
 	v.end(t)
 }
 
-// When its client goes away while children start, no child of a fork is left.
+// TestAbandonedFork checks that no child of a fork is left if its client goes away while
+// children start.
 func TestAbandonedFork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -134,8 +136,8 @@ func TestAbandonedFork(t *testing.T) {
 	})
 }
 
-// A child saves all that it began with, so that it needs no layer when it is resumed, by
-// this server or the next.
+// TestPausedChild checks that a child saves all its files, so that it needs no layer when
+// it is resumed, by this server or the next.
 func TestPausedChild(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -167,8 +169,8 @@ func TestPausedChild(t *testing.T) {
 	next.end(t)
 }
 
-// Sandboxes on shared layers save only what is their own, and hold the layers, paused and
-// over a restart, until nobody needs them.
+// TestSharedLayers checks that sandboxes on shared layers save only their own files, and
+// hold the layers, paused and over a restart, until they are no longer needed.
 func TestSharedLayers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -201,7 +203,7 @@ func TestSharedLayers(t *testing.T) {
 	if got := v.fakes.Fake(id).Files(); got != all {
 		t.Errorf("got the files %q after %d generations, want %q", got, generations, all)
 	}
-	if len(chain) >= generations { // or a lookup costs more and more
+	if len(chain) >= generations { // otherwise a lookup costs more and more
 		t.Errorf("got a chain of %d layers, want them merged", len(chain))
 	}
 	v.fakes.Fake(id).Write("own")
@@ -241,8 +243,8 @@ func TestSharedLayers(t *testing.T) {
 	v.end(t)
 }
 
-// What stands on layers that the machine no longer lets sandboxes share is left alone, and
-// so are the layers.
+// TestNoLongerShared checks that sandboxes on shared layers are left alone with their
+// layers if the machine no longer allows sharing.
 func TestNoLongerShared(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -272,8 +274,8 @@ func TestNoLongerShared(t *testing.T) {
 	v.end(t)
 }
 
-// A sandbox that was resumed and ends with its server is there again with the next one, as
-// it was at its latest pause, and so are the layers under it.
+// TestLayersOfTheResumed checks that a resumed sandbox that ends with its server is in the
+// next one as it was at its latest pause, with the layers under it.
 func TestLayersOfTheResumed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -308,8 +310,9 @@ func TestLayersOfTheResumed(t *testing.T) {
 	v.end(t)
 }
 
-// A record that cannot be read may be of a sandbox on layers: none is removed then, and the
-// sandbox is there again once its record can be read.
+// TestUnreadableKeepsLayers checks that no layer is removed while a record is unreadable,
+// since it may be of a sandbox on layers, and that the sandbox is back once its record can
+// be read.
 func TestUnreadableKeepsLayers(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, dir, id string){

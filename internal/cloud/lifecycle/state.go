@@ -1,9 +1,9 @@
 package lifecycle
 
-// State is where a sandbox is in its life.
+// State is the state of a sandbox that can be found.
 type State int
 
-// The states of a sandbox that can be found.
+// The states.
 const (
 	Running State = iota
 	Pausing
@@ -11,14 +11,14 @@ const (
 	Resuming
 	Snapshotting
 	Killing
-	states // how many there are
+	states // the number of states
 )
 
 func (s State) String() string {
 	return [...]string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}[s]
 }
 
-// event is what a caller, or the clock, wants of a sandbox.
+// event is a wish of a caller, or of the clock, for a sandbox.
 type event int
 
 const (
@@ -33,23 +33,23 @@ const (
 	onFork
 	onWake
 	onExpiry
-	events // how many there are
+	events // the number of events
 )
 
-// reply is what the table has for an event in a state.
+// reply is the table's answer to an event in a state.
 type reply int
 
 const (
-	act    reply = iota // what the event asks for is done
-	wait                // until the transition has ended; then the table is asked again
-	join                // until the transition has ended; its result is the event's
-	refuse              // with a StateError
-	absent              // as if there was no such sandbox
+	act    reply = iota // act on the event
+	wait                // wait until the transition has ended, and ask the table again
+	join                // wait until the transition has ended, and take over its result
+	refuse              // return a StateError
+	absent              // answer as if the sandbox did not exist
 )
 
-// table says what an event does in each state. The service has the same table, but that it
-// refuses a snapshot or fork during another one: here that waits, for the other one may be one
-// whose caller has gone, and that takes a moment to end.
+// table has the reply to each event in each state. It is the service's, with one difference:
+// the service refuses a snapshot or fork during another one. Here it waits, because the caller
+// of the other one may have gone, and that one takes a moment to end.
 var table = [events][states]reply{
 	//           running pausing paused  resuming snapshotting killing
 	onGet:      {act, act, act, act, act, absent},

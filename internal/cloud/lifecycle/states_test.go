@@ -26,7 +26,7 @@ type stage struct {
 	mu    sync.Mutex
 	held  map[lifecycletest.Operation]chan struct{}
 	fails map[lifecycletest.Operation]error
-	ended map[string]int // how often the registry told that a sandbox has ended
+	ended map[string]int // number of times that the registry reported a sandbox's end
 }
 
 func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
@@ -102,7 +102,7 @@ func (s *stage) pause(t *testing.T, id string, o lifecycle.PauseOptions) {
 	}
 }
 
-// outcome names what a call returned.
+// outcome names the result of a call.
 func outcome(ok string, err error) string {
 	gone, isGone := errors.AsType[*lifecycle.NotFoundError](err)
 	busy, isBusy := errors.AsType[*lifecycle.StateError](err)
@@ -123,7 +123,7 @@ func outcome(ok string, err error) string {
 
 var day = lifecycle.ResumeOptions{Lifetime: time.Hour}
 
-// calls are what a client can ask for.
+// calls are the calls of a client.
 var calls = map[string]func(context.Context, *stage, string) string{
 	"get": func(_ context.Context, s *stage, id string) string {
 		sb, err := s.Get(id)
@@ -162,12 +162,13 @@ var calls = map[string]func(context.Context, *stage, string) string{
 	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
 }
 
-// Every call in every state does what the service does, but that snapshots and forks wait for one another.
+// TestStates checks that every call in every state acts as on the service, but that snapshots and
+// forks wait for one another.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	states := []string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}
 	for call, wants := range map[string][6]string{
-		// "waits" is for the transition.
+		// "waits" means that it waits for the transition.
 		"get":            {"running", "pausing", "paused", "resuming", "snapshotting", "gone killed"},
 		"connect":        {"200", "waits 201", "201", "waits 201", "waits 200", "refused killing"},
 		"resume":         {"refused running", "waits 201", "201", "waits 201", "refused snapshotting", "gone killed"},
@@ -184,7 +185,7 @@ func TestStates(t *testing.T) {
 			t.Run(call+" "+state, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
-					// With room for one only what leaves a count wrong shows up below.
+					// With room for one, the next sandbox shows a wrong counter.
 					s := newStage(t, func(o *lifecycle.Options) { o.MaxSandboxes, o.MaxFrozen, o.MaxKept = 1, 1, 1 })
 					id := s.create(t)
 					release := s.bring(t, id, state)
@@ -215,8 +216,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// bring brings a running sandbox into a state. In those that are transitions it stays
-// until release.
+// bring brings a running sandbox into a state. A transition lasts until release.
 func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 	t.Helper()
 	release = func() {}
@@ -244,7 +244,8 @@ func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 	return release
 }
 
-// A pause with memory stops the instance, and a resume lets the same one run on.
+// TestPauseWithMemory checks that a pause with memory stops the instance, and that a resume lets
+// the same one run on.
 func TestPauseWithMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -280,7 +281,8 @@ func TestPauseWithMemory(t *testing.T) {
 	})
 }
 
-// A pause to files ends the instance, and a resume starts another one with these files.
+// TestPauseToFiles checks that a pause to files ends the instance, and that a resume starts
+// another one with these files.
 func TestPauseToFiles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

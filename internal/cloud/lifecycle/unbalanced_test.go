@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Unbalanced returns which counters of a registry are not the sums of its records, at any
-// moment at which no sandbox is being launched.
+// Unbalanced returns the counters of a registry that are not the sums of its records. No
+// sandbox may be launched meanwhile.
 func (r *Registry) Unbalanced() (wrong []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +58,9 @@ func (r *Registry) Unbalanced() (wrong []string) {
 	return wrong
 }
 
-// Misreported returns for which of the sandboxes that were launched a closed registry has not
-// called its Ended once, and for which it has although they are still there, paused.
+// Misreported returns the launched sandboxes for which a closed registry has not called its
+// Ended exactly once, except that it must not call it for sandboxes that are still there,
+// paused.
 func (r *Registry) Misreported(launched []string, ended map[string]int) (wrong []string) {
 	for _, id := range launched {
 		want := 1
@@ -73,8 +74,8 @@ func (r *Registry) Misreported(launched []string, ended map[string]int) (wrong [
 	return wrong
 }
 
-// Leftover returns what a closed registry has left in the directory of its store: layers that
-// somebody holds whom neither a record names nor held, and directories that no record has.
+// Leftover returns the leftovers of a closed registry in the directory of its store: layers
+// with a holder that neither a record nor held names, and directories that no record has.
 func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
 	r.store.Wait()
 	sandboxes, err := r.store.Records(store.Sandboxes)
@@ -122,10 +123,10 @@ func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
 	return wrong
 }
 
-// holdersOf reads how many hold each layer. known is false if there are records of holders
-// that cannot be read.
+// holdersOf returns the number of holders of each layer. known is false if there are
+// unreadable records of holders.
 func holdersOf(set *layers.Set) (holders map[string]int, known bool) {
-	set.Needs("") // whatever was done to it before this has been done
+	set.Needs("") // waits until earlier calls have taken effect
 	holders = map[string]int{}
 	of := reflect.ValueOf(set).Elem()
 	for each := of.FieldByName("layers").MapRange(); each.Next(); {

@@ -11,15 +11,15 @@ import (
 
 // Bounds of questions.
 const (
-	// askTimeout is how long a program may take to answer, and takeTimeout how long it may
-	// take until one has the question at all.
+	// askTimeout bounds a program's time to answer, and takeTimeout the time until a program
+	// has the question at all.
 	askTimeout  = 30 * time.Second
 	takeTimeout = 5 * time.Second
 	maxOpenAsks = 32
 	maxAsks     = 1000
 )
 
-// Rules by which a host is not reached about which a program is asked.
+// Rules that deny a host about which a program is asked.
 const (
 	ruleRefused   = "the program that is asked about this sandbox's network said no"
 	ruleSilent    = "the program that is asked about this sandbox's network did not answer within 30 seconds"
@@ -34,8 +34,9 @@ type Question struct {
 	Host string `json:"host"` // a name in lower case without a final dot, or an address
 }
 
-// Asks are the questions about what one sandbox may reach, and their answers, which hold
-// for as long as the sandbox lives. The zero value has none. It is safe for concurrent use.
+// Asks has the questions about the hosts that one sandbox may reach, and their answers, which
+// hold for as long as the sandbox lives. The zero value has none. It is safe for concurrent
+// use.
 type Asks struct {
 	mu     sync.Mutex
 	last   int64
@@ -43,17 +44,17 @@ type Asks struct {
 	asking chan struct{} // closed when the next question is asked; nil: nobody waits for it
 }
 
-// asked is a question that is open, or was answered.
+// asked is an open or answered question.
 type asked struct {
 	Question
-	taken    bool          // a program has it: it asked for the questions after this one
+	taken    bool          // a program has it: it has asked for the questions after this one
 	answered chan struct{} // closed when rule is known
-	rule     string        // that denies the host; "": it may be reached
+	rule     string        // the rule that denies the host; "": it may be reached
 	timers   []*time.Timer
 }
 
-// Allow returns "" if a host may be reached, and otherwise the rule that denies it. It waits
-// for the answer of a program unless there is one. host is normalized.
+// Allow returns "" if a host may be reached, and otherwise the rule that denies it. Without
+// an answer, it waits for a program's. host is normalized.
 func (a *Asks) Allow(ctx context.Context, host string) (rule string, err error) {
 	q, rule := a.question(host)
 	if rule != "" {
@@ -67,7 +68,7 @@ func (a *Asks) Allow(ctx context.Context, host string) (rule string, err error) 
 	}
 }
 
-// question returns the question about a host, which it asks unless that was done.
+// question returns the question about a host. The first call asks it.
 func (a *Asks) question(host string) (_ *asked, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,7 +118,7 @@ func (a *Asks) end(id int64, rule string) bool {
 	return false
 }
 
-// endLocked reports whether the question was open.
+// endLocked answers the question, and reports whether it was open.
 func (q *asked) endLocked(rule string) bool {
 	if q.timers == nil {
 		return false
@@ -142,9 +143,9 @@ func (a *Asks) openLocked() []*asked {
 	return open
 }
 
-// Open returns the open questions that were asked after the one with an id, for a program
-// that has those up to it and will answer them. If there are none it waits for one, or for
-// the end of ctx. What it returns may be lost on the way to a program that has just gone.
+// Open returns the open questions after the one with an id, for a program that has the
+// earlier ones and will answer these. If there are none, it waits for one, or for the end of
+// ctx. The result may be lost on the way to a program that has just gone.
 func (a *Asks) Open(ctx context.Context, after int64) []Question {
 	for {
 		questions, asking := a.take(after)
@@ -188,8 +189,8 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
 // permitName returns the rules for a connection to a name, and whether they allow the name.
-// It asks about a name if that is what the rules want. The name is not looked up before that,
-// which would tell its owner's name server what it contains.
+// It asks about a name if the rules want that. The name is not looked up before that: a
+// lookup would show the name to its owner's name server.
 func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, named bool, err error) {
 	name := normalize(host)
 	switch {
@@ -206,8 +207,8 @@ func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, nam
 	return rules, false, err
 }
 
-// permitAddress is permitName for an address. It asks about addresses only that nothing but
-// the rule about all traffic denies.
+// permitAddress is permitName for an address. It asks only about addresses that no other rule
+// than the one about all traffic denies.
 func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error) {
 	asked, err := e.needsAnswer(host)
 	if err != nil || !asked {
@@ -216,8 +217,8 @@ func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error)
 	return e.permit(ctx, netip.MustParseAddr(host).Unmap().String())
 }
 
-// needsAnswer reports whether a program is asked about an address, to which nothing says no
-// but the rule about all traffic.
+// needsAnswer reports whether a program is asked about an address: no other rule than the one
+// about all traffic denies it.
 func (e *Egress) needsAnswer(host string) (bool, error) {
 	a, err := netip.ParseAddr(host)
 	if err != nil || !e.asks() {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// program answers questions as tests want.
+// program answers questions for a test.
 type program struct {
 	mu    sync.Mutex
 	asked []string
@@ -39,7 +39,7 @@ func (p *program) serve(ctx context.Context, a *Asks, allow ...string) {
 	}
 }
 
-// hosts returns what was asked about since the last call.
+// hosts returns the hosts that it was asked about since the last call.
 func (p *program) hosts() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -48,7 +48,7 @@ func (p *program) hosts() []string {
 	return asked
 }
 
-// lookups is a resolver that records what it is asked for.
+// lookups is a resolver that records its lookups.
 type lookups struct {
 	mu    sync.Mutex
 	names []string
@@ -86,8 +86,8 @@ func ruleOf(t *testing.T, conn net.Conn, err error) string {
 	return denied.Rule
 }
 
-// A program is asked once about each host that nothing but the rule about all traffic
-// denies, and about no other; nothing is looked up before the answer.
+// TestAsk checks that a program is asked once about each host that only the rule about all
+// traffic denies, and about no other, and that nothing is looked up before the answer.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// DNS questions wait for the answer, which opens the name and not the addresses that they
-// are answered with.
+// TestAskBeforeLookup checks that DNS questions wait for the answer, which allows the name and
+// not its addresses.
 func TestAskBeforeLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -190,7 +190,8 @@ func TestAskBeforeLookup(t *testing.T) {
 	})
 }
 
-// Without a program a question is answered soon, and asked again; one that a program has is answered with no when its time is over, for good.
+// TestAskWithoutAnswer checks that without a program a question is answered soon and asked again,
+// and that a question that a program has is denied after its time, for good.
 func TestAskWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -203,7 +204,7 @@ func TestAskWithoutAnswer(t *testing.T) {
 		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {
 			t.Errorf("without a program: got %q after %v, want %q after %v", rule, d, ruleNobody, takeTimeout)
 		}
-		go e.Asks.Open(t.Context(), 0) // of a program that is gone when the answer arrives
+		go e.Asks.Open(t.Context(), 0) // the program has gone when the answer arrives
 		synctest.Wait()
 		if rule, d := took("public.test"); rule != ruleNobody || d != takeTimeout {
 			t.Errorf("with a program that went: got %q after %v, want %q after %v", rule, d, ruleNobody, takeTimeout)
@@ -231,7 +232,8 @@ func TestAskWithoutAnswer(t *testing.T) {
 	})
 }
 
-// Connections to one host wait for one answer, and there are bounds to what is asked.
+// TestAskMany checks that connections to one host wait for one answer, and that questions are
+// bounded.
 func TestAskMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -281,8 +283,8 @@ func TestAskMany(t *testing.T) {
 	})
 }
 
-// Where programs connect to addresses, the name that a client sends is asked about, and
-// else the address.
+// TestAskAboutConnections checks that the program is asked about the name that a client sends if
+// programs connect to addresses, and otherwise about the address.
 func TestAskAboutConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -335,7 +337,7 @@ func TestAskingNeedsDenial(t *testing.T) {
 	if err != nil || rules.closed() {
 		t.Errorf("got closed %t, %v, want open rules", rules.closed(), err)
 	}
-	e := &Egress{Dialer: &Dialer{Resolver: world}, Rules: rules, Denials: &Denials{}} // nobody can be asked
+	e := &Egress{Dialer: &Dialer{Resolver: world}, Rules: rules, Denials: &Denials{}} // no program can be asked
 	conn, err := e.Dial(t.Context(), "public.test", 22)
 	if got := ruleOf(t, conn, err); got != ruleOff {
 		t.Errorf("got %q, want %q", got, ruleOff)

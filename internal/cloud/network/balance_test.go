@@ -18,7 +18,7 @@ import (
 // balance counts open connections.
 type balance struct{ open atomic.Int64 }
 
-// newBalance returns a balance that fails the test if a connection is open after it.
+// newBalance returns a balance that fails the test if a connection is open at its end.
 func newBalance(t testing.TB) *balance {
 	t.Helper()
 	b := &balance{}
@@ -28,13 +28,13 @@ func newBalance(t testing.TB) *balance {
 	return b
 }
 
-// count returns the connection, which is counted until it is closed.
+// count returns the connection, and counts it until it is closed.
 func (b *balance) count(conn net.Conn) net.Conn {
 	b.open.Add(1)
 	return &counted{Conn: conn, closed: sync.OnceFunc(func() { b.open.Add(-1) })}
 }
 
-// counted is a connection that a balance counts.
+// counted is a connection in a balance.
 type counted struct {
 	net.Conn
 	closed func()
@@ -53,7 +53,7 @@ func (c *counted) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// countedListener counts what it accepts.
+// countedListener counts its accepted connections.
 type countedListener struct {
 	net.Listener
 	*balance
@@ -67,8 +67,8 @@ func (l countedListener) Accept() (net.Conn, error) {
 	return l.count(conn), nil
 }
 
-// connectBy has a dialer connect in another way. All its connections are to be closed when
-// the test has ended.
+// connectBy replaces a dialer's way to connect. All its connections must be closed at the end
+// of the test.
 func connectBy(t testing.TB, d *Dialer, connect func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error)) {
 	t.Helper()
 	b := newBalance(t)
@@ -81,8 +81,8 @@ func connectBy(t testing.TB, d *Dialer, connect func(ctx context.Context, nd *ne
 	}
 }
 
-// serveProxy runs a proxy until the test has ended, and returns its address. By then, none of
-// its connections may be open, and none of its tunnels counted.
+// serveProxy runs a proxy until the end of the test, and returns its address. By then, none
+// of its connections may be open, and none of its tunnels counted.
 func serveProxy(t testing.TB, p *Proxy) string {
 	t.Helper()
 	b := newBalance(t)
@@ -105,8 +105,8 @@ func serveProxy(t testing.TB, p *Proxy) string {
 	return server.Listener.Addr().String()
 }
 
-// A proxy has 256 connections and no more, and room again as soon as one has ended, however
-// it did.
+// TestTunnelsAreBounded checks that a proxy has at most 256 connections, and room again as
+// soon as one has ended in any way.
 func TestTunnelsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestTunnelsAreBounded(t *testing.T) {
 	})
 }
 
-// A relay has 256 connections and no more, and room again as soon as one has ended.
+// TestRelayIsBounded checks that a relay has at most 256 connections, and room again as soon
+// as one has ended.
 func TestRelayIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

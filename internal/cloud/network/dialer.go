@@ -18,7 +18,7 @@ const (
 	dialTimeout = 30 * time.Second
 	// attemptTimeout bounds the attempt to connect to one of several addresses.
 	attemptTimeout = 10 * time.Second
-	// maxAddresses bounds how many addresses of a name are tried.
+	// maxAddresses bounds the number of addresses of a name that are tried.
 	maxAddresses = 8
 	maxHost      = 253
 )
@@ -28,9 +28,8 @@ type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Dialer is how a cloud connects and resolves names for its sandboxes. The zero
-// value uses the machine's resolver and the zero policy. It is safe for
-// concurrent use.
+// Dialer connects and resolves names for the sandboxes of a cloud. The zero value uses
+// the machine's resolver and the zero policy. It is safe for concurrent use.
 type Dialer struct {
 	Policy   Policy
 	Resolver Resolver // nil: net.DefaultResolver
@@ -38,13 +37,13 @@ type Dialer struct {
 	// or returns nil, there is none. See [EnvironmentProxy].
 	Proxy func(address string) (*url.URL, error)
 	// ProxyNames passes names to the proxy as they are, so that it can filter by them.
-	// Names that resolve on this machine are checked first, but the proxy connects to
-	// what it resolves itself. If ProxyNames is false, the proxy is given the address
-	// that was checked; it is given a name only if that does not resolve here, no
-	// network is denied, and the proxy is on another machine. A name without a dot or
-	// with localhost in it is never passed on.
+	// Names that resolve on this machine are checked first, but the proxy resolves
+	// them itself. If ProxyNames is false, the proxy is given the checked address; it
+	// is given a name only if the name does not resolve here, no network is denied,
+	// and the proxy is on another machine. A name without a dot or with localhost in
+	// it is never passed on.
 	ProxyNames bool
-	// Unseal returns the password of an egress proxy that has one.
+	// Unseal returns the password of an egress proxy with a sealed password.
 	Unseal func(p *EgressProxy) (string, error)
 
 	// own returns this machine's addresses; nil asks the machine each time, as
@@ -109,7 +108,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	})
 }
 
-// checker returns what says whether an address of a host may be reached.
+// checker returns a function that checks an address of a host.
 func (d *Dialer) checker(rules *Rules, named bool, host string, own []netip.Addr) func(netip.Addr) error {
 	return func(a netip.Addr) error {
 		if rule := d.Policy.check(a, rules, named, own); rule != "" {
@@ -134,8 +133,7 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 		}
 		problems = append(problems, err)
 	}
-	// An error from an address that may be reached says more than that another address
-	// may not be.
+	// An error of a permitted address tells more than the denial of another one.
 	for _, err := range problems {
 		if _, denied := errors.AsType[*DeniedError](err); !denied {
 			return nil, fmt.Errorf("network: %w", err)
@@ -144,8 +142,8 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 	return nil, problems[0]
 }
 
-// attempt connects to "host:port". check has the final say: it is called with the
-// address that the kernel is given.
+// attempt connects to "host:port". It calls check once more with the address that the
+// kernel is given.
 func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.Addr) error) (net.Conn, error) {
 	dialer := &net.Dialer{
 		Timeout: attemptTimeout,

@@ -32,9 +32,10 @@ func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, err
 // elsewhere is the address of another machine, for recording.
 const elsewhere = "192.0.2.99"
 
-// recording connects to nothing but proxies: it records what would be dialled,
-// after calling the control hook as a real dial does. A proxy is whatever may be
-// dialled on loopback; a proxy there also stands in for one on another machine.
+// recording makes d connect to proxies only: it records the address that would
+// be dialled, after calling the control hook as a real dial does. Every address
+// on loopback that may be dialled counts as a proxy; a proxy there also stands
+// in for one on another machine.
 func recording(t testing.TB, d *Dialer) *[]string {
 	t.Helper()
 	var dialled []string
@@ -78,7 +79,7 @@ func TestDenials(t *testing.T) {
 	tests := []struct {
 		host    string
 		policy  Policy
-		dialled string // "" when denied
+		dialled string // "": denied
 		rule    string
 	}{
 		{host: "public.test", dialled: "203.0.113.5:443"},
@@ -171,7 +172,7 @@ func TestDenials(t *testing.T) {
 	}
 }
 
-// The address that the kernel is given is checked, whatever happened before.
+// TestLastCheck checks that the address for the kernel is checked in any case.
 func TestLastCheck(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: names{"public.test": {"203.0.113.5"}}}

@@ -11,15 +11,16 @@ import (
 
 const (
 	answerTTL = 30 // seconds: the machine's resolver does not report it
-	// maxAnswers is how many addresses fit into 512 bytes with the longest name.
+	// maxAnswers is the number of addresses that fit into 512 bytes with the longest
+	// name.
 	maxAnswers = 14
 )
 
 // Answer answers a DNS question. It supports IPv4 addresses, which the machine's
 // resolver looks up, and leaves out those that may not be reached; a name with no
-// address left is answered as non-existent. There is no IPv6 inside, so names have
-// no IPv6 addresses. Other questions are answered as not implemented. Answer
-// returns nil, which means no answer, if query is not a question.
+// address left is answered as non-existent. There is no IPv6 inside, so names have no
+// IPv6 addresses. Other questions are answered as not implemented. If query is not a
+// question, Answer returns nil, which means no answer.
 func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)

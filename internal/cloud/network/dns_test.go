@@ -126,7 +126,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// Nobody is asked about denied names: a name can carry a secret.
+// TestDeniedNamesStayHere checks that no resolver is asked about denied names:
+// a name can carry a secret.
 func TestDeniedNamesStayHere(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: resolverFunc(func(host string) []string { t.Errorf("asked for %s", host); return nil })}

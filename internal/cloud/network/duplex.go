@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// duplex is one end of a connection in memory, whose directions end one by one as those
-// of TCP do.
+// duplex is one end of a connection in memory. Its directions end one by one, as those of
+// TCP do.
 type duplex struct {
 	in, out net.Conn
 	closed  context.CancelFunc
@@ -37,8 +37,8 @@ func (d *duplex) Close() error {
 func (d *duplex) LocalAddr() net.Addr  { return d.in.LocalAddr() }
 func (d *duplex) RemoteAddr() net.Addr { return d.in.RemoteAddr() }
 
-// SetReadDeadline returns nil. A pipe refuses a deadline after an end has been closed, and
-// needs none then: it waits for nothing.
+// SetReadDeadline returns nil. A pipe refuses a deadline after one of its ends was closed,
+// but then needs none, because nothing waits for it.
 func (d *duplex) SetReadDeadline(t time.Time) error {
 	_ = d.in.SetReadDeadline(t)
 	return nil
@@ -55,7 +55,7 @@ func (d *duplex) SetDeadline(t time.Time) error {
 	return errors.Join(d.SetReadDeadline(t), d.SetWriteDeadline(t))
 }
 
-// join copies in both directions until both have ended, or ctx has, and closes both.
+// join copies in both directions until both have ended, or ctx has ended, and closes both.
 func join(ctx context.Context, a, b net.Conn) {
 	defer a.Close()
 	defer b.Close()

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Every network that is treated in its own way is so from its first address to its last,
-// and the addresses beside it are not.
+// TestNetworksByTheirEdges checks that every network with rules of its own is treated by them
+// from its first address to its last, and that the addresses beside it are not.
 func TestNetworksByTheirEdges(t *testing.T) {
 	t.Parallel()
 	const open = ""
@@ -51,7 +51,7 @@ func TestNetworksByTheirEdges(t *testing.T) {
 		{"feff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "ff00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "", ruleMulticast, rulePrivate, open},
 		{"64:ff9b:0:ffff:ffff:ffff:ffff:ffff", "64:ff9b:1:1::", "64:ff9b:1:ffff:ffff:ffff:ffff:ffff", "64:ff9b:2::", rulePrivate, open, open},
 
-		// Those whose addresses stand for an IPv4 address, here for one of loopback.
+		// Networks whose addresses stand for an IPv4 address, here for one of loopback.
 		{"", "::7f00:0", "::7fff:ffff", "::1:7f00:0", ruleLoopback, open, open},
 		{"64:ff9a:ffff:ffff:ffff:ffff:7f00:0", "64:ff9b::7f00:0", "64:ff9b::7fff:ffff", "64:ff9b::1:7f00:0", ruleLoopback, open, open},
 		{"64:ff9b:0:ffff:ffff:ffff:7f00:0", "64:ff9b:1::7f00:0", "64:ff9b:1::7fff:ffff", "64:ff9b:1:0:0:1:7f00:0", ruleLoopback, open, rulePrivate},
@@ -83,7 +83,7 @@ func TestNetworksByTheirEdges(t *testing.T) {
 	}
 }
 
-// Each bound allows what is one below it and what is at it, and nothing above.
+// TestRuleBounds checks that each bound allows its value and one below, and nothing above.
 func TestRuleBounds(t *testing.T) {
 	t.Parallel()
 	addresses := func(n int) []string {
@@ -93,7 +93,7 @@ func TestRuleBounds(t *testing.T) {
 		}
 		return list
 	}
-	name := func(n int) string { // of n bytes
+	name := func(n int) string { // a name of n bytes
 		const label = "a23456789."
 		return strings.Repeat(label, n/len(label)) + strings.Repeat("b", n%len(label))
 	}
@@ -153,7 +153,8 @@ func TestRuleBounds(t *testing.T) {
 	}
 }
 
-// A client has ten seconds for its first message, also if it sends it byte by byte.
+// TestFirstMessageHasADeadline checks that a client has ten seconds for its first message,
+// also if it sends it byte by byte.
 func TestFirstMessageHasADeadline(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -190,8 +191,8 @@ type failing struct {
 func (*failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func (f *failing) Close() error            { f.closed = true; return f.Conn.Close() }
 
-// A connection that does not take what was heard is closed, and so is one that was made
-// for a name that the client does not show.
+// TestUnusedConnectionsEnd checks that a connection is closed if it does not take the first
+// message, or if it was made for another name than the client shows.
 func TestUnusedConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []string{"public.test", "other.test"} {
@@ -222,8 +223,8 @@ func TestUnusedConnectionsEnd(t *testing.T) {
 	}
 }
 
-// What a program allows by its answer is the name: addresses of it that a rule of the sandbox
-// denies stay out of answers, and are counted.
+// TestAnswersKeepTheRules checks that a program's answer allows a name only: addresses of it
+// that a rule of the sandbox denies are left out of answers, and are counted.
 func TestAnswersKeepTheRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +234,7 @@ func TestAnswersKeepTheRules(t *testing.T) {
 			policy Policy
 			deny   string
 			want   []string
-			rule   string // that is counted; "": none
+			rule   string // the counted rule; "": none
 		}{
 			"public.test":  {Policy{}, "10.0.0.0/8", []string{"203.0.113.5"}, ""},
 			"inner.test":   {Policy{}, "10.0.0.0/8", []string{"RCodeNameError"}, ruleDenied},
@@ -258,7 +259,7 @@ func TestAnswersKeepTheRules(t *testing.T) {
 	})
 }
 
-// A first message may have 72 KiB and no more.
+// TestFirstMessageIsBounded checks that a first message may have 72 KiB and no more.
 func TestFirstMessageIsBounded(t *testing.T) {
 	t.Parallel()
 	for size, fits := range map[int]bool{72<<10 - 1: true, 72 << 10: true, 72<<10 + 1: false} {
@@ -277,8 +278,8 @@ func TestFirstMessageIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever listens for a first message stops when the connection is not wanted any longer,
-// and what comes after the message has no deadline.
+// TestFirstMessageLeavesTheConnection checks that waiting for a first message stops when the
+// connection is given up, and that bytes after the message have no deadline.
 func TestFirstMessageLeavesTheConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -303,7 +304,7 @@ func TestFirstMessageLeavesTheConnection(t *testing.T) {
 		if _, err := listen(ctx, near, portHTTP); err != nil {
 			t.Error(err)
 		}
-		end() // which bounds the first message only
+		end() // bounds the first message only
 		synctest.Wait()
 		late := make([]byte, 4)
 		if _, err := io.ReadFull(near, late); err != nil || string(late) != "late" {
@@ -315,7 +316,8 @@ func TestFirstMessageLeavesTheConnection(t *testing.T) {
 	})
 }
 
-// A connection ends with what it was made for, also while nothing is sent through it.
+// TestJoinEndsWithItsContext checks that a connection ends with its context, also while
+// nothing is sent through it.
 func TestJoinEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -337,7 +339,8 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// One direction may go on after the other has ended, whichever it is.
+// TestJoinWaitsForBothDirections checks that either direction may go on after the other has
+// ended.
 func TestJoinWaitsForBothDirections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -359,7 +362,8 @@ func TestJoinWaitsForBothDirections(t *testing.T) {
 	})
 }
 
-// Who is not told why still sees the end of a connection that leads nowhere.
+// TestUnreadableMessageEndsTheConnection checks that a client without an answer still sees the
+// end of its connection.
 func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -379,7 +383,8 @@ func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	})
 }
 
-// A proxy that does not answer is not waited for once nobody wants the connection, which ends.
+// TestSilentProxyIsGivenUp checks that a proxy that does not answer is given up when the
+// connection is, which then ends.
 func TestSilentProxyIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -403,7 +408,8 @@ func TestSilentProxyIsGivenUp(t *testing.T) {
 	})
 }
 
-// Of a name's addresses the first eight are tried, those of IPv4 before others.
+// TestAddressesAreBounded checks that the first eight addresses of a name are tried, those of
+// IPv4 before others.
 func TestAddressesAreBounded(t *testing.T) {
 	t.Parallel()
 	all := []string{"2001:db8::5"}

@@ -10,18 +10,17 @@ import (
 	"sync"
 )
 
-// maxDenials bounds the denials that are reported; further ones are only counted.
+// maxDenials bounds the reported denials; further ones are only counted.
 const maxDenials = 100
 
-// A Denial is something a sandbox tried to reach but may not: a host, or the name
-// in a DNS question.
+// A Denial is a host, or the name in a DNS question, that a sandbox tried to reach but may not.
 type Denial struct {
 	Host string
 	Port uint16 // 0 for a DNS question
 	Rule string
 }
 
-// Denials counts what was denied to one sandbox. It is safe for concurrent use.
+// Denials counts the denials of one sandbox. It is safe for concurrent use.
 type Denials struct {
 	// Tell is called once for each distinct denial, and only for the first
 	// hundred: a sandbox must not be able to fill a log.
@@ -79,11 +78,11 @@ type Egress struct {
 	Dialer  *Dialer
 	Rules   *Rules
 	Denials *Denials
-	// Door ends the TLS of connections to hosts that the rules have headers for; nil if
-	// there are no such rules.
+	// Door ends the TLS of connections to hosts for which the rules have headers; nil if there
+	// are no such rules.
 	Door Door
-	// Asks has the questions about hosts that Rules do not name, if those want them to be
-	// asked; nil if nobody can be asked.
+	// Asks has the questions about hosts that Rules do not name, if Rules want them; nil if no
+	// program can be asked.
 	Asks *Asks
 	// Peers leads to other sandboxes; nil if they cannot be reached.
 	Peers *Peers
@@ -95,13 +94,13 @@ type Door interface {
 	Serve(conn net.Conn)
 }
 
-// Closed reports whether nothing may be reached.
+// Closed reports whether no host may be reached.
 func (e *Egress) Closed() bool { return e.Rules.closed() }
 
-// Dial connects to a TCP port of a host, which is a name or an address. It returns
-// a *[DeniedError] if the host may not be reached. If only its name allows that, the
-// connection ends unless what is written to it shows an allowed name: then it leads
-// there. Nothing is sent before.
+// Dial connects to a TCP port of a host, which is a name or an address. It returns a
+// *[DeniedError] if the host may not be reached. If only its name is allowed, the first bytes
+// written to the connection must show an allowed name: then it leads there, otherwise it ends.
+// Nothing is sent before.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if e.peer(host) && port == e.Peers.Port {
 		return e.dialPeer(ctx, host)
@@ -135,7 +134,7 @@ func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(
 	return conn, e.noted(err, port)
 }
 
-// noted returns err. It counts a denial, and tells of a failure of the sandbox's egress proxy.
+// noted returns err. It counts a denial, and reports a failure of the sandbox's egress proxy.
 func (e *Egress) noted(err error, port uint16) error {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
@@ -148,15 +147,15 @@ func (e *Egress) noted(err error, port uint16) error {
 // decorates reports whether requests to a host get headers.
 func (e *Egress) decorates(host string) bool { return e.Door != nil && len(e.Rules.Headers(host)) > 0 }
 
-// throughDoor returns a connection whose other end the door serves, which has read what
-// came so far.
+// throughDoor returns a connection whose other end the door serves, beginning with the bytes
+// that were read so far.
 func (e *Egress) throughDoor(read []byte) net.Conn {
 	near, far := net.Pipe()
 	e.Door.Serve(&replayed{far, read})
 	return near
 }
 
-// replayed is a connection of which a part has been read already.
+// replayed is a connection whose beginning has been read already.
 type replayed struct {
 	net.Conn
 	read []byte
@@ -186,11 +185,10 @@ func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint1
 	return e.Dialer.dial(ctx, rules, named, host, port)
 }
 
-// Connect connects to the destination of a connection from inside: its local
-// address. If that address is denied and the port is that of HTTP or HTTPS, the
-// name that the client sends may be allowed: then the name is resolved again, and
-// the address that the sandbox chose is ignored. A client whose name is denied too
-// is told so, by a page or by a TLS alert.
+// Connect connects to the destination of a connection from inside: its local address. If that
+// address is denied and the port is that of HTTP or HTTPS, the name that the client sends may be
+// allowed: then the name is resolved again, and the address that the sandbox chose is ignored. A
+// client whose name is denied too gets the reason, as a page or as a TLS alert.
 func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(inside.LocalAddr().String())
 	if err != nil {
@@ -203,7 +201,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	address, port := to.Addr().Unmap(), to.Port()
 	host := address.String()
 	var heard *said
-	var problem error // why the name is not known
+	var problem error // of reading the name
 	if port == portHTTPS && e.Door != nil {
 		if heard, problem = listen(ctx, inside, port); problem == nil && e.decorates(heard.name) {
 			return e.throughDoor(heard.bytes), nil
@@ -234,8 +232,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, problem
 	}
-	// The proxy is given the name here too, except for an address that is allowed
-	// as an address.
+	// The proxy is given the name here too, except for an address that is allowed as an address.
 	if problem == nil && !denied && !e.Rules.DenyAll() {
 		host = normalize(heard.name)
 	}
@@ -246,7 +243,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	return outside, err
 }
 
-// pass connects to a host, and passes on what was heard from inside; nil is nothing.
+// pass connects to a host, and passes on the bytes heard from inside; a nil heard means none.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {

@@ -36,8 +36,8 @@ var world = names{
 	"inner.test": {"10.1.2.3"}, "rebound.test": {"127.0.0.1"}, "own.test": {"192.0.2.10"}, "both.test": {"10.1.2.3", "203.0.113.5"}, "PUBLIC.test.": {"203.0.113.5"},
 }
 
-// Allowing takes precedence over denying, addresses over names, and what is never
-// reachable stays so whatever is allowed.
+// TestRules checks that allowing takes precedence over denying, and addresses over names,
+// and that the addresses that no sandbox may reach stay denied.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
@@ -113,8 +113,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// A name is looked up again for the connection: what it resolved to before is
-// ignored.
+// TestRebinding checks that a name is looked up again for the connection: an earlier
+// lookup is ignored.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
 	var asked int
@@ -155,8 +155,8 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-// from connects a client to a connection that pretends to come from inside and go
-// to address: its local address is the one that Connect reads as the destination. If the
+// from connects a client to a connection that pretends to come from inside and go to
+// address: its local address is the one that Connect reads as the destination. If the
 // client talks, it waits until the server answers.
 func from(t *testing.T, e *Egress, address string, talks bool, client func(net.Conn)) error {
 	t.Helper()
@@ -201,7 +201,7 @@ func TestConnect(t *testing.T) {
 			fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil {
-				return // it was allowed, but leads to nobody
+				return // it was allowed, but leads nowhere
 			}
 			defer resp.Body.Close()
 			body, _ := io.ReadAll(resp.Body)
@@ -288,8 +288,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// A client that sends nothing is not waited for when the sandbox ends, and what is
-// not a host name is never looked up.
+// TestConnectRefuses checks that a silent client is given up when the sandbox ends, and
+// that an invalid host name is never looked up.
 func TestConnectRefuses(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: world}
@@ -309,8 +309,8 @@ func TestConnectRefuses(t *testing.T) {
 	}
 }
 
-// With ProxyNames, a machine behind a proxy connects through it by name; names
-// that resolve here to something that may not be reached are refused first.
+// TestUpstreamProxy checks that with ProxyNames, a machine behind a proxy connects through
+// it by name, and that a name is refused before if it resolves here to a denied address.
 func TestUpstreamProxy(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -382,8 +382,8 @@ func TestUpstreamProxy(t *testing.T) {
 	}
 }
 
-// asking is a proxy that records what it was asked for and connects to nothing. It
-// runs on this machine, at 127.0.0.1.
+// asking is a proxy that records its requests and connects to nothing. It runs on this
+// machine, at 127.0.0.1.
 func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -406,9 +406,9 @@ func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 	}
 }
 
-// Names that a proxy would read as an address of loopback, of the metadata service
-// or of a private network never reach the proxy, whatever is allowed. They are not
-// looked up either.
+// TestNumericNames checks that names that a proxy would read as an address of loopback, of
+// the metadata service or of a private network never reach the proxy, under any rules.
+// They are not looked up either.
 func TestNumericNames(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusOK)
@@ -452,8 +452,8 @@ func TestNumericNames(t *testing.T) {
 	}
 }
 
-// A proxy is given the address that was checked, and the next one if it cannot
-// reach that: what it would resolve the name to does not matter.
+// TestProxyGetsCheckedAddress checks that a proxy is given the checked address, and the
+// next one if it cannot reach that: its own lookup of the name does not matter.
 func TestProxyGetsCheckedAddress(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusForbidden)
@@ -486,9 +486,9 @@ func TestProxyGetsCheckedAddress(t *testing.T) {
 	}
 }
 
-// A name that does not resolve here cannot be checked. It is left to a proxy only
-// if nothing is denied by address and the proxy is on another machine: a proxy on
-// this machine reaches loopback.
+// TestNamesThatOnlyTheProxyKnows checks that a name that does not resolve here is left to
+// a proxy only if nothing is denied by address and the proxy is on another machine: a
+// proxy on this machine reaches loopback.
 func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
@@ -594,8 +594,9 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
-// Names that every machine has for itself, and those of its own network, are not passed to
-// a proxy: they would lead to the proxy's machine. What they lead to here may be reached.
+// TestLocalNamesStayHere checks that names for a machine itself or for its network are not
+// passed to a proxy: they would lead to the proxy's machine. Their addresses here may be
+// reached.
 func TestLocalNamesStayHere(t *testing.T) {
 	t.Parallel()
 	for _, host := range []string{
@@ -604,7 +605,7 @@ func TestLocalNamesStayHere(t *testing.T) {
 	} {
 		for _, tt := range []struct {
 			names  bool     // ProxyNames
-			here   []string // what it resolves to here
+			here   []string // its addresses here
 			denied bool
 		}{
 			{names: true, denied: true},

@@ -17,20 +17,20 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// EgressProxy is the proxy through which the connections of one sandbox leave this machine, as
-// it was asked for. The names of its fields are part of what is stored.
+// EgressProxy is the requested proxy for the connections of one sandbox that leave this
+// machine. The names of its fields are part of the stored format.
 type EgressProxy struct {
 	Address  string // "host:port" of a SOCKS5 proxy, "http://host:port" of an HTTP one
 	Username string `json:",omitempty"`
 	Sealed   []byte `json:",omitempty"` // the password, which [Dialer.Unseal] opens; empty: none
 	TLS      bool   `json:",omitempty"` // the connection to the proxy is TLS
-	// ServerName is the name in the proxy's certificate; "" is the host of Address.
+	// ServerName is the name in the proxy's certificate; "": the host of Address.
 	ServerName string `json:",omitempty"`
-	// CACert are certificates in PEM that vouch for the proxy; "" are those of this machine.
+	// CACert are certificates in PEM that vouch for the proxy; "": this machine's certificates.
 	CACert string `json:",omitempty"`
 }
 
-// SealedUnder returns what Sealed is bound to: where the password is sent.
+// SealedUnder returns the value to which Sealed is bound: the destination of the password.
 func (p *EgressProxy) SealedUnder() string {
 	return fmt.Sprintf("egressProxy %q %q %v %q %q", p.Address, p.Username, p.TLS, p.ServerName, p.CACert)
 }
@@ -47,11 +47,11 @@ type egressProxy struct {
 	http  bool
 	host  string
 	port  uint16
-	roots *x509.CertPool // nil: those of this machine
+	roots *x509.CertPool // nil: this machine's
 }
 
-// WithProxy returns the same rules with a proxy through which connections go that they allow.
-// nil is none. An invalid proxy is returned as a [*RuleError], without what may be a password.
+// WithProxy returns the same rules with a proxy for the connections that they allow; nil: none.
+// An invalid proxy is returned as a [*RuleError], without text that may be a password.
 func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	if asked == nil {
 		return r, nil
@@ -59,7 +59,7 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	p, reason := parseProxy(asked)
 	if reason != "" {
 		entry := asked.Address
-		if last := strings.LastIndexByte(entry, '@'); last >= 0 { // a password may have one, too
+		if last := strings.LastIndexByte(entry, '@'); last >= 0 { // a password may contain an @, too
 			entry = "…" + entry[last:]
 		}
 		return nil, &RuleError{"egressProxy", entry, reason}
@@ -72,7 +72,7 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	return &with, nil
 }
 
-// parseProxy returns the proxy, or what is wrong with it.
+// parseProxy returns the proxy, or a description of the mistake in it.
 func parseProxy(asked *EgressProxy) (*egressProxy, string) {
 	p := &egressProxy{EgressProxy: *asked}
 	var address string
@@ -102,15 +102,15 @@ func parseProxy(asked *EgressProxy) (*egressProxy, string) {
 	return p, ""
 }
 
-// forProxy returns the rules for the connection to the proxy itself. That all traffic is denied
-// does not concern it: no program of the sandbox asks for this connection.
+// forProxy returns the rules for the connection to the proxy itself. The rule about all traffic
+// does not apply to it: no program of the sandbox asks for this connection.
 func (r *Rules) forProxy() *Rules {
 	direct := r.lifted()
 	direct.proxy = nil
 	return direct
 }
 
-// CheckProxy returns an error if the proxy of rules does not resolve, or may not be reached.
+// CheckProxy returns an error if the proxy of rules does not resolve or may not be reached.
 func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 	if rules == nil || rules.proxy == nil {
 		return nil
@@ -118,7 +118,7 @@ func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	addresses, err := d.resolve(ctx, "ip", rules.proxy.host)
-	if err != nil && d.Proxy != nil { // that of this machine may know the name
+	if err != nil && d.Proxy != nil { // this machine's own proxy may know the name
 		return nil
 	}
 	if err != nil {
@@ -144,7 +144,7 @@ func (e *egressProxyError) Error() string {
 
 func (e *egressProxyError) Unwrap() error { return e.err }
 
-// throughEgressProxy connects to a target, which was checked, through the proxy of rules.
+// throughEgressProxy connects to a checked target through the proxy of rules.
 func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target string) (_ net.Conn, err error) {
 	p := rules.proxy
 	defer func() {
@@ -172,7 +172,7 @@ func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target st
 	return conn, nil
 }
 
-// dialEgressProxy connects to the proxy, by TLS if that is asked for.
+// dialEgressProxy connects to the proxy, by TLS if requested.
 func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, error) {
 	p := rules.proxy
 	conn, err := d.dial(ctx, rules.forProxy(), false, p.host, p.port)
@@ -187,7 +187,7 @@ func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, e
 	return secure, nil
 }
 
-// ask has the proxy connect to the target.
+// ask asks the proxy to connect to the target.
 func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password string) error {
 	if p.http {
 		var user *url.Userinfo
@@ -213,12 +213,12 @@ func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password s
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	// What it returns hides that the directions of conn end one by one.
+	// DialContext's result hides that the directions of conn end one by one.
 	_, err = socks.DialContext(ctx, "tcp", target)
 	return err
 }
 
-// connected dials what is connected already.
+// connected is a dialer that returns an existing connection.
 type connected struct{ conn net.Conn }
 
 func (c connected) Dial(string, string) (net.Conn, error) { return c.conn, nil }
@@ -228,8 +228,8 @@ func (c connected) DialContext(context.Context, string, string) (net.Conn, error
 }
 
 // throughOwn connects to a host through the proxy of rules. The proxy is given a name only if
-// the rules allow it by name, and all its addresses: otherwise it is given an address that
-// they allow.
+// the rules allow it by name and all its addresses may be reached: otherwise it is given an
+// allowed address.
 func (d *Dialer) throughOwn(ctx context.Context, rules *Rules, named bool, host string, port uint16, addresses []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
 	portText := strconv.Itoa(int(port))
 	if _, err := netip.ParseAddr(host); err == nil || !named {

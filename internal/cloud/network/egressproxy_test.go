@@ -23,14 +23,14 @@ import (
 
 const testPassword = "open sesame"
 
-// proxyServer is a SOCKS5 or an HTTP proxy, at whatever target echoes what it is sent.
+// proxyServer is a SOCKS5 or an HTTP proxy. Each of its targets echoes.
 type proxyServer struct {
 	http  bool
-	fails string // how: "refuse", "lie", "hang" or "close"; "": it does not
+	fails string // "refuse", "lie", "hang" or "close"; "": it works
 	asked chan string
 }
 
-// startEgressProxy starts a proxy, and returns its port. secure is nil for one without TLS.
+// startEgressProxy starts a proxy, and returns its port. secure is nil for a proxy without TLS.
 func startEgressProxy(t *testing.T, p *proxyServer, secure *tls.Config) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func startEgressProxy(t *testing.T, p *proxyServer, secure *tls.Config) string {
 			}
 			serving.Go(func() {
 				defer conn.Close()
-				_ = p.serve(conn) // the client sees what fails
+				_ = p.serve(conn) // the client sees the failure
 			})
 		}
 	})
@@ -154,7 +154,8 @@ func (p *proxyServer) serveSOCKS(conn net.Conn, from *bufio.Reader) error {
 	return second(conn.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0}))
 }
 
-// certified returns the TLS of a proxy that is example.com, and what vouches for it.
+// certified returns the TLS of a proxy called example.com, and the certificate that vouches for
+// it.
 func certified(t *testing.T) (secure *tls.Config, ca string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -162,8 +163,8 @@ func certified(t *testing.T) (secure *tls.Config, ca string) {
 	return &tls.Config{Certificates: server.TLS.Certificates}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// proxied returns the egress of a sandbox with rules and a proxy on another machine, whose
-// password is in asked.Sealed as it is.
+// proxied returns the egress of a sandbox with rules and a proxy on another machine. asked.Sealed
+// has the password in plain text.
 func proxied(t *testing.T, rules *Rules, asked EgressProxy) (*Egress, *[]string) {
 	t.Helper()
 	with, err := rules.WithProxy(&asked)
@@ -174,8 +175,9 @@ func proxied(t *testing.T, rules *Rules, asked EgressProxy) (*Egress, *[]string)
 	return &Egress{Dialer: d, Rules: with, Denials: &Denials{}}, recording(t, d)
 }
 
-// Connections go through the proxy of a sandbox, within its rules: names that they allow by
-// name, and otherwise addresses that were checked. Both directions end one by one.
+// TestEgressProxy checks that connections go through the proxy of a sandbox, within its rules: to
+// names that are allowed by name, and otherwise to checked addresses. Both directions end one by
+// one.
 func TestEgressProxy(t *testing.T) {
 	t.Parallel()
 	secure, ca := certified(t)
@@ -243,8 +245,8 @@ func TestEgressProxy(t *testing.T) {
 	}
 }
 
-// Where a proxy fails there is no connection, not even one without it. Errors name the proxy
-// and never its password.
+// TestEgressProxyFails checks that there is no connection if a proxy fails, not even one without
+// it. Errors name the proxy and never its password.
 func TestEgressProxyFails(t *testing.T) {
 	t.Parallel()
 	secure, ca := certified(t)
@@ -333,15 +335,15 @@ func TestEgressProxyFailureIsTold(t *testing.T) {
 	}
 }
 
-// The address of a proxy is checked as every destination is, when it is asked for and when it
-// is used, but for the rule about all traffic.
+// TestEgressProxyAddress checks that the address of a proxy is checked like every destination, at
+// the request and at each use, but for the rule about all traffic.
 func TestEgressProxyAddress(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		allow, deny string
 		policy      Policy
 		host        string
-		rule        string // "" for a proxy that may be reached
+		rule        string // "": the proxy may be reached
 	}{
 		{host: "other.test"},
 		{allow: "203.0.113.5", deny: allTraffic, host: "other.test"},
@@ -406,7 +408,7 @@ func TestInvalidEgressProxy(t *testing.T) {
 	}
 }
 
-// What is sealed is bound to where it is sent.
+// TestSealedUnder checks that a sealed password is bound to its destination.
 func TestSealedUnder(t *testing.T) {
 	t.Parallel()
 	base := EgressProxy{Address: "a:1", Username: "u", Sealed: []byte("1")}

@@ -14,32 +14,32 @@ import (
 
 // Bounds of a connection whose requests are judged one by one.
 const (
-	maxUpstreams  = 4       // connections that are kept for its next request
+	maxUpstreams  = 4       // connections kept for its next request
 	maxAnswerHead = 1 << 20 // of a server's answer
 	// endedTimeout bounds the wait for an answer after the client has ended its side.
 	endedTimeout = 30 * time.Second
 )
 
-// gate passes on the requests of one connection of plain HTTP that only a name allows. It
-// judges each by its own Host, and sends it anew: the server reads no other requests than
-// the gate. It ends with its context.
+// gate passes on the requests of one plain HTTP connection that only a name allows. It
+// judges each request by its own Host, and sends it anew: the server reads the same
+// requests as the gate. It ends with its context.
 type gate struct {
 	egress *Egress
 	ctx    context.Context //nolint:containedctx // it is that of the connection, not of a call
-	host   string          // that requests without a name are for
+	host   string          // the host of requests without a name
 	ready  atomic.Pointer[upstream]
-	shown  *httputil.ReverseProxy // of requests that show a name
+	shown  *httputil.ReverseProxy // for requests that show a name
 	others *httputil.ReverseProxy
 }
 
 // upstream is a connection that was made for the first request.
 type upstream struct {
 	net.Conn
-	name string // that was shown; "" for none
+	name string // the name that was shown; "": none
 }
 
-// throughGate returns a connection whose requests are judged, beginning with what was
-// heard. The first is sent to outside. Requests without a name are for host.
+// throughGate returns a connection whose requests are judged, beginning with the heard
+// bytes. The first is sent to outside. Requests without a name go to host.
 func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string, heard *said) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	g := &gate{egress: e, ctx: ctx, host: host}
@@ -52,7 +52,7 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	g.shown, g.others = g.proxy(true), g.proxy(false)
 	server := &http.Server{
 		Handler:                      g,
-		DisableGeneralOptionsHandler: true, // that is for the server to answer
+		DisableGeneralOptionsHandler: true, // the server answers that
 		ReadHeaderTimeout:            peekTimeout,
 		IdleTimeout:                  tunnelIdle,
 		MaxHeaderBytes:               maxPeek,
@@ -65,7 +65,7 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	return near
 }
 
-// proxy returns what sends requests on, those that show a name or the others. Its
+// proxy returns the proxy for requests that show a name, or for the others. Its
 // connections end with the gate.
 func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	transport := &http.Transport{
@@ -81,8 +81,8 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 			if err != nil {
 				return nil, err
 			}
-			// CloseIdleConnections would leave what is dialled for a request that has been
-			// cancelled.
+			// CloseIdleConnections would leave a connection that is being dialled for a
+			// cancelled request.
 			return &bound{conn, context.AfterFunc(g.ctx, func() { _ = conn.Close() })}, nil
 		},
 		DisableCompression:     true,
@@ -100,8 +100,8 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	}
 }
 
-// dial connects to the name that a request shows, or to the host that the others are for.
-// The connection that was made for the first request is taken if it fits.
+// dial connects to the name that a request shows, or to host for the others. It uses the
+// connection made for the first request if that fits.
 func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, error) {
 	if !shown {
 		name = ""
@@ -122,7 +122,7 @@ func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, err
 // bound is a connection that ends with a gate at the latest.
 type bound struct {
 	net.Conn
-	release func() bool // the gate forgets it
+	release func() bool // makes the gate forget it
 }
 
 func (b *bound) Close() error {
@@ -130,7 +130,7 @@ func (b *bound) Close() error {
 	return b.Conn.Close()
 }
 
-// CloseWrite lets an upgraded connection end its directions one by one.
+// CloseWrite ends the writing direction of an upgraded connection.
 func (b *bound) CloseWrite() error {
 	half, ok := b.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -153,7 +153,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		r.Header.Del("Upgrade")
 	}
-	// The server's answer is passed on as it is: nothing is added for what it lacks.
+	// The server's answer is passed on as it is: missing headers are not added.
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
@@ -167,7 +167,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	by.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// rewrite makes the request that is sent.
+// rewrite makes the request for the server.
 func (g *gate) rewrite(r *httputil.ProxyRequest) {
 	name, err := hostOf(r.In)
 	if err != nil {
@@ -177,7 +177,7 @@ func (g *gate) rewrite(r *httputil.ProxyRequest) {
 	passOn(r)
 }
 
-// oneConn is a listener that accepts what the channel has.
+// oneConn is a listener that accepts the connections in the channel.
 type oneConn chan net.Conn
 
 func (c oneConn) Accept() (net.Conn, error) {

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 )
 
-// The connection that is made for a request ends with the client, also if it is made only
-// after that.
+// TestLateConnectionEndsWithClient checks that the connection for a request ends with the
+// client, also if it is only made after that.
 func TestLateConnectionEndsWithClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestLateConnectionEndsWithClient(t *testing.T) {
 			_, near, far := newDuplex(ctx)
 			if first {
 				first = false
-				go func() { // it answers once
+				go func() { // answers once
 					if _, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
 						fmt.Fprint(far, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 					}
@@ -61,23 +61,24 @@ func TestLateConnectionEndsWithClient(t *testing.T) {
 	})
 }
 
-// awaited counts what waits for the end of a context.
+// awaited is a context that counts the functions waiting for its end.
 type awaited struct {
 	context.Context //nolint:containedctx // it is one
 	by              atomic.Int64
 }
 
-// AfterFunc is what [context.AfterFunc] uses.
+// AfterFunc implements the interface that [context.AfterFunc] uses.
 func (a *awaited) AfterFunc(f func()) (stop func() bool) {
 	a.by.Add(1)
 	stopped := context.AfterFunc(a.Context, f)
 	return func() bool { a.by.Add(-1); return stopped() }
 }
 
-// Value hides the context within, which would be waited for in its place.
+// Value hides the inner context, whose end would otherwise be waited for.
 func (*awaited) Value(any) any { return nil }
 
-// A gate forgets the connections that have ended: a client cannot fill the memory with them.
+// TestGateForgets checks that a gate forgets ended connections: a client cannot fill the
+// memory with them.
 func TestGateForgets(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: world}

@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// website answers plain HTTP at every address, and records what it is asked for.
+// website answers plain HTTP at every address, and records the requests.
 type website struct {
 	address string
 	mu      sync.Mutex
@@ -44,7 +44,7 @@ func (s *website) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Header.Get("Upgrade") {
 	case "":
 		_, _ = io.WriteString(w, "ok")
-	case "websocket": // which says what it hears
+	case "websocket": // it reports the text that it hears
 		w.Header().Set("Connection", "Upgrade")
 		w.Header().Set("Upgrade", "websocket")
 		w.WriteHeader(http.StatusSwitchingProtocols)
@@ -66,7 +66,7 @@ func (s *website) connect(ctx context.Context, d *net.Dialer, address string) (n
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.address)
 }
 
-// ways are how programs inside get a connection to public.test.
+// ways are the ways in which programs inside connect to public.test.
 var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	"by address": func(t *testing.T, e *Egress) net.Conn {
 		client, inside := pair(t)
@@ -93,7 +93,8 @@ var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	},
 }
 
-// Each request of a connection is judged, not only the first, however it is sent.
+// TestEachRequestIsJudged checks that each request of a connection is judged, not only the
+// first, in every way in which it can be sent.
 func TestEachRequestIsJudged(t *testing.T) {
 	t.Parallel()
 	const first, second, other = "GET /1 HTTP/1.1\r\nHost: public.test\r\n\r\n", "GET /2 HTTP/1.1\r\nHost: Public.Test:80\r\n\r\n", "GET /o HTTP/1.1\r\nHost: other.test\r\n\r\n"
@@ -192,8 +193,8 @@ func TestEachRequestIsJudged(t *testing.T) {
 	}
 }
 
-// A program is asked about the name of each request, and about the address for those
-// without one.
+// TestAskAboutEachRequest checks that a program is asked about the name of each request,
+// and about the address for those without one.
 func TestAskAboutEachRequest(t *testing.T) {
 	t.Parallel()
 	for by, open := range ways {
@@ -234,7 +235,8 @@ func TestAskAboutEachRequest(t *testing.T) {
 	}
 }
 
-// A websocket passes, and so does the answer to a client that has ended its side.
+// TestGatePasses checks that a websocket passes, and so does the answer to a client that
+// has ended its side.
 func TestGatePasses(t *testing.T) {
 	t.Parallel()
 	for by, open := range ways {
@@ -267,7 +269,8 @@ func TestGatePasses(t *testing.T) {
 	}
 }
 
-// The connection to a server ends with that of the client, also if it could be used again.
+// TestUpstreamEndsWithClient checks that the connection to a server ends with the
+// client's, also if it could be used again.
 func TestUpstreamEndsWithClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ const (
 	maxHeaderSecrets = 32   // of a host
 )
 
-// Header is a header that requests to a host get on their way out.
+// Header is a header that is added to requests to a host.
 type Header struct {
 	Name  string // in its canonical form
 	value []part
@@ -30,7 +30,7 @@ type Header struct {
 // part is a part of a value: text, or the value of a secret.
 type part struct{ text, secret string }
 
-// Value returns the value, with what secret returns for the name of each secret in it.
+// Value returns the value. secret returns the value of each secret in it, by name.
 func (h *Header) Value(secret func(name string) (string, error)) (string, error) {
 	var value strings.Builder
 	for _, p := range h.value {
@@ -46,20 +46,20 @@ func (h *Header) Value(secret func(name string) (string, error)) (string, error)
 	return value.String(), nil
 }
 
-// headerRules are the headers for requests to hosts, by what names the hosts: a name, or
+// headerRules are the headers for requests to hosts, by name or pattern, such as
 // "*.example.com".
 type headerRules map[string][]Header
 
-// notHeaders are headers that say where a request goes, or how it is sent: no rule sets
-// them.
+// notHeaders are headers about the destination or the transmission of a request: no rule
+// sets them.
 var notHeaders = []string{
 	"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "Te", "Trailer", "Expect",
 	"Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Http2-Settings",
 }
 
-// WithHeaders returns the same rules with headers for requests to hosts, in the service's
-// form: "example.com" or "*.example.com", which means every name below example.com. The name
-// of a sandbox may have the port of its cloud, as clients are told it. In
+// WithHeaders returns the same rules with headers for requests to hosts. Hosts have the
+// service's form: "example.com" or "*.example.com", which means every name below
+// example.com. The name of a sandbox may have the port of its cloud, as clients see it. In
 // values ${e2b.secrets.NAME} stands for the value of a secret. An invalid rule is returned
 // as a [*RuleError].
 func (r *Rules) WithHeaders(asked map[string]map[string]string) (*Rules, error) {
@@ -124,7 +124,7 @@ func parseHeaders(entry string, asked map[string]string) ([]Header, error) {
 			return nil, &RuleError{"rules", entry, fmt.Sprintf("the header %s is there twice: upper and lower case are the same", canonical)}
 		}
 		value, err := parseValue(asked[name])
-		if err != nil { // without the value, which may be a secret
+		if err != nil { // the error leaves out the value, which may be a secret
 			return nil, &RuleError{"rules", entry, fmt.Sprintf("the value of the header %s %v", canonical, err)}
 		}
 		for _, p := range value {
@@ -140,7 +140,7 @@ func parseHeaders(entry string, asked map[string]string) ([]Header, error) {
 	return headers, nil
 }
 
-// What a placeholder begins with, and which there are.
+// The beginning of a placeholder, and its kinds.
 const (
 	placeholder       = "${e2b."
 	placeholderSecret = "secrets."
@@ -179,7 +179,7 @@ func validSecret(name string) bool {
 	return name != "" && strings.Trim(name, letters) == ""
 }
 
-// Secrets returns the names of the secrets that the headers need, each once.
+// Secrets returns the names of the secrets in the headers, without duplicates.
 func (r *Rules) Secrets() []string {
 	if r == nil {
 		return nil
@@ -197,8 +197,8 @@ func (r *Rules) Secrets() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Headers returns the headers for requests to a host: those of its name, or else of the
-// longest pattern that it matches.
+// Headers returns the headers for requests to a host: those for its name, or else for the
+// longest pattern that matches it.
 func (r *Rules) Headers(host string) []Header {
 	if r == nil || len(r.headers) == 0 {
 		return nil

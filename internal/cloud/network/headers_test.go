@@ -66,7 +66,7 @@ func TestWhichHeaders(t *testing.T) {
 	}
 }
 
-// entrance records what is handed to it.
+// entrance records the connections that it gets.
 type entrance struct{ said chan string }
 
 func (e entrance) Serve(conn net.Conn) {
@@ -78,15 +78,15 @@ func (e entrance) Serve(conn net.Conn) {
 	}()
 }
 
-// A connection to a host with headers goes to the door, however the program asks for it.
-// Every other is carried as it is.
+// TestDoor checks that a connection to a host with headers goes to the door, in every
+// way in which a program can connect, and that every other one is passed on as it is.
 func TestDoor(t *testing.T) {
 	t.Parallel()
 	door, helloFor := entrance{make(chan string, 1)}, hello(t, "api.test")
 	d := &Dialer{Resolver: names{"api.test": {"203.0.113.5"}, "other.test": {"203.0.113.6"}}}
 	dialled := recording(t, d)
 	e := &Egress{Dialer: d, Rules: withHeaders(t, nil, "api.test"), Denials: &Denials{}, Door: door}
-	hello := "\x16\x03\x01\x00\x01" // not a whole one
+	hello := "\x16\x03\x01\x00\x01" // incomplete
 	for _, tt := range []struct {
 		host string
 		port uint16
@@ -117,7 +117,7 @@ func TestDoor(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	near, far := pair(t) // of a program that connects to an address
+	near, far := pair(t) // for a program that connects to an address
 	if _, err := io.WriteString(near, helloFor); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// What was read to find the name is passed on, also when it is no TLS.
+// TestPassOn checks that the bytes read to find the name are passed on, also if they are
+// no TLS.
 func TestPassOn(t *testing.T) {
 	t.Parallel()
 	origin, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -187,7 +188,7 @@ func TestPassOn(t *testing.T) {
 	}
 }
 
-// pair is the two ends of a TCP connection.
+// pair returns the two ends of a TCP connection.
 func pair(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

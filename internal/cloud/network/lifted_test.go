@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A program allows a name; an address of it that another rule denies is denied by that rule,
-// not because the internet is off.
+// TestDenialsAfterAnAnswerNameTheirRule checks that if a program allows a name, an address
+// of it that another rule denies is denied by that rule, not because the internet is off.
 func TestDenialsAfterAnAnswerNameTheirRule(t *testing.T) {
 	t.Parallel()
 	for _, internet := range []bool{true, false} {

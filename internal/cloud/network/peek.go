@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Ports whose clients speak first, and name the server they want.
+// Ports whose clients speak first, and name their server.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
@@ -29,20 +29,20 @@ const (
 	maxPeek     = 72 << 10 // a ClientHello of the largest size, in records
 )
 
-// said is the beginning of what a client sent.
+// said is the beginning of a client's bytes.
 type said struct {
 	name  string // "" for none
-	bytes []byte // what was read, to be passed on to the server
+	bytes []byte // the bytes that were read, to be passed on to the server
 	port  uint16
 }
 
-// errNoName is returned for a first message that has no name, also because its protocol
-// has none. A message of the expected protocol that cannot be read is another error: its
-// server may find a name in it.
+// errNoName is returned for a first message without a name, also if its protocol has
+// none. An unreadable message of the expected protocol is another error: its server may
+// find a name in it.
 var errNoName = errors.New("network: the client sent no name")
 
-// listen reads from a connection until the name of the server it is meant for has
-// arrived: the server name of TLS, or the Host of HTTP.
+// listen reads from a connection until the name of its server has arrived: the server
+// name of TLS, or the Host of HTTP.
 func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	s := &said{port: port}
 	stop, err := listenFor(ctx, conn)
@@ -67,7 +67,7 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	return s, err
 }
 
-// listenFor bounds what is read of a connection until stop is called: by ctx, and by
+// listenFor bounds the reads from a connection until stop is called: by ctx, and by
 // peekTimeout.
 func listenFor(ctx context.Context, conn net.Conn) (stop func() bool, err error) {
 	if err := conn.SetReadDeadline(time.Now().Add(peekTimeout)); err != nil {
@@ -79,8 +79,8 @@ func listenFor(ctx context.Context, conn net.Conn) (stop func() bool, err error)
 // recordHandshake is the first byte of every ClientHello.
 const recordHandshake = 22
 
-// foreign reports whether what a client sent is certainly of another protocol than that
-// of its port.
+// foreign reports whether the client's bytes are certainly of another protocol than the
+// port's.
 func (s *said) foreign() bool {
 	if s.port == portHTTPS {
 		return len(s.bytes) > 0 && s.bytes[0] != recordHandshake
@@ -123,7 +123,7 @@ func hostHeader(from io.Reader) (string, error) {
 	return hostOf(r)
 }
 
-// hostOf returns the name that a request is for, or errNoName.
+// hostOf returns the host name of a request, or errNoName.
 func hostOf(r *http.Request) (string, error) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -135,8 +135,7 @@ func hostOf(r *http.Request) (string, error) {
 	return host, nil
 }
 
-// deafConn is a connection that can only be read from; what is written to it is
-// dropped.
+// deafConn is a read-only connection: written bytes are dropped.
 type deafConn struct{ io.Reader }
 
 func (deafConn) Write(p []byte) (int, error)      { return len(p), nil }
@@ -150,8 +149,8 @@ func (deafConn) SetWriteDeadline(time.Time) error { return nil }
 // accessDenied is the access_denied alert of TLS.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// refuse tells a client, in its own protocol, why it is not connected, and gives
-// it a moment to read the answer.
+// refuse sends the reason to a client in its own protocol, and gives it a moment to read
+// the answer.
 func (s *said) refuse(conn net.Conn, why error) {
 	answer := accessDenied
 	if s.port == portHTTP {
@@ -162,7 +161,7 @@ func (s *said) refuse(conn net.Conn, why error) {
 		text := fmt.Sprintf("no connection to %.255s: %s\n", host, why.Error())
 		answer = fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 	}
-	_ = conn.SetDeadline(time.Now().Add(time.Second)) // if any of this fails, there is nobody to tell
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // if any of this fails, the client has gone
 	if _, err := conn.Write(answer); err != nil {
 		return
 	}

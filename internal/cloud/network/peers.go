@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// Peers leads to sandboxes by the names that clients outside know them by, such as
-// 8080-i1a2b3.localhost. A sandbox has its own loopback interface, so what these names mean
-// outside, the address that the cloud listens on, cannot be reached from it: a relay inside
-// listens there instead, see [Relay].
+// Peers leads to sandboxes by the names that clients outside use, such as
+// 8080-i1a2b3.localhost. Outside, these names resolve to the address on which the cloud
+// listens. A sandbox has its own loopback interface, so it cannot reach that address: a
+// relay inside listens there instead, see [Relay].
 type Peers struct {
-	Port uint16                 // that the cloud serves all names at
-	Is   func(host string) bool // reports whether a normalized name is one of a sandbox's port
-	// Serve answers the requests that come through a connection to a name. It puts headers
-	// into each, and it owns the connection.
+	Port uint16                 // the port at which the cloud serves all names
+	Is   func(host string) bool // reports whether a normalized name is the name of a sandbox's port
+	// Serve answers the requests on a connection to a name. It adds headers to each, and it
+	// owns the connection.
 	Serve func(conn net.Conn, name string, headers []Header)
 }
 
 // peer reports whether a name leads to a sandbox.
 func (e *Egress) peer(host string) bool { return e.Peers != nil && e.Peers.Is(normalize(host)) }
 
-// permitPeer returns a *[DeniedError] if the rules deny a sandbox's name. Rules about
-// addresses do not apply, apart from the one about all traffic: no address is connected to.
+// permitPeer returns a *[DeniedError] if the rules deny a sandbox's name. Of the rules
+// about addresses only the one about all traffic applies: no address is connected to.
 func (e *Egress) permitPeer(ctx context.Context, host string) error {
 	if e.Rules.named(withPort(normalize(host), e.Peers.Port)) {
 		return nil
@@ -57,7 +57,7 @@ func (r *Rules) headersAt(address string) ([]Header, bool) {
 	return headers, ok
 }
 
-// relayAddress is where the relay inside listens, and what names of sandboxes resolve to.
+// relayAddress is the address of the relay inside. Names of sandboxes resolve to it.
 var relayAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 func withPort(name string, port uint16) string {

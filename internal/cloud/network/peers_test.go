@@ -36,15 +36,15 @@ func peering(rules *Rules) *Egress {
 	}}
 }
 
-// The name of a sandbox leads to it within the rules for names, with or without the
-// cloud's port, and to nothing at other ports.
+// TestPeerRules checks that the name of a sandbox leads to it within the rules for names,
+// with or without the cloud's port, and to nothing at other ports.
 func TestPeerRules(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
 	tests := []struct {
 		offline     bool
 		allow, deny string
-		want        string // the rule that denies; "" for none
+		want        string // the rule that denies; "": none
 	}{
 		{},
 		{deny: "127.0.0.0/8"},
@@ -83,7 +83,8 @@ func TestPeerRules(t *testing.T) {
 	}
 }
 
-// A rule for headers may name a sandbox as clients are told its name, and no other host so.
+// TestPeerHeaders checks that a rule for headers may have a port for the name of a sandbox,
+// as clients see it, and for no other host.
 func TestPeerHeaders(t *testing.T) {
 	t.Parallel()
 	var none *Rules
@@ -113,7 +114,8 @@ func TestPeerHeaders(t *testing.T) {
 	}
 }
 
-// The relay connects to the name that a client shows, and tells it why not.
+// TestRelay checks that the relay connects to the name that a client shows, or tells it the
+// reason of a failure.
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1)

@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// Policy says what a cloud's sandboxes may reach, apart from what no sandbox ever
-// may. The zero value allows the internet and private networks, where companies
-// keep their package mirrors. What a single sandbox may reach is set by its
-// [Rules].
+// Policy restricts the addresses for all sandboxes of a cloud, beyond those that no
+// sandbox may ever reach. The zero value allows the internet and private networks,
+// where companies keep their package mirrors. [Rules] restrict a single sandbox.
 type Policy struct {
 	DenyPrivate bool // refuse private, shared and unique local addresses
 }
@@ -38,9 +37,9 @@ const (
 // A DeniedError is returned for a connection that is forbidden.
 type DeniedError struct {
 	Host    string     // as requested
-	Address netip.Addr // what it resolved to; not valid if the name alone decided
-	Rule    string     // which rule forbids it
-	Err     error      // why the addresses of Host are not known, if the rule is about that; else nil
+	Address netip.Addr // the resolved address; not valid if the name alone decided
+	Rule    string     // the rule that forbids it
+	Err     error      // the resolver's error, if the rule is about unknown addresses of Host; else nil
 }
 
 func (e *DeniedError) Error() string {
@@ -96,9 +95,10 @@ var (
 )
 
 // check returns the rule that forbids an address, or "" if none does. named reports
-// that the sandbox's rules allow the name the address was requested by; own holds
-// the addresses of this machine. Addresses that are never reachable are checked
-// first, then what the rules allow, by address before by name, then what they deny.
+// that the sandbox's rules allow the name for which the address was requested; own
+// holds the addresses of this machine. Addresses that are never reachable are
+// checked first, then allowing rules, by address before by name, then denying
+// rules.
 func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) string {
 	if rule := never(a, own); rule != "" {
 		return rule
@@ -116,8 +116,8 @@ func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) 
 	return ""
 }
 
-// never returns the rule by which no sandbox may reach an address, whatever is
-// allowed, or "" if there is none.
+// never returns the rule by which no sandbox may reach an address, independent of
+// its rules, or "" if there is none.
 func never(a netip.Addr, own []netip.Addr) string {
 	if a.Zone() != "" {
 		return ruleZone

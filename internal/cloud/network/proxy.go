@@ -58,14 +58,15 @@ func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn
 	return p
 }
 
-// silence is the log of what could be filled from inside.
+// silence returns the log for messages with which a sandbox could fill a log: it
+// drops them.
 func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
 
-// passOn keeps what the client says in its request.
+// passOn keeps the headers and the trailer of the client's request.
 func passOn(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
-	r.Out.Trailer = r.In.Trailer // which is filled when the body has been read
+	r.Out.Trailer = r.In.Trailer // filled when the body has been read
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if sent, ok := r.In.Header[name]; ok {
 			r.Out.Header[name] = sent
@@ -121,8 +122,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The client may have sent data before it was answered, which is in the
-		// buffer.
+		// The client may have sent data before it was answered: the buffer has it.
 		pipe(far, buffered.Reader)
 	}()
 	pipe(near, far)

@@ -137,8 +137,8 @@ func TestProxyRefusals(t *testing.T) {
 	}
 }
 
-// Each side may end its half, and what the client sends before it is answered
-// is not lost.
+// TestTunnelHalfClose checks that each side may end its half, and that the bytes
+// that the client sends before an answer are not lost.
 func TestTunnelHalfClose(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -173,7 +173,8 @@ func TestTunnelHalfClose(t *testing.T) {
 	}
 }
 
-// The server may end its half first, and reads what the client sends after that.
+// TestTunnelGoesOnAfterTheServer checks that the server may end its half first,
+// and reads the client's bytes after that.
 func TestTunnelGoesOnAfterTheServer(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

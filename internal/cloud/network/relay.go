@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// Relay passes connections on to the names that they show, at one port: as the server name
+// Relay passes connections at one port on to the names that they show: as the server name
 // of TLS, or as the Host of HTTP. It runs inside a sandbox at the port of the cloud, for
-// programs that take the name of another sandbox for one of their own machine, as curl does
-// with all names below localhost. It reaches what Dial does, and nothing else.
+// programs that resolve the name of another sandbox to their own machine, as curl does with
+// all names below localhost. It reaches only hosts that Dial reaches.
 type Relay struct {
 	Port uint16
 	// Dial connects to a host. The relay tells its clients the reason of an error.
@@ -19,7 +19,7 @@ type Relay struct {
 	open atomic.Int64
 }
 
-// Serve accepts connections until the listener fails, and returns why it did.
+// Serve accepts connections until the listener fails, and returns its error.
 func (r *Relay) Serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -39,7 +39,7 @@ func (r *Relay) Serve(l net.Listener) error {
 	}
 }
 
-// relay connects one connection. There is nobody to tell its errors but the client.
+// relay connects one connection. Only the client is told about errors.
 func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	heard, err := listenAny(ctx, conn)
 	if err != nil {
@@ -58,8 +58,7 @@ func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// listenAny is listen for a port at which both HTTP and TLS are spoken. Its result is never
-// nil.
+// listenAny is listen for a port with both HTTP and TLS. Its result is never nil.
 func listenAny(ctx context.Context, conn net.Conn) (*said, error) {
 	first := make([]byte, 1)
 	stop, err := listenFor(ctx, conn)

@@ -16,17 +16,17 @@ const allTraffic = "0.0.0.0/0"
 
 var everything = []netip.Prefix{netip.MustParsePrefix(allTraffic), netip.MustParsePrefix("::/0")}
 
-// Rules are what one sandbox may reach, as its owner wants. A nil Rules allows
-// everything that the [Policy] does. Rules do not change.
+// Rules restrict one sandbox's connections, as its owner wants. A nil Rules allows everything
+// that the [Policy] does. Rules do not change.
 type Rules struct {
 	allow []netip.Prefix
 	names []string // "example.com", "*.example.com" or "*"
 	deny  []netip.Prefix
 	off   bool // internet access as a whole was turned off
-	asks  bool // a program is asked about what only the rule about all traffic denies
+	asks  bool // a program is asked about hosts that only the rule about all traffic denies
 
 	headers headerRules
-	proxy   *egressProxy // nil: connections are made from here
+	proxy   *egressProxy // nil: connections are made from this machine
 }
 
 // RuleError describes an invalid rule.
@@ -87,9 +87,9 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 // maxNameServers bounds the name servers of a sandbox.
 const maxNameServers = 10
 
-// AllowNameServers returns what a list of rules allows together with name servers, which
-// are IPv4 addresses: all traffic to them is allowed if the list has a name. Programs need
-// none of them to resolve names. An invalid server is returned as a [*RuleError].
+// AllowNameServers returns the allowed entries of a list of rules together with name servers,
+// which are IPv4 addresses: all traffic to them is allowed if the list has a name. Programs
+// need none of them to resolve names. An invalid server is returned as a [*RuleError].
 func AllowNameServers(allow, servers []string) ([]string, error) {
 	for i, server := range servers {
 		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() || a.IsUnspecified() || i >= maxNameServers {
@@ -102,8 +102,8 @@ func AllowNameServers(allow, servers []string) ([]string, error) {
 	return slices.Concat(allow, servers), nil
 }
 
-// parseNetwork parses an address or a network. The bare unspecified address is
-// neither: it looks like everything and means nothing.
+// parseNetwork parses an address or a network. The bare unspecified address is neither: it
+// looks like everything and means nothing.
 func parseNetwork(entry string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(entry); err == nil {
 		if p.Addr().Is4In6() {
@@ -130,7 +130,7 @@ func validPattern(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return false
 	}
-	// A name that looks like an address, but is none, is a mistake.
+	// A name that looks like an address but is none is a mistake.
 	return validName(name) && !numeric(name)
 }
 
@@ -143,9 +143,9 @@ func numeric(name string) bool {
 	return strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
-// local reports whether a name means the machine that resolves it, or something in that
-// machine's own network: a name without a dot, or one that has localhost or localdomain in
-// it, such as localhost.localdomain, localhost4.example or db.localhost.
+// local reports whether a name means the machine that resolves it, or a host in its own
+// network: a name without a dot, or with localhost or localdomain in it, such as
+// localhost.localdomain, localhost4.example or db.localhost.
 func local(name string) bool {
 	labels := strings.Split(normalize(name), ".")
 	return len(labels) == 1 || slices.ContainsFunc(labels, func(label string) bool {
@@ -171,7 +171,7 @@ func validName(name string) bool {
 	return true
 }
 
-// normalize returns the one canonical spelling of a name.
+// normalize returns the canonical spelling of a name.
 func normalize(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 // allows reports whether an address is allowed by a rule about addresses. A rule
@@ -194,19 +194,19 @@ func (r *Rules) named(name string) bool {
 	})
 }
 
-// restrict reports whether anything is denied.
+// restrict reports whether the rules deny any address.
 func (r *Rules) restrict() bool { return r != nil && len(r.deny) > 0 }
 
-// DenyAll reports whether only what is explicitly allowed can be reached.
+// DenyAll reports whether only explicitly allowed hosts can be reached.
 func (r *Rules) DenyAll() bool { return r != nil && slices.Contains(r.deny, everything[0]) }
 
-// closed reports whether nothing can be reached.
+// closed reports whether no host can be reached.
 func (r *Rules) closed() bool {
 	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0
 }
 
-// WithAsking returns the same rules, but a program is asked about what is denied only because
-// all traffic is. Without such a rule it returns a [*RuleError].
+// WithAsking returns the same rules, but a program is asked about hosts that only the rule
+// about all traffic denies. Without such a rule it returns a [*RuleError].
 func (r *Rules) WithAsking() (*Rules, error) {
 	if !r.DenyAll() {
 		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are about what nothing else denies"}
@@ -216,7 +216,7 @@ func (r *Rules) WithAsking() (*Rules, error) {
 	return &with, nil
 }
 
-// Asks reports whether a program is asked.
+// Asks reports whether a program is asked about hosts.
 func (r *Rules) Asks() bool { return r != nil && r.asks }
 
 // lifted returns the same rules without the one about all traffic.

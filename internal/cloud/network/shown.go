@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// This file contains the path of connections that only a name allows. What a program asks
-// a proxy for proves nothing: the connection itself has to show the name.
+// This file contains the path of connections that only a name allows. The name in a
+// request to a proxy proves nothing: the connection itself has to show the name.
 
 // ruleUnshown denies a connection to a host whose name is allowed.
 const ruleUnshown = "the rules allow its name only to connections that show it, as HTTP on port 80 and TLS on port 443 do; allow its address for others"
@@ -17,8 +17,8 @@ const ruleUnshown = "the rules allow its name only to connections that show it, 
 // showsName reports whether connections to a port show the name of the server.
 func showsName(port uint16) bool { return port == portHTTP || port == portHTTPS }
 
-// dialRestricted is Dial where all traffic is denied that is not allowed. host is a name
-// or, if literal, an address.
+// dialRestricted is Dial for rules that deny all traffic except allowed hosts. host is a
+// name or, if literal, an address.
 func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
 	if literal {
 		asked, err := e.needsAnswer(host)
@@ -45,21 +45,22 @@ func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, 
 	return e.onceShown(ctx, host, port, conn), nil
 }
 
-// onceShown returns a connection to what its other end shows: to host, or to another name
-// that is allowed. ready is connected to host; nil is not connected yet.
+// onceShown returns a connection that leads to the name that its other end shows: to
+// host, or to another allowed name. ready is connected to host; nil: not connected yet.
 func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready net.Conn) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	go func() {
 		defer far.Close()
-		if outside, err := e.admit(ctx, far, host, port, ready); err == nil { // else the client was told
+		if outside, err := e.admit(ctx, far, host, port, ready); err == nil { // otherwise the client was told
 			join(ctx, outside, far)
 		}
 	}()
 	return near
 }
 
-// admit listens to a connection from inside that is meant for host, and admits what it
-// shows. It owns ready, which onceShown describes.
+// admit reads the name that a connection from inside shows, and connects it if the name
+// is allowed. The connection is meant for host. admit owns ready, which onceShown
+// describes.
 func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port uint16, ready net.Conn) (net.Conn, error) {
 	heard, problem := listen(ctx, inside, port)
 	if ready != nil && problem == nil && normalize(heard.name) == normalize(host) {
@@ -71,9 +72,9 @@ func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port u
 	return e.admitHeard(ctx, inside, host, port, heard, problem)
 }
 
-// admitHeard connects to the name that was heard from inside. Without one it connects to
-// the addresses of host, if they may be reached as such. problem is the error of listen.
-// A client that is denied is told so.
+// admitHeard connects to the name heard from inside. Without one it connects to the
+// addresses of host, if they may be reached as such. problem is the error of listen. A
+// denied client is told so.
 func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, port uint16, heard *said, problem error) (net.Conn, error) {
 	var outside net.Conn
 	var err error
@@ -98,8 +99,8 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 	return e.carry(ctx, inside, outside, host, heard)
 }
 
-// dialUnshown connects to a host without regard to its name: it asks about each of its
-// addresses that no rule allows.
+// dialUnshown connects to a host independent of its name: a program is asked about each
+// address that no rule allows.
 func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return e.dial(ctx, true, host, port)
@@ -124,8 +125,8 @@ func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net
 	})
 }
 
-// carry returns a connection to outside to which what was heard from inside was passed
-// on. Where that is HTTP, each request is judged.
+// carry passes the bytes heard from inside on to outside, and returns the connection. If
+// they are HTTP, each request is judged.
 func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host string, heard *said) (net.Conn, error) {
 	if heard.port == portHTTP && !heard.foreign() {
 		if err := inside.SetReadDeadline(time.Time{}); err != nil {
@@ -136,7 +137,7 @@ func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host strin
 	return forward(inside, outside, heard)
 }
 
-// forward passes what was heard from inside on to outside, which it returns.
+// forward passes the bytes heard from inside on to outside, and returns outside.
 func forward(inside, outside net.Conn, heard *said) (net.Conn, error) {
 	err := inside.SetReadDeadline(time.Time{})
 	if err == nil {

@@ -23,24 +23,25 @@ func sends(text string) func(net.Conn) {
 	return func(c net.Conn) { _, _ = c.Write([]byte(text)) }
 }
 
-// greets returns a client of TLS that shows a name, "" for none.
+// greets returns a TLS client that shows a name; "": none.
 func greets(ctx context.Context, name string) func(net.Conn) {
 	return func(c net.Conn) {
 		_ = tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).HandshakeContext(ctx) // there is no server
 	}
 }
 
-// An answer about a name opens no address that the name was looked up to: what shows no
-// name is asked about by its address, also where a rule allows the name.
+// TestAskHoldsForTheName checks that an answer about a name does not allow its addresses:
+// for a connection without a name, the program is asked about the address, also if a rule
+// allows the name.
 func TestAskHoldsForTheName(t *testing.T) {
 	t.Parallel()
 	const address = "203.0.113.5"
-	for _, allow := range []string{"", "public.test"} { // the program says yes, or a rule does
+	for _, allow := range []string{"", "public.test"} { // the program or a rule allows the name
 		for _, yes := range []bool{false, true} { // the answer about the address
 			for name, tt := range map[string]struct {
 				port   uint16
 				client func(net.Conn)
-				asked  string // "": nothing
+				asked  string // "": none
 				ok     bool
 			}{
 				"the name by TLS":           {443, greets(t.Context(), "public.test"), "", true},
@@ -158,16 +159,17 @@ func hello(t *testing.T, name string) string {
 	return string(message[:n])
 }
 
-// What a program asks the proxy for proves nothing: a connection that only a name allows
-// leads to the name that it shows, and to nothing if it shows none or another one.
+// TestProxiedConnectionsShowTheirName checks that the name in a request to the proxy
+// proves nothing: a connection that only a name allows leads to the name that it shows,
+// and nowhere if it shows none or another one.
 func TestProxiedConnectionsShowTheirName(t *testing.T) {
 	t.Parallel()
 	const public, api = "203.0.113.5", "203.0.113.6"
 	get := func(host string) string { return "GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n" }
-	for _, asking := range []bool{false, true} { // who allows the names
+	for _, asking := range []bool{false, true} { // a program or a rule allows the names
 		for _, tt := range []struct {
 			to, sent string
-			reached  string // "": nothing
+			reached  string // "": none
 		}{
 			{"public.test:443", hello(t, "public.test"), public + ":443"},
 			{"PUBLIC.test.:443", hello(t, "public.test"), public + ":443"},

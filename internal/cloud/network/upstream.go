@@ -18,9 +18,9 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// EnvironmentProxy returns the proxy of this machine's environment, from
-// HTTPS_PROXY and NO_PROXY, which are read now. It returns nil if there is none.
-// Connections to any port go through the proxy, by CONNECT.
+// EnvironmentProxy returns the proxy of this machine's environment, from HTTPS_PROXY and
+// NO_PROXY, which are read now. It returns nil if there is none. Connections to any port go
+// through the proxy, by CONNECT.
 func EnvironmentProxy() func(address string) (*url.URL, error) {
 	environment := httpproxy.FromEnvironment()
 	if environment.HTTPSProxy == "" {
@@ -69,8 +69,8 @@ var errAnswered = errors.New("it answered")
 // anywhere accepts any address for a proxy.
 func anywhere(netip.Addr) error { return nil }
 
-// throughProxy connects to address through an HTTP proxy. It connects to the
-// proxy only at an address that at accepts.
+// throughProxy connects to address through an HTTP proxy. It connects to the proxy only at
+// an address that the function at accepts.
 func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address string, at func(netip.Addr) error) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -105,7 +105,8 @@ func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address strin
 	return conn, askHTTP(conn, address, proxy.User)
 }
 
-// askHTTP has an HTTP proxy connect to address. user is nil for a proxy that asks for none.
+// askHTTP asks an HTTP proxy to connect to address. A nil user means that the proxy needs
+// none.
 func askHTTP(conn net.Conn, address string, user *url.Userinfo) error {
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
 	if user != nil {
@@ -115,8 +116,7 @@ func askHTTP(conn net.Conn, address string, user *url.Userinfo) error {
 	if err := request.Write(conn); err != nil {
 		return err
 	}
-	// The answer is read byte by byte, because what follows it belongs to the
-	// connection.
+	// The answer is read byte by byte, because the bytes after it belong to the connection.
 	answer, err := http.ReadResponse(bufio.NewReaderSize(oneByte{io.LimitReader(conn, maxPeek)}, 16), request)
 	if err != nil {
 		return err

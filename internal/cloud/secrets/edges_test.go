@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
-// metadata returns so many entries of so many bytes in all.
+// metadata returns metadata with a number of entries and a total number of bytes.
 func metadata(entries, bytes int) map[string]string {
 	m := map[string]string{}
 	for i := range entries {
@@ -32,8 +32,8 @@ func metadata(entries, bytes int) map[string]string {
 	return m
 }
 
-// Each limit of a secret allows what it says, and refuses one more, of a new secret and of one
-// that is changed.
+// TestLimits checks that each limit of a secret allows its value, and refuses one more, for a
+// new secret and for an update.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -114,7 +114,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A name may have each of a few characters, and no other.
+// TestCharactersOfNames checks the few characters that a name may have.
 func TestCharactersOfNames(t *testing.T) {
 	t.Parallel()
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -128,7 +128,7 @@ func TestCharactersOfNames(t *testing.T) {
 	}
 }
 
-// There may be as many secrets as the limit says.
+// TestMax checks that the number of secrets may reach the limit.
 func TestMax(t *testing.T) {
 	t.Parallel()
 	r := registry(t)
@@ -152,8 +152,8 @@ func TestMax(t *testing.T) {
 	}
 }
 
-// A file with a key is taken as it is or refused, never replaced; where there is none it is
-// made, and nothing beside it.
+// TestKeyFiles checks that a key's file is used as it is or refused, never replaced, and that
+// a missing one is made, without other files.
 func TestKeyFiles(t *testing.T) {
 	t.Parallel()
 	digits := strings.Repeat("0a", keySize)
@@ -178,7 +178,7 @@ func TestKeyFiles(t *testing.T) {
 		if after, err := os.ReadFile(path); err != nil || string(after) != tt.text {
 			t.Errorf("%s: the file has %q (%v) afterwards, want it as before", what, after, err)
 		}
-		if tt.want == (what == "right" || what == "upper case") { // others are of files alone
+		if tt.want == (what == "right" || what == "upper case") { // the others can only be in files
 			if key, err := KeyOf(strings.TrimSpace(tt.text))(); (err == nil) != tt.want || tt.want && len(key) != keySize {
 				t.Errorf("%s, of the environment: got %d bytes and error %v, want it taken %v", what, len(key), err, tt.want)
 			}
@@ -222,7 +222,8 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// After a fault of the disk everything is as before, here and for the next server.
+// TestDiskFails checks that everything is as before after a fault of the disk, here and for
+// the next server.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	for what, do := range map[string]func(r *Registry) error{
@@ -258,8 +259,9 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// A change has a time and version of its own, and is one secret, in its place; what was asked
-// for can be changed afterwards. A value of an earlier version is of no use in a later one.
+// TestChanges checks that an update has a time and version of its own, is still the same
+// secret in its place, and does not share the caller's metadata, and that a value of an
+// earlier version is useless in a later one.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -314,7 +316,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// A record that cannot be read is left alone, and is no secret.
+// TestUnreadable checks that an unreadable record is left alone, and is no secret.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	s := store.Temporary(t.TempDir())

@@ -17,18 +17,18 @@ const keySize = 32
 // EnvKey is the variable with the key, as 64 hexadecimal digits.
 const EnvKey = "E2BCTL_SECRETS_KEY"
 
-// A Source returns the key that secrets are sealed with. It is asked when the first
-// secret is stored or used.
+// A Source returns the key for sealing secrets. It is called when the first secret is
+// stored or used.
 type Source func() ([]byte, error)
 
-// NewKey is the Source of a store that ends with this process.
+// NewKey returns a Source for a store that ends with this process.
 func NewKey() Source {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	return func() ([]byte, error) { return key, nil }
 }
 
-// KeyOf is the Source of a key in the form of [EnvKey].
+// KeyOf returns a Source for a key in the form of [EnvKey].
 func KeyOf(text string) Source {
 	return func() ([]byte, error) {
 		key, err := hex.DecodeString(text)
@@ -39,8 +39,8 @@ func KeyOf(text string) Source {
 	}
 }
 
-// KeyIn is the Source of a key in a file of a directory that dir returns, which no other
-// user can write to. The file is made the first time.
+// KeyIn returns a Source for a key in a file. The file is in the directory that dir
+// returns, to which no other user can write. It is made the first time.
 func KeyIn(dir func() (string, error)) Source {
 	return func() ([]byte, error) {
 		in, err := dir()
@@ -78,7 +78,7 @@ func readKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// writeKey makes the file with a new key. It is whole whenever it is there, and on the
+// writeKey makes the file with a new key. The file never exists in part, and is on the
 // disk before a secret is.
 func writeKey(path string) error {
 	key := make([]byte, keySize)
@@ -89,7 +89,7 @@ func writeKey(path string) error {
 	}
 	_, err = file.WriteString(hex.EncodeToString(key) + "\n")
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = os.Link(file.Name(), path) // fails where there is one
+		err = os.Link(file.Name(), path) // fails if there is one
 	}
 	return errors.Join(err, os.Remove(file.Name()))
 }

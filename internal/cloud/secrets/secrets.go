@@ -24,14 +24,13 @@ import (
 )
 
 const (
-	// Max bounds the secrets.
+	// Max bounds the number of secrets.
 	Max = 1000
-	// MaxValue bounds the value of a secret in bytes: servers refuse headers that are
-	// larger.
+	// MaxValue bounds the value of a secret in bytes: servers refuse larger headers.
 	MaxValue = 32 << 10
 
 	maxName = 128
-	// recordVersion is the version of what is stored.
+	// recordVersion is the version of the stored format.
 	recordVersion = 1
 	idPrefix      = "sec_"
 )
@@ -49,13 +48,13 @@ var (
 	ErrNotFound = errors.New("secrets: no such secret")
 	// ErrExists means that there is a secret with that name.
 	ErrExists = errors.New("secrets: there is a secret with that name")
-	// ErrTooMany means that there are as many secrets as there may be.
+	// ErrTooMany means that the limit of secrets is reached.
 	ErrTooMany = fmt.Errorf("secrets: there are %d, which is the limit", Max)
 	// ErrSealed means that a value cannot be opened with the key.
 	ErrSealed = errors.New("secrets: the value was sealed with another key, or is damaged")
 )
 
-// An InvalidError says what a secret cannot have.
+// An InvalidError describes an invalid name, value or metadata of a secret.
 type InvalidError struct{ Reason string }
 
 func (e *InvalidError) Error() string { return "secrets: " + e.Reason }
@@ -91,11 +90,11 @@ type Registry struct {
 
 	mu     sync.Mutex
 	byID   map[string]record
-	byName map[string]string // their ids
+	byName map[string]string // ids by name
 	listed []Secret
 }
 
-// New returns the secrets that a store keeps. One that cannot be read is left alone.
+// New returns the secrets in a store. It leaves unreadable ones alone.
 func New(o Options) *Registry {
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx := context.Background()
@@ -132,11 +131,11 @@ func open(source Source) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// sealedUnder is what a value is bound to.
+// sealedUnder returns the text to which a value is bound.
 func (s *Secret) sealedUnder() string { return fmt.Sprintf("%s %d", s.ID, s.Version) }
 
-// Create makes a secret, whose name is stored in lower case. Its errors include
-// [*InvalidError], [ErrExists] and [ErrTooMany].
+// Create makes a secret. Its name is stored in lower case. Errors include [*InvalidError],
+// [ErrExists] and [ErrTooMany].
 func (r *Registry) Create(name, value string, metadata map[string]string) (Secret, error) {
 	name = strings.ToLower(name)
 	if err := errors.Join(checkName(name), checkValue(value), checkMetadata(metadata)); err != nil {
@@ -154,8 +153,8 @@ func (r *Registry) Create(name, value string, metadata map[string]string) (Secre
 	return r.putLocked(Secret{ID: newID(now), Name: name, Version: 1, Metadata: metadata, CreatedAt: now, UpdatedAt: now}, value)
 }
 
-// Update replaces the value of a secret, by its id or name, and its metadata unless metadata
-// is nil.
+// Update replaces the value of a secret, by its id or name, and also its metadata unless
+// metadata is nil.
 func (r *Registry) Update(idOrName, value string, metadata map[string]string) (Secret, error) {
 	if err := errors.Join(checkValue(value), checkMetadata(metadata)); err != nil {
 		return Secret{}, err
@@ -193,7 +192,7 @@ func (r *Registry) putLocked(s Secret, value string) (Secret, error) {
 	return s, nil
 }
 
-// holdLocked has a secret in the place of what it was.
+// holdLocked replaces the former version of a secret.
 func (r *Registry) holdLocked(rec record) {
 	r.byID[rec.Secret.ID], r.byName[rec.Secret.Name] = rec, rec.Secret.ID
 	r.listed = byCreation.Put(r.listed, rec.Secret)
@@ -219,8 +218,7 @@ func (r *Registry) Value(name string) (string, error) {
 	return r.Unseal(rec.Sealed, rec.Secret.sealedUnder())
 }
 
-// Seal returns a value as the store may have it: [Registry.Unseal] returns it again, with the
-// same text that it is bound to.
+// Seal returns a sealed value for the store. [Registry.Unseal] with the same boundTo opens it.
 func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
 	aead, err := r.aead()
 	if err != nil {
@@ -229,8 +227,8 @@ func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
 	return aead.Seal(nil, nil, []byte(value), []byte(boundTo)), nil
 }
 
-// Unseal returns what was sealed. The error is [ErrSealed] if it was sealed with another key,
-// or bound to another text.
+// Unseal returns the value that was sealed. The error is [ErrSealed] if it was sealed with
+// another key, or bound to another text.
 func (r *Registry) Unseal(sealed []byte, boundTo string) (string, error) {
 	aead, err := r.aead()
 	if err != nil {
@@ -243,13 +241,13 @@ func (r *Registry) Unseal(sealed []byte, boundTo string) (string, error) {
 	return string(value), nil
 }
 
-// Position returns the place of the secret in lists.
+// Position returns the position of the secret in lists.
 func (s *Secret) Position() ordered.Position { return ordered.Position{At: s.CreatedAt, ID: s.ID} }
 
 var byCreation ordered.By[Secret] = func(s Secret) ordered.Position { return s.Position() }
 
-// Page returns the secrets behind a position, or from the first one on for nil, newest first and
-// at most limit of them.
+// Page returns at most limit secrets behind a position, newest first; nil: from the first one
+// on.
 func (r *Registry) Page(after *ordered.Position, limit int) []Secret {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -283,7 +281,7 @@ func (r *Registry) findLocked(idOrName string) (record, error) {
 	return record{}, ErrNotFound
 }
 
-// ValidName reports whether a secret can have a name.
+// ValidName reports whether name is a valid name of a secret.
 func ValidName(name string) bool { return checkName(strings.ToLower(name)) == nil }
 
 func checkName(name string) error {
@@ -321,7 +319,7 @@ func checkMetadata(metadata map[string]string) error {
 	return nil
 }
 
-// newID returns an id whose beginning is the time: a UUID of version 7 in 26 characters.
+// newID returns an id that begins with the time: a UUID of version 7 in 26 characters.
 func newID(now time.Time) string {
 	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 	var uuid [16]byte

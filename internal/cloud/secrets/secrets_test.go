@@ -74,7 +74,8 @@ func TestSecrets(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// What is on the disk has no value, and is of no use without the key or in another record.
+// TestSealed checks that the disk has no value in plain text, and that a sealed value is
+// useless without the key or in another record.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	const value = "sk-very-secret"
@@ -164,7 +165,7 @@ func TestSealed(t *testing.T) {
 	}
 }
 
-// A secret that was deleted does not come back with the next server.
+// TestDeletedForGood checks that a deleted secret does not come back with the next server.
 func TestDeletedForGood(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")

@@ -14,12 +14,12 @@ const (
 	DeleteRecord  Change = "delete a record"
 )
 
-// Before has f called before each change that the store makes to its disk. The change fails
-// with the error of f, and is not made then. It is for tests of what uses a store, which can
-// so have any change fail.
+// Before makes the store call f before each change to its disk. If f returns an error, the
+// change is not made and fails with it. It is for tests: any change of a store can fail in
+// them.
 func (s *Store) Before(f func(Change) error) { s.before.Store(&f) }
 
-// may returns an error if a change is to fail.
+// may returns an error if a change must fail, for tests.
 func (s *Store) may(c Change) error {
 	if f := s.before.Load(); f != nil {
 		return (*f)(c)

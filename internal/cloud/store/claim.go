@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
-// own are the names that a directory may hold which becomes a state directory.
+// own are the names that a directory without a store may hold, and still become a state
+// directory.
 var own = []string{unfinished, lockFile, published, staging, noted, trash, "lost+found"}
 
-// claim makes dir if need be, and a directory of this user alone. One that holds
-// something else and no store is left as it is.
+// claim makes dir if necessary, and closes it to other users. It leaves a directory alone that
+// is neither empty nor a store.
 func claim(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -32,8 +33,7 @@ func claim(dir string) error {
 	return closeToOthers(dir, info)
 }
 
-// claimable returns an error for a directory that is none of a store and has something
-// in it.
+// claimable returns an error if a directory is neither a store nor empty.
 func claimable(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, databaseFile)); err == nil {
 		return nil
@@ -57,7 +57,7 @@ func inUse(dir string, lock *os.File) *InUseError {
 	var text [64]byte
 	n, _ := lock.ReadAt(text[:], 0)
 	pid, namespace, _ := strings.Cut(string(text[:n]), "\n")
-	number, _ := strconv.Atoi(strings.TrimSpace(pid)) // 0 if it says nothing yet
+	number, _ := strconv.Atoi(strings.TrimSpace(pid)) // 0 if the file has none yet
 	own, theirs := namespaceOfProcesses(), strings.TrimSpace(namespace)
 	if own != "" && theirs != "" && own != theirs {
 		return &InUseError{Dir: dir, Elsewhere: true}
@@ -65,8 +65,8 @@ func inUse(dir string, lock *os.File) *InUseError {
 	return &InUseError{Dir: dir, PID: number}
 }
 
-// namespaceOfProcesses names the processes among which this process's number is its own: those
-// of this container; "" where there are none but the machine's.
+// namespaceOfProcesses names the namespace of this process's id: this container's; "": there
+// are no namespaces.
 func namespaceOfProcesses() string {
 	name, _ := os.Readlink("/proc/self/ns/pid") // only Linux has it
 	return name

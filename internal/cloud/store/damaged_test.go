@@ -37,7 +37,7 @@ func used(t *testing.T) (dir, path string) {
 	return dir, filepath.Join(dir, databaseFile)
 }
 
-// change changes what is in a file.
+// change changes the contents of a file.
 func change(t *testing.T, path string, how func(text []byte) []byte) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -49,7 +49,7 @@ func change(t *testing.T, path string, how func(text []byte) []byte) {
 	}
 }
 
-// What is damaged is refused, and stays as it is.
+// TestDamaged checks that a damaged store is refused, and is left as it is.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	truncate := func(size int) func(*testing.T, string) {
@@ -126,10 +126,11 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// A power cut in the middle of the last write loses no write before it.
+// TestTornWrite checks that a power cut in the middle of the last write loses no
+// earlier write.
 func TestTornWrite(t *testing.T) {
 	t.Parallel()
-	for page := range 2 { // each holds the newest state in turn
+	for page := range 2 { // each has the newest state in turn
 		dir, path := used(t)
 		change(t, path, func(text []byte) []byte {
 			size := os.Getpagesize()
@@ -144,7 +145,8 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
-// A record that cannot be read hides no other, and nothing is removed that it may name.
+// TestDamagedRecord checks that an unreadable record hides no other, and that nothing
+// is removed that it may name.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -208,7 +210,7 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// What the first version wrote is there in this one.
+// TestFirstVersion checks that this version reads the records of the first one.
 func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

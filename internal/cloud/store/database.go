@@ -21,26 +21,26 @@ const (
 	unfinished   = databaseFile + ".new"
 )
 
-// lockPatience is how long another process may have the database open: one that looks
-// into it with other tools. A server is refused by the lock of the directory.
+// lockPatience bounds the time for which another program, such as a tool for databases,
+// may have the database open. The lock of the directory refuses a second server.
 const lockPatience = time.Second
 
-// database keeps records in a file, and those of Note in a file each.
+// database keeps records in a file, and each record of Note in a file of its own.
 type database struct {
 	dir  string
-	file *os.File // the database's, which outlives a bolt.Open that panics
+	file *os.File // the database's; still set if bolt.Open panics
 	bolt *bolt.DB
 }
 
-// openDatabase opens the database in dir. A new one is made under another name, so that
-// what has the right name is whole.
+// openDatabase opens the database in dir. A new one is made under another name and then
+// renamed, so that store.db is always complete.
 func openDatabase(dir string) (*database, error) {
 	path := filepath.Join(dir, databaseFile)
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		err = createDatabase(dir)
-	case err == nil && info.Size() == 0: // bolt would make a new one of it
+	case err == nil && info.Size() == 0: // bolt would turn it into a new database
 		err = fmt.Errorf("%s: %w: it is empty", databaseFile, errDamaged)
 	}
 	if err != nil {
@@ -53,8 +53,8 @@ func openDatabase(dir string) (*database, error) {
 	return d, nil
 }
 
-// createDatabase makes the database of a new store. Files without one are those of a
-// store whose database is lost.
+// createDatabase makes the database of a new store. If there are files already, the
+// store's database was lost.
 func createDatabase(dir string) error {
 	files, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil {
@@ -110,8 +110,8 @@ func (d *database) open(path string) error {
 	return err
 }
 
-// guard calls what reads the database. A damaged one makes bolt panic, or reads of its
-// mapped file fail.
+// guard calls a function that reads the database. With a damaged database, bolt panics,
+// or reads of its mapped file fail.
 func guard(call func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -161,16 +161,16 @@ func (d *database) delete(table Table, id string) error {
 	return d.update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Delete([]byte(id)) })
 }
 
-// note writes a file without waiting for the disk. The database cannot do that: after a
-// power cut, what it did not wait for could have taken everything else with it.
+// note writes a file without waiting for the disk. The database cannot do that: without
+// waiting, a power cut could destroy all of it.
 func (d *database) note(table Table, id string, entry []byte) error {
-	written := filepath.Join(d.dir, staging, noteName(table, id)) // which the next start removes
+	written := filepath.Join(d.dir, staging, noteName(table, id)) // the next start removes it
 	err := os.WriteFile(written, entry, 0o600)
 	if err == nil {
 		err = os.Rename(written, d.notePath(table, id))
 	}
 	if err != nil {
-		return errors.Join(err, ignore(os.Remove(written), fs.ErrNotExist)) // as when the disk is full
+		return errors.Join(err, ignore(os.Remove(written), fs.ErrNotExist)) // for instance, the disk is full
 	}
 	return nil
 }

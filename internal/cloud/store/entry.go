@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// entry is a record as it is stored: a line of JSON, then the value as it is.
+// entry is a stored record: a line of JSON, then the value as it is.
 type entry struct {
 	Dir   string    `json:"dir,omitempty"` // name in files
 	Saved time.Time `json:"saved,omitzero"`
@@ -22,10 +22,11 @@ func (e entry) encode() []byte {
 	return append(append(head, '\n'), e.value...)
 }
 
-// errRecord is in the errors of records that cannot be read.
+// errRecord is in the errors of unreadable records.
 var errRecord = errors.New("the record is damaged")
 
-// decode returns the record of an id. What it names is below files, whoever wrote it.
+// decode returns the record of an id. Its directory is always below files, no matter
+// who wrote it.
 func (s *Store) decode(id string, text []byte) (Record, error) {
 	head, value, found := bytes.Cut(text, []byte{'\n'})
 	if !found {

@@ -12,8 +12,8 @@ import (
 // InUseError means that another process has the store open.
 type InUseError struct {
 	Dir string
-	PID int // 0: not known
-	// Elsewhere means that the process is in another container, where its number is another one.
+	PID int // 0: unknown
+	// Elsewhere means that the process is in another container, where its id is a different one.
 	Elsewhere bool
 }
 
@@ -24,7 +24,7 @@ func (e *InUseError) Error() string {
 	return "the state directory " + e.Dir + " is " + e.By() + ": end that local cloud (e2bctl local down), or use another directory"
 }
 
-// By says which process it is.
+// By describes the process.
 func (e *InUseError) By() string {
 	if e.Elsewhere {
 		return "in use by another container that shares it"
@@ -40,7 +40,7 @@ var (
 	errForeign = errors.New("it is the database of another program: use another directory")
 )
 
-// remedies say what can be done about an error.
+// remedies has the remedies for errors.
 var remedies = []struct {
 	err  error
 	text string
@@ -54,7 +54,7 @@ var remedies = []struct {
 	{errDamaged, "nothing was changed: restore it from a copy, or move the directory away to begin with an empty one"},
 }
 
-// explain adds to an error what can be done about it.
+// explain adds the remedy to an error.
 func explain(err error) error {
 	for _, remedy := range remedies {
 		if errors.Is(err, remedy.err) {

@@ -27,9 +27,9 @@ func written(t *testing.T, s *store.Store, text string) string {
 	return dir
 }
 
-// After an error at whichever change of the disk everything is as it was, and the same works
-// when the disk does. Where the fault comes too late for an error, all is as without it, but
-// for a directory that the next start removes.
+// TestFaultAtEachChange makes each change of the disk fail. After an error everything is as
+// before, and the same call works when the disk does. If the fault comes too late for an
+// error, the result is as without it, but for a directory that the next start removes.
 func TestFaultAtEachChange(t *testing.T) {
 	t.Parallel()
 	put := func(id string) func(s *store.Store, dir, old string) error {
@@ -40,7 +40,7 @@ func TestFaultAtEachChange(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		do      func(s *store.Store, dir, old string) error // old is the directory of the record a
-		changes int                                         // that can fail
+		changes int                                         // number of changes that can fail
 	}{
 		"a new directory":      {func(s *store.Store, _, _ string) error { _, err := s.NewDir(); return err }, 1},
 		"a directory given up": {func(s *store.Store, dir, _ string) error { return s.Discard(dir) }, 1},
@@ -64,7 +64,7 @@ func TestFaultAtEachChange(t *testing.T) {
 		for _, durable := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, durable %v", name, durable), func(t *testing.T) {
 				t.Parallel()
-				var want storetest.State // without a fault
+				var want storetest.State // the state without a fault
 				for n := tt.changes + 1; n > 0; n-- {
 					home := filepath.Join(t.TempDir(), "state")
 					s := store.Temporary(home)

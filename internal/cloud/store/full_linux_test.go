@@ -17,8 +17,8 @@ import (
 
 func init() { roles["full"] = fillDisk }
 
-// fillDisk uses a store on a disk of its own until that is full, and then makes it
-// read-only.
+// fillDisk uses a store on a disk of its own until the disk is full, and then
+// makes the disk read-only.
 func fillDisk(dir string) error {
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		return fmt.Errorf("mounting: %w", err)
@@ -44,7 +44,7 @@ func fillDisk(dir string) error {
 			stored++
 		}
 	}
-	// Fill what is left, too.
+	// Fill the rest, too.
 	block := os.WriteFile(filepath.Join(dir, notedFill), make([]byte, 1<<20), 0o600)
 	if !errors.Is(block, unix.ENOSPC) {
 		return fmt.Errorf("filling the disk: got %w, want ENOSPC", block)

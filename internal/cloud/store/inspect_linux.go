@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spaceNeeded is how much free space a store is expected to have.
+// spaceNeeded is the free space that a store should have.
 const spaceNeeded = 1 << 30
 
-// inspect returns what can go wrong with what the file system of dir keeps.
+// inspect returns warnings about the file system of dir.
 func inspect(dir string) (notes []string, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -26,7 +26,7 @@ func inspect(dir string) (notes []string, err error) {
 
 const remote = ": if this machine or the network fails, paused sandboxes may be lost; use a directory on a local disk"
 
-// systems are the file systems that do not keep what was written to them as a disk does.
+// systems are the file systems that do not keep files as a local disk does.
 var systems = map[uint32]string{
 	unix.TMPFS_MAGIC:       "a file system in memory: a restart of the machine loses paused sandboxes",
 	unix.RAMFS_MAGIC:       "a file system in memory: a restart of the machine loses paused sandboxes",

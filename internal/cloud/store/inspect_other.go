@@ -2,5 +2,5 @@
 
 package store
 
-// inspect knows no file systems of other systems.
+// inspect knows no file systems outside Linux.
 func inspect(string) ([]string, error) { return nil, nil }

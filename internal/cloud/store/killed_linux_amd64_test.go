@@ -21,13 +21,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kills is how many of the writes a process is killed at; SOAK=1 takes all.
+// kills is the number of writes at which a process is killed; SOAK=1 takes all.
 const kills = 20
 
-// content says what is in the records' files; "-" stands for a record without any.
+// content has the contents of the records' files; "-" stands for a record without files.
 type content map[string]string
 
-// steps are what the killed process does, each acknowledged by a line of output.
+// steps are the steps of the killed process. It acknowledges each by a line of output.
 var steps = []struct {
 	do    func(s *Store) error
 	after func(c content)
@@ -66,15 +66,15 @@ func saveDiscard(s *Store) error {
 
 func init() { roles["killed"] = beKilled }
 
-// beKilled does the steps in a directory, after a number and a space, and is killed
-// before its write of that number.
+// beKilled does the steps in a directory, and is killed before its n-th write. Its
+// argument is n, a space, and the directory.
 func beKilled(arguments string) error {
 	number, dir, _ := strings.Cut(arguments, " ")
 	at, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(4) // one is stopped at each write
+	runtime.GOMAXPROCS(4) // one of the processors is stopped at each write
 	runtime.LockOSThread()
 	var writes atomic.Int64
 	err = watchWrites(func(write) {
@@ -102,8 +102,8 @@ func beKilled(arguments string) error {
 }
 
 // TestKilled kills a process at one write after the other, from the start of the store to
-// its end. Whatever it had acknowledged is there, and of the step that it was in all or
-// nothing.
+// its end. Afterwards the store has every acknowledged step, and all or nothing of the
+// interrupted one.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*testing.T) (string, content){
@@ -148,7 +148,7 @@ func leftover(t *testing.T) (string, content) {
 	return dir, content{"sandboxes kept": "kept"}
 }
 
-// contentAfter returns what the store holds after a number of steps.
+// contentAfter returns the content of the store after a number of steps.
 func contentAfter(before content, done int) content {
 	c := maps.Clone(before)
 	for _, step := range steps[:min(done, len(steps))] {
@@ -157,8 +157,8 @@ func contentAfter(before content, done int) content {
 	return c
 }
 
-// killedAt returns how many lines a process wrote that is killed at a write, and how many
-// writes one makes that is not killed.
+// killedAt kills a process at a write, and returns the number of lines that it wrote. For
+// a process that is not killed, it also returns the number of writes.
 func killedAt(t *testing.T, dir string, at int) (lines, writes int) {
 	t.Helper()
 	cmd := other(t, "killed", strconv.Itoa(at)+" "+dir)
@@ -178,7 +178,7 @@ func killedAt(t *testing.T, dir string, at int) (lines, writes int) {
 	return bytes.Count(output, []byte("\n")), writes
 }
 
-// wantOne checks that the store in dir holds one of some contents, and nothing beside.
+// wantOne checks that the store in dir has one of several contents, and nothing else.
 func wantOne(t *testing.T, dir string, at int, want ...content) {
 	t.Helper()
 	s := open(t, dir)

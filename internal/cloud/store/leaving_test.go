@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Who waits for what was deleted finds its space free, also while others are deleted.
+// TestFreed checks that a caller that waits for a deleted directory finds its space
+// free, also while others are deleted.
 func TestFreed(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), t.TempDir())
@@ -31,7 +32,7 @@ func TestFreed(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	s.Freed(ended) // nobody waits for longer than they want
+	s.Freed(ended) // the caller's context bounds the wait
 	if left, err := os.ReadDir(s.path(trash)); err != nil || len(left) != 1 {
 		t.Errorf("before: %d directories are left (%v), want the one that is to be removed", len(left), err)
 	}

@@ -16,7 +16,7 @@ func TestFailedNoteLeavesNothing(t *testing.T) {
 	}
 	defer s.Close()
 	notes := filepath.Join(s.dir, noted)
-	// Nothing can take the place of a directory with something in it.
+	// A directory that is not empty cannot be replaced.
 	if err := os.MkdirAll(filepath.Join(notes, string(Running)+".a", "b"), 0o700); err != nil {
 		t.Fatal(err)
 	}

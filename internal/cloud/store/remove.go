@@ -10,13 +10,15 @@ import (
 	"slices"
 )
 
-// batch is how many names of a directory are read at once.
+// batch is the number of names of a directory that are read at once.
 const batch = 1024
 
-// remove removes a directory of the store, whatever a sandbox made in it: a tree deeper
-// than paths can be long, millions of names, modes that lock out their owner. It moves
-// every directory that it finds up to trash before it looks inside: so no path is long,
-// and no more than one directory is open. Nothing else may change what is in it.
+// remove removes a directory of the store with all files that a sandbox made in it: a
+// tree deeper than paths can be long, millions of names, modes that lock out their
+// owner. It moves every directory that it finds up to trash before it looks inside: so
+// no path is long, and no more than one directory is open. Nothing else may change the
+// directory meanwhile.
+// meanwhile.
 func (s *Store) remove(dir string) error {
 	moved, err := s.discard(dir)
 	if err != nil {
@@ -40,10 +42,10 @@ func (s *Store) remove(dir string) error {
 
 var errLeft = errors.New("the rest is left for the next start")
 
-// leaves reports whether what is left in trash is for the next start.
+// leaves reports whether the rest of trash is left to the next start.
 func (s *Store) leaves() bool { return s.durable && s.closing.Load() }
 
-// removeAll removes everything that a store that is not durable has made.
+// removeAll removes all files of a store that is not durable.
 func (s *Store) removeAll() error {
 	var failed []error
 	for _, parent := range []string{published, staging, trash} {
@@ -63,7 +65,7 @@ func (s *Store) discard(path string) (string, error) {
 		to = path
 	}
 	info, err := os.Lstat(path)
-	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 { // a directory that cannot be written to cannot be moved
+	if err == nil && info.IsDir() && info.Mode().Perm()&0o700 != 0o700 { // a directory without write permission cannot be moved
 		err = os.Chmod(path, 0o700)
 	}
 	if err == nil && to != path {
@@ -72,8 +74,7 @@ func (s *Store) discard(path string) (string, error) {
 	return to, err
 }
 
-// empty removes the files in a directory of trash, and moves the directories in it to
-// trash.
+// empty removes the files in a directory of trash, and moves its directories to trash.
 func (s *Store) empty(dir string) (moved []string, err error) {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -84,7 +85,7 @@ func (s *Store) empty(dir string) (moved []string, err error) {
 		if err != nil {
 			return moved, err
 		}
-		entries, err := file.ReadDir(batch) // anew each time: what is removed must not make it skip names
+		entries, err := file.ReadDir(batch) // opened anew each time: removed names must not make it skip others
 		file.Close()
 		if errors.Is(err, io.EOF) {
 			return moved, nil

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostile makes in dir what a sandbox can make to keep its files from being removed.
+// hostile makes files in dir by which a sandbox can try to prevent their removal.
 func hostile(t *testing.T, dir, outside string) {
 	t.Helper()
 	for n := range 3 * batch {
@@ -32,7 +32,8 @@ func hostile(t *testing.T, dir, outside string) {
 		err = errors.Join(err, os.Lchown(filepath.Join(locked, "locked"), 4711, 4711), os.Lchown(locked, 4712, 4712))
 	}
 	err = errors.Join(err, os.Chmod(filepath.Join(locked, "locked"), 0), os.Chmod(locked, 0))
-	// Deeper than a path can be long and than a process may have files open.
+	// Deeper than the longest path, and than the number of files that a process may
+	// have open.
 	deep := filepath.Join(dir, "deep")
 	err = errors.Join(err, os.Mkdir(deep, 0o700))
 	for range 1500 {

@@ -8,7 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// about is the bucket with what concerns the whole store.
+// about is the bucket with data about the whole store.
 const about = "e2bctl"
 
 var (
@@ -16,8 +16,8 @@ var (
 	seedKey   = []byte("seed")
 )
 
-// migrations bring a database from each version of the schema to the next. The first
-// makes a new one.
+// migrations bring a database from each version of the schema to the next. The first one
+// makes a new database.
 var migrations = []func(*bolt.Tx) error{
 	func(tx *bolt.Tx) error {
 		bucket, err := tx.CreateBucket([]byte(about))
@@ -44,8 +44,8 @@ func createTables(tx *bolt.Tx, tables ...Table) error {
 	return nil
 }
 
-// migrate brings the database to the version of the schema that the last step makes, and
-// changes nothing that has it already.
+// migrate brings the database to the version of the last step. It changes nothing if the
+// database has it already.
 func (d *database) migrate(steps []func(*bolt.Tx) error) error {
 	var version int
 	err := d.view(func(tx *bolt.Tx) (err error) {
@@ -90,7 +90,7 @@ func schemaOf(tx *bolt.Tx) (int, error) {
 	return version, nil
 }
 
-// complete returns an error unless the database has all that the rest relies on.
+// complete returns an error unless the database has a seed and all tables.
 func complete(tx *bolt.Tx) error {
 	if len(tx.Bucket([]byte(about)).Get(seedKey)) == 0 {
 		return fmt.Errorf("%w: it has no seed", errDamaged)

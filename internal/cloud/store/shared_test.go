@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestInUseElsewhere checks that a lock that was taken in another container is not said to be
-// that of the process which has its number here.
+// TestInUseElsewhere checks that a lock that was taken in another container is not attributed
+// to the process with the same id here.
 func TestInUseElsewhere(t *testing.T) {
 	t.Parallel()
 	own := namespaceOfProcesses()

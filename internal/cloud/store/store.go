@@ -17,15 +17,15 @@ type Table string
 
 // The tables.
 const (
-	Sandboxes Table = "sandboxes" // those that can be resumed
-	Running   Table = "running"   // those that ran when the process ended, without a directory
+	Sandboxes Table = "sandboxes" // sandboxes that can be resumed
+	Running   Table = "running"   // sandboxes that ran when the process ended, without a directory
 	Keys      Table = "keys"      // API keys
 	Layers    Table = "layers"    // files that sandboxes begin with
-	Templates Table = "templates" // what names layers
+	Templates Table = "templates" // templates, with the ids of their layers
 	Volumes   Table = "volumes"   // volumes; the directory has the files
 	Secrets   Table = "secrets"   // secrets, whose values are sealed
-	Cache     Table = "cache"     // steps of builds that need not run again; names layers
-	Images    Table = "images"    // container images and their layers that need not be fetched again; names layers
+	Cache     Table = "cache"     // results of build steps, with the ids of their layers
+	Images    Table = "images"    // container images that were fetched, with the ids of their layers
 	Uploads   Table = "uploads"   // archives for builds, each in the file of its directory
 )
 
@@ -34,12 +34,12 @@ var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache
 // ErrClosed is returned by calls after Close.
 var ErrClosed = errors.New("store: it is closed")
 
-// Record is what is stored under an id.
+// Record is a stored record.
 type Record struct {
 	ID    string
 	Value []byte
 	Dir   string    // absolute path of its directory; "": it has none
-	Saved time.Time // when Put was given Dir; zero without one
+	Saved time.Time // the time when Put was given Dir; zero without one
 }
 
 // Store holds the records of one cloud. It is safe for concurrent use. Close it.
@@ -48,19 +48,19 @@ type Store struct {
 	durable bool
 	seed    []byte
 	notes   []string
-	release func() error // ends the claim of the directory
+	release func() error // releases the claim of the directory
 
-	mu      sync.RWMutex // held for writing by what changes records
+	mu      sync.RWMutex // held for writing while records change
 	records records      // nil after Close
 
 	measuring sync.Mutex
-	sizes     map[string]int64 // of directories, none of which changes
+	sizes     map[string]int64 // by directory; the contents of directories do not change, except for volumes
 
-	removing   sync.RWMutex   // held for reading by what removes directories
-	background sync.WaitGroup // what removes directories
-	leaving    leaving        // the directories that it removes
-	emptying   sync.Mutex     // held by the one that does so
-	closing    atomic.Bool    // it is to leave the rest to the next start
+	removing   sync.RWMutex   // held for reading while directories are removed
+	background sync.WaitGroup // the removal of directories
+	leaving    leaving        // the directories that are being removed
+	emptying   sync.Mutex     // held during the removal of one directory
+	closing    atomic.Bool    // leave the rest to the next start
 
 	before atomic.Pointer[func(Change) error] // see Before
 }
@@ -75,9 +75,9 @@ type records interface {
 	close() error
 }
 
-// Open opens the store in dir, which it makes if need be, and removes directories that
-// no record names. Only one process can have it open: to others the error is an
-// [InUseError]. Nothing that cannot be read is ever removed.
+// Open opens the store in dir, makes dir if necessary, and removes directories that no record
+// names. Only one process can have it open: for others the error is an [InUseError]. Nothing
+// unreadable is ever removed.
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -113,14 +113,14 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if s.seed, err = base.seed(); err != nil {
 		return err
 	}
-	if err = s.rehearse(); err != nil { // not before the database: files without one are refused
+	if err = s.rehearse(); err != nil { // after the database: directories without a database are refused
 		return err
 	}
 	return s.sweep(ctx)
 }
 
-// Temporary returns a store of which nothing outlives Close: its records are in memory
-// and its directories below dir, which Close removes.
+// Temporary returns a store that ends with Close: its records are in memory, and its directories
+// below dir, which Close removes.
 func Temporary(dir string) *Store {
 	return &Store{dir: dir, seed: newSeed(), records: memory{}, release: func() error { return nil }}
 }
@@ -128,19 +128,18 @@ func Temporary(dir string) *Store {
 // Durable reports whether the store outlives the process.
 func (s *Store) Durable() bool { return s.durable }
 
-// Seed returns the secret from which the tokens of sandboxes are derived. It is the same
-// each time a store is opened.
+// Seed returns the secret from which the tokens of sandboxes are derived. It stays the same for
+// the life of a store.
 func (s *Store) Seed() []byte { return slices.Clone(s.seed) }
 
-// Notes says what can go wrong with what the file system of the store keeps, and what was
-// found damaged.
+// Notes returns warnings about the file system of the store, and about damaged records.
 func (s *Store) Notes() []string { return slices.Clone(s.notes) }
 
-// Put stores a record and returns the path of its directory from now on. dir is one that
-// NewDir returned, which is renamed, the one that the record has already, or "". When the
-// error is nil the record is on the disk, together with what is in dir if that was
-// synced, and the record's former directory goes if it was another one, see [Store.Wait].
-// After an error everything is as it was.
+// Put stores a record, and returns the new path of its directory. dir is a directory from NewDir,
+// which is renamed, or the record's current directory, or "". Without an error, the record is on
+// the disk, together with those contents of dir that were synced. If the record had another
+// directory before, that one is removed, see [Store.Wait]. After an error everything is as it
+// was.
 func (s *Store) Put(table Table, id string, value []byte, dir string) (string, error) {
 	former, to, err := s.put(table, id, value, dir)
 	if err != nil {
@@ -179,8 +178,8 @@ func (s *Store) put(table Table, id string, value []byte, dir string) (former, t
 	return old.Dir, to, err
 }
 
-// Note is Put for a record without a directory that a power cut may lose: it does not
-// wait for the disk, and what fails is not told. A table has records of Put or of Note.
+// Note is Put for a record without a directory that a power cut may lose: it does not wait for
+// the disk, and ignores failures. A table has records of Put or of Note.
 func (s *Store) Note(table Table, id string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +188,8 @@ func (s *Store) Note(table Table, id string, value []byte) {
 	}
 }
 
-// Delete removes a record. Its directory goes after that, see [Store.Wait]. A record that does not exist is no error,
-// and one that cannot be read is removed, too.
+// Delete removes a record. Its directory is removed after that, see [Store.Wait]. It is no error
+// if the record does not exist. An unreadable record is removed, too.
 func (s *Store) Delete(table Table, id string) error {
 	dir, err := s.delete(table, id)
 	s.measuring.Lock()
@@ -209,13 +208,13 @@ func (s *Store) delete(table Table, id string) (dir string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, err := s.find(table, id)
-	if err != nil && !errors.Is(err, errRecord) { // that one goes, and its files at the next start
+	if err != nil && !errors.Is(err, errRecord) { // a damaged record is removed, and its files at the next start
 		return "", err
 	}
 	return old.Dir, s.deleteRecord(table, id)
 }
 
-// find returns the record of an id; one without a Dir if there is none.
+// find returns the record of an id; without a Dir, if it does not exist.
 func (s *Store) find(table Table, id string) (Record, error) {
 	if err := check(table, id); err != nil {
 		return Record{}, err
@@ -230,8 +229,8 @@ func (s *Store) find(table Table, id string) (Record, error) {
 	return s.decode(id, text)
 }
 
-// Records returns the records of a table, ordered by id. Those that cannot be read are
-// in the error, and all others are returned beside it.
+// Records returns the readable records of a table, ordered by id. The error has the unreadable
+// ones.
 func (s *Store) Records(table Table) ([]Record, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -255,16 +254,16 @@ func (s *Store) Records(table Table) ([]Record, error) {
 	return all, err
 }
 
-// Wait returns when the directories of records that are gone have been removed. That takes
-// seconds for those of many files on some disks, so that nobody waits for it who need not.
+// Wait waits until the directories of removed records are gone. With many files, that takes
+// seconds on some disks: call it only if necessary.
 func (s *Store) Wait() { s.background.Wait() }
 
-// Freed returns when the disk has the space of all directories of records that are gone by
-// now, or when ctx has ended.
+// Freed waits until the disk has the space of all directories whose records are removed by now,
+// or until ctx ends.
 func (s *Store) Freed(ctx context.Context) { s.leaving.wait(ctx) }
 
-// Close closes the store. Directories that are not removed yet, are when it is opened the
-// next time. It is idempotent.
+// Close closes the store. Directories that are not removed yet are removed at the next opening.
+// It is idempotent.
 func (s *Store) Close() error {
 	s.closing.Store(true)
 	defer s.background.Wait()
@@ -287,8 +286,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// check returns an error unless the names can be those of a record, whose directory and
-// note are called after it.
+// check returns an error unless a record can have these names: its directory and note are named
+// after it.
 func check(table Table, id string) error {
 	if !slices.Contains(tables, table) {
 		return fmt.Errorf("there is no table %q", string(table))

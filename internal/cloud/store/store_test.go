@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// variable tells another process of this binary what to be, followed by its directory.
+// variable has the role of another process of this binary, followed by its directory.
 const variable = "STORE_TEST_ROLE"
 
 var roles = map[string]func(dir string) error{"holder": hold}
@@ -53,7 +53,7 @@ func open(t *testing.T, dir string) *Store {
 	return s
 }
 
-// fill is save that cannot fail.
+// fill is save that must not fail.
 func fill(t *testing.T, s *Store, text string) string {
 	t.Helper()
 	dir, err := save(s, text)
@@ -88,7 +88,7 @@ func wantRecords(t *testing.T, s *Store, table Table, want ...Record) {
 	}
 }
 
-// wantFiles checks which directories there are for records, unfinished and in trash.
+// wantFiles checks the directories of records, unfinished ones and those in trash.
 func wantFiles(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	s.Wait()
@@ -105,7 +105,7 @@ func wantFiles(t *testing.T, s *Store, want ...string) {
 	}
 }
 
-// TestStore does the same with both kinds of store.
+// TestStore makes the same calls with both kinds of store.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	for _, durable := range []bool{false, true} {
@@ -188,7 +188,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// What was there at the end is there after the next start, and nothing else.
+// TestRestart checks that the next start finds everything that existed at the end, and
+// nothing else.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

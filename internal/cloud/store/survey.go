@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// Kept is what a state directory keeps for a record.
+// Kept describes the directory of a record in a state directory.
 type Kept struct {
 	ID    string
-	Saved time.Time // when its files were
+	Saved time.Time // the time when its files were saved
 	Bytes int64     // on the disk, as far as this user can look into them
 	Dir   string    // its directory
 }
 
-// Survey lists the directories of a table's records in a state directory, whether or not
-// a process has it open, ordered by id. Where one has, some may be about to be removed. A
-// directory that does not exist keeps nothing.
+// Survey lists the directories of a table's records in a state directory, ordered by id.
+// A process may have it open; some of the directories may then be about to be removed. A
+// state directory that does not exist has none.
 func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	names, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 			return nil, err
 		}
 		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes, Dir: at}
-		if last := len(all) - 1; last >= 0 && all[last].ID == id { // it is replaced just now
+		if last := len(all) - 1; last >= 0 && all[last].ID == id { // it is being replaced
 			one.Bytes += all[last].Bytes
 			all = all[:last]
 		}
@@ -55,10 +55,10 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	return all, nil
 }
 
-// Usage returns the bytes on the disk of the directories of a table's records, by the ids
-// of these. A directory is measured once: only volumes change.
+// Usage returns the sizes on the disk of the directories of a table's records in bytes,
+// by record id. A directory is measured once: only volumes change.
 func (s *Store) Usage(ctx context.Context, table Table) (map[string]int64, error) {
-	all, _ := s.Records(table) // of damaged ones nothing is known
+	all, _ := s.Records(table) // damaged ones are left out
 	s.measuring.Lock()
 	defer s.measuring.Unlock()
 	if s.sizes == nil {
@@ -82,8 +82,8 @@ func (s *Store) Usage(ctx context.Context, table Table) (map[string]int64, error
 	return bytes, nil
 }
 
-// size returns the bytes that a directory takes on the disk. What cannot be looked into
-// does not count.
+// size returns the size of a directory on the disk in bytes. It leaves out directories
+// that it cannot read.
 func size(ctx context.Context, dir string) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {

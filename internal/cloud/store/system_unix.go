@@ -14,7 +14,7 @@ import (
 )
 
 // lock makes this process the only one that has the store open, until it ends or calls
-// release. The file says which process that is.
+// release. The file has the process's id.
 func lock(dir string) (release func() error, err error) {
 	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -42,8 +42,8 @@ func lock(dir string) (release func() error, err error) {
 	}, nil
 }
 
-// unlock releases the lock of a file. Closing it is not enough: a mapping holds it, too,
-// and so does for a moment a process that is just being started.
+// unlock releases the lock of a file. Closing the file is not enough: a mapping holds
+// the lock, too, and so does for a moment a process that is just being started.
 func unlock(file *os.File) { _ = unix.Flock(int(file.Fd()), unix.LOCK_UN) }
 
 // owned reports whether a file belongs to this user.
@@ -52,7 +52,7 @@ func owned(info os.FileInfo) bool {
 	return ok && int(owner.Uid) == os.Geteuid()
 }
 
-// closeToOthers makes sure that nobody but the owner can enter a directory.
+// closeToOthers makes sure that only the owner can enter a directory.
 func closeToOthers(dir string, info os.FileInfo) error {
 	if info.Mode().Perm() == 0o700 {
 		return nil

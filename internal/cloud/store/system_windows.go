@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockedAt is the high half of the offset of the byte that is locked: others can read none
-// that is, and they read who holds the lock.
+// lockedAt is the high half of the offset of the locked byte: other processes cannot read
+// a locked byte, and they read the id of the lock's holder.
 const lockedAt = 1
 
 // lock makes this process the only one that has the store open, until it ends or calls
-// release. The file says which process that is.
+// release. The file has the process's id.
 func lock(dir string) (release func() error, err error) {
 	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -43,14 +43,14 @@ func lock(dir string) (release func() error, err error) {
 // unlock does nothing: closing a file releases its lock.
 func unlock(*os.File) {}
 
-// owned leaves it to the system whose directory it is, and so does closeToOthers who can
-// enter it: files have no modes.
+// owned and closeToOthers leave the owner and the access to the system: files have no
+// modes.
 func owned(os.FileInfo) bool { return true }
 
 func closeToOthers(string, os.FileInfo) error { return nil }
 
-// blocks returns the size of a file, for what it takes on the disk.
+// blocks returns the size of a file, as its size on the disk.
 func blocks(info os.FileInfo) int64 { return info.Size() }
 
-// syncDir does nothing: the system cannot be asked when names are on the disk.
+// syncDir does nothing: the system cannot report when names are on the disk.
 func syncDir(string) error { return nil }

@@ -24,14 +24,14 @@ var watched = []uint32{
 	unix.SYS_FCHMODAT, unix.SYS_CHMOD, unix.SYS_SYMLINK, unix.SYS_LINK,
 }
 
-// write is a call that changes files, before it is made.
+// write is a call that is about to change files.
 type write struct {
 	number uint32
-	file   string // whose descriptor it is given, if it is given one
+	file   string // the file of its descriptor, if it has one
 }
 
-// watchWrites has the kernel stop this thread at each call that changes files until see
-// returns, which must make none itself.
+// watchWrites makes the kernel stop this thread at each call that changes files until
+// see returns. see must not make such calls.
 func watchWrites(see func(write)) error {
 	var filter []unix.SockFilter
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0})
@@ -89,15 +89,15 @@ func skipUnwatched(t *testing.T, stderr string) {
 
 func init() { roles["flushed"] = beWatched }
 
-// names of the calls, for TestFlushed; what a call does to a file has the file's name
-// behind it.
+// names has the names of the calls, for TestFlushed. The name of a changed file follows
+// the call's.
 var names = map[uint32]string{
 	unix.SYS_FSYNC: "flush", unix.SYS_FDATASYNC: "flush", unix.SYS_PWRITE64: "write", unix.SYS_FTRUNCATE: "write",
 	unix.SYS_RENAME: "rename", unix.SYS_RENAMEAT: "rename", unix.SYS_UNLINKAT: "remove", unix.SYS_RMDIR: "remove",
 }
 
-// beWatched puts a record with a directory twice and deletes it, and writes what that
-// does to files.
+// beWatched puts a record with a directory twice and deletes it, and writes the changes
+// of files to its output.
 func beWatched(dir string) error {
 	runtime.GOMAXPROCS(4)
 	runtime.LockOSThread()
@@ -148,8 +148,9 @@ func beWatched(dir string) error {
 	return nil
 }
 
-// What a power cut keeps is what was flushed: the files before the record that names
-// them, and the record before the old files are removed.
+// TestFlushed checks the order of flushes, which determines the state after a power
+// cut: the files before the record that names them, and the record before the old files
+// are removed.
 func TestFlushed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -164,7 +165,7 @@ func TestFlushed(t *testing.T) {
 	const (
 		publish = "flush new, rename, flush files"
 		commit  = "write store.db, flush store.db, write store.db, flush store.db"
-		remove  = "rename" // to trash; what happens there happens in the background
+		remove  = "rename" // to trash; the rest is removed in the background
 		note    = "remove" // there is none
 	)
 	want := []string{

@@ -1,5 +1,5 @@
-// Package lifecycletest provides fake sandboxes with nothing in them, for tests
-// of the registry and of packages that use it.
+// Package lifecycletest provides fake sandboxes without processes, for tests of the registry and
+// of packages that use it.
 package lifecycletest
 
 import (
@@ -21,9 +21,9 @@ import (
 type Fakes struct {
 	// Before is called by Launch with its context, before anything else.
 	Before func(ctx context.Context)
-	// Lacks are features that the engine of the fakes does not promise, and why.
+	// Lacks has the features that the engine of the fakes does not promise, and the reasons.
 	Lacks map[engine.Feature]string
-	// SavesMemory: the engine of the fakes promises [engine.SavedMemory], too.
+	// SavesMemory makes the engine of the fakes promise [engine.SavedMemory], too.
 	SavesMemory bool
 	// Hook is called at the beginning of each operation of a fake, which fails if it
 	// returns an error.
@@ -35,7 +35,7 @@ type Fakes struct {
 	made  map[string]*Fake
 }
 
-// Operation is what a fake can be asked for.
+// Operation is an operation of a fake.
 type Operation string
 
 // The operations.
@@ -49,7 +49,7 @@ const (
 	Checkpoint Operation = "checkpoint"
 )
 
-// Fake is a sandbox with nothing in it.
+// Fake is a sandbox without processes.
 type Fake struct {
 	id    string
 	hooks *Fakes
@@ -61,9 +61,9 @@ type Fake struct {
 	rules  *network.Rules
 	paused bool
 	memory int64
-	knows  string // what is in that memory
+	knows  string // the contents of that memory
 	files  string
-	below  string // those of its layers
+	below  string // the files of its layers
 }
 
 func (f *Fake) hook(ctx context.Context, op Operation) error {
@@ -114,7 +114,7 @@ func (f *Fakes) Fail(err error) {
 	f.mu.Unlock()
 }
 
-// Spec returns the spec that the sandbox with an id was launched with.
+// Spec returns the spec with which the sandbox with an id was launched.
 func (f *Fakes) Spec(id string) lifecycle.Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +140,7 @@ func (f *Fakes) IDs() []string {
 	return ids
 }
 
-// Check returns what [Fakes].Lacks and [Fakes].SavesMemory say.
+// Check answers according to [Fakes].Lacks and [Fakes].SavesMemory.
 func (f *Fake) Check(feature engine.Feature) error {
 	if feature == engine.SavedMemory && !f.hooks.SavesMemory {
 		return &lifecycle.RefusedError{Reason: "not supported by the fake engine: the memory of snapshots"}
@@ -162,7 +162,7 @@ func (f *Fake) Err() error {
 	return f.err
 }
 
-// Close ends the fake, and returns what [Fakes].Hook does.
+// Close ends the fake, and returns the error of [Fakes].Hook.
 func (f *Fake) Close() error {
 	err := f.hook(context.Background(), Close)
 	f.Die(engine.ErrClosed)
@@ -222,24 +222,25 @@ func (f *Fake) Paused() bool {
 	return f.paused
 }
 
-// filesName is the file in which a fake's files are saved, and memoryName the one of its memory.
+// filesName is the name of the file with a fake's files, and memoryName of the one with its
+// memory.
 const filesName, memoryName = "files", "pages"
 
-// Learn replaces what is in the memory of the fake.
+// Learn replaces the contents of the fake's memory.
 func (f *Fake) Learn(text string) {
 	f.mu.Lock()
 	f.knows = text
 	f.mu.Unlock()
 }
 
-// Knows returns what is in the memory of the fake: what it learned last, or what it began with.
+// Knows returns the contents of the fake's memory: those that it learned last, or began with.
 func (f *Fake) Knows() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.knows
 }
 
-// SaveMemory writes what is in the memory of the fake.
+// SaveMemory writes the contents of the fake's memory.
 func (f *Fake) SaveMemory(ctx context.Context, dir string) error {
 	if !f.Paused() {
 		return errors.New("its memory was saved while it runs")
@@ -254,7 +255,7 @@ func (f *Fake) saveMemory(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, memoryName), []byte(f.Knows()), 0o600); err != nil {
 		return err
 	}
-	if err := f.hook(ctx, SaveMemory); err != nil { // after the file, of which nothing may be left then
+	if err := f.hook(ctx, SaveMemory); err != nil { // after the file, which must be gone after an error
 		return err
 	}
 	if f.Ended() {
@@ -270,8 +271,8 @@ func (f *Fake) Write(files string) {
 	f.mu.Unlock()
 }
 
-// Files returns what was written last, or what the fake began with, behind the files of its
-// layers.
+// Files returns the files that were written last, or with which the fake began, behind the files
+// of its layers.
 func (f *Fake) Files() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,7 +286,7 @@ func (f *Fake) saveTo(dir string) error {
 	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.files), 0o600)
 }
 
-// read returns the files that were saved to directories, one after the other.
+// read returns the files in directories, one after the other.
 func read(dirs ...string) (string, error) {
 	var all []byte
 	for _, dir := range dirs {
@@ -298,7 +299,7 @@ func read(dirs ...string) (string, error) {
 	return string(all), nil
 }
 
-// Sharing lets fakes share what they save, as layers.Options.Sharing requires.
+// Sharing lets fakes share their saved files, as layers.Options.Sharing requires.
 func Sharing() layers.Sharing { return sharing{} }
 
 type sharing struct{}
@@ -322,7 +323,7 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	return f.saveTo(dir)
 }
 
-// Checkpoint writes the fake's memory, unless that is "", and its files, which can be shared.
+// Checkpoint writes the fake's memory, unless memory is "", and its files, which can be shared.
 func (f *Fake) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := f.hook(ctx, Checkpoint); err != nil {
 		return false, err
@@ -341,7 +342,7 @@ func (f *Fake) Checkpoint(ctx context.Context, dir, memory string, share bool) (
 	return share, f.saveTo(dir)
 }
 
-// Memory returns what was given to [Fake.Use].
+// Memory returns the number that was given to [Fake.Use].
 func (f *Fake) Memory() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -355,5 +356,5 @@ func (f *Fake) Use(bytes int64) {
 	f.mu.Unlock()
 }
 
-// Healthy returns what [Fakes].Hook does.
+// Healthy returns the error of [Fakes].Hook.
 func (f *Fake) Healthy(ctx context.Context) error { return f.hook(ctx, Healthy) }

@@ -1,5 +1,5 @@
-// Package storetest has one change of a store fail, and compares what a store has before and
-// after that.
+// Package storetest makes one change of a store fail, and compares the contents of a store
+// before and after that.
 package storetest
 
 import (
@@ -29,7 +29,7 @@ type Fault struct {
 	which store.Change
 }
 
-// FailNth has the n-th change fail that the store makes from now on, the first being 1.
+// FailNth makes the n-th change that the store makes from now on fail. The first change is 1.
 func FailNth(s *store.Store, n int) *Fault {
 	f := &Fault{left: n}
 	s.Before(func(c store.Change) error {
@@ -44,7 +44,7 @@ func FailNth(s *store.Store, n int) *Fault {
 	return f
 }
 
-// Mend has no later change fail.
+// Mend lets all later changes succeed.
 func Mend(s *store.Store) { s.Before(func(store.Change) error { return nil }) }
 
 // Which returns the change that failed; "": the store made fewer changes.
@@ -54,7 +54,7 @@ func (f *Fault) Which() store.Change {
 	return f.which
 }
 
-// State is all that a store has.
+// State is the whole content of a store.
 type State struct {
 	Records map[string]Record // by table and id
 	Unnamed []string          // directories that no record names
@@ -64,16 +64,16 @@ type State struct {
 type Record struct {
 	Value, Dir string
 	Saved      time.Time
-	Files      map[string]string // by path, what is in them
+	Files      map[string]string // contents by path
 }
 
-// tables are those with records.
+// tables are the tables with records.
 var tables = []store.Table{
 	store.Sandboxes, store.Running, store.Keys, store.Layers, store.Templates,
 	store.Volumes, store.Secrets, store.Cache, store.Images, store.Uploads,
 }
 
-// Take returns the state of the store in dir, once what it removes in the background is gone.
+// Take returns the state of the store in dir, after all removals in the background.
 func Take(t *testing.T, s *store.Store, dir string) State {
 	t.Helper()
 	s.Wait()
@@ -103,7 +103,7 @@ func Take(t *testing.T, s *store.Store, dir string) State {
 	return all
 }
 
-// files returns what is in the files of a directory; "" has none.
+// files returns the contents of the files in a directory; none for "".
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	if dir == "" {
@@ -125,7 +125,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// Same fails the test unless a state is exactly what it was.
+// Same fails the test unless two states are equal.
 func Same(t *testing.T, was, is State) {
 	t.Helper()
 	if diff := cmp.Diff(was, is, cmpopts.EquateEmpty()); diff != "" {
