@@ -22,8 +22,8 @@ import (
 // UnpackTar makes a layer in dir from a layer of a container image, see [layer.Untar]. The layers
 // below and dir are on one mount. UnpackTar waits for a blocked Read of tar; its caller must end
 // such a Read.
+//
 // With a single id sandboxes have no other owners: all files belong to root, who is user.
-// Sandboxes with one id have no other owners: there all files belong to root, who is user.
 func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
 	if err := r.unpackTar(ctx, below, tar, dir); err != nil {
 		return fmt.Errorf("room: unpack a layer of an image to %s: %w", dir, err)
