@@ -33,7 +33,7 @@ type server struct {
 	url      string
 	kernel   func(*jupytertest.Kernel) // serves one websocket
 	socket   http.HandlerFunc          // serves one websocket from the upgrade on; instead of kernel
-	contexts http.HandlerFunc          // instead of the one that there is
+	contexts http.HandlerFunc          // replaces the usual list
 	execute  http.HandlerFunc          // of the interpreter
 	rest     http.HandlerFunc          // of Jupyter
 	settle   func(context.Context) bool
