@@ -14,7 +14,6 @@ import (
 // interrupted code, and the interpreter waits forever for its answer. So this handle
 // sends one request at a time to each context, and after a cut it checks that the
 // context runs code again before it sends any.
-// that the context runs code again before it sends any.
 
 // beginAttempts is how often the interpreter is asked after a cut whether it runs code
 // again. Each attempt that is given up is interrupted as well.

@@ -307,7 +307,7 @@ func TestCutAroundAQuestion(t *testing.T) {
 						testCut(t, &cuttingServer{t: t, keeping: keeping, v1: true, numbered: numbered, asks: true, cut: c})
 					})
 				}
-				for at := range cutMessages + 1 { // only this server keeps the messages that were sent to a connection that is cut
+				for at := range cutMessages + 1 { // only keepsAll keeps the messages that were sent to a connection that is cut
 					c := cut{at: at, after: after, times: times}
 					t.Run(fmt.Sprintf("numbered %v/%+v", numbered, c), func(t *testing.T) {
 						t.Parallel()
