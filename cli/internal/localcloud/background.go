@@ -116,7 +116,7 @@ func (p Place) startBackground(ctx context.Context, want Settings) (Record, erro
 		return Record{}, err
 	}
 	defer log.Close()
-	cmd := exec.Command(program, args...) //nolint:noctx // nolint:noctx // it outlives this command; startup is cancelled below
+	cmd := exec.Command(program, args...) //nolint:noctx // it outlives this command; startup is cancelled below
 	cmd.Args[0] = os.Args[0]
 	cmd.Dir = p.dir // it must not keep the current directory in use
 	cmd.Stderr = log
