@@ -22,7 +22,7 @@ func Usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...), Command: cmd.CommandPath()}
 }
 
-// OnLocal is replaced in a hint by the flag --local, after a command that takes it.
+// OnLocal is a placeholder in a hint, after a command that takes --local.
 const OnLocal = "{local}"
 
 // HintedError is an error with a hint of its own: advice about it, which may contain
