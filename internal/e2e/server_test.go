@@ -25,7 +25,6 @@ import (
 
 // The variables that make this program a server, name its state directory, and
 // bound its volumes.
-// volumes bounded.
 const (
 	serverVariable  = "E2BCTL_E2E_SERVER"
 	stateVariable   = "E2BCTL_E2E_STATE"

@@ -238,7 +238,7 @@ EXPOSE 80
 	}
 }
 
-// COPY and USER of a Dockerfile do what they do in Docker.
+// COPY and USER of a Dockerfile have the same effect as in Docker.
 func TestTemplateCopiesAsDocker(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)

@@ -376,7 +376,7 @@ func TestForkedAheadKilled(t *testing.T) {
 }
 
 // TestForkedAheadPaused checks that a sandbox is paused and resumed with the waiting kernel,
-// and that one of which only the files were kept gets another.
+// and that it gets another one after a pause that kept only its files.
 func TestForkedAheadPaused(t *testing.T) {
 	t.Parallel()
 	cloud := aheadCloud(t)

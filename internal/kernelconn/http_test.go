@@ -42,7 +42,7 @@ const (
 
 func answersAll(w http.ResponseWriter, _ *http.Request) { say(w, beginLine, endLine) }
 
-// drops never answers: the kernel dropped what it received.
+// drops never answers, because the kernel dropped the request.
 func drops(w http.ResponseWriter, r *http.Request) {
 	say(w, `{"type":"keepalive"}`)
 	<-r.Context().Done()
@@ -75,8 +75,8 @@ func giveUp(t *testing.T, ks *Kernels) (at time.Time) {
 	return at
 }
 
-// A request after a call that was given up waits for the interrupt, and is not
-// sent while the interpreter drops what it receives.
+// A request after a call that was given up waits for the interrupt, and is not sent
+// while the interpreter drops requests.
 func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	var arrived time.Time

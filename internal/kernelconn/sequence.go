@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Limits of what is remembered about another program's numbering.
+// Bounds of the memory of another program's numbering.
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12

@@ -118,7 +118,7 @@ func (s *server) Settle(ctx context.Context, _ time.Time) bool {
 	return s.settle != nil && s.settle(ctx)
 }
 
-// run runs code in the default context and returns what it prints.
+// run runs code in the default context and returns its output.
 func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {
 	message := h.Message
 	h.Message = func(m *jupyter.Message) error {

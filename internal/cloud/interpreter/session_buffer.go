@@ -48,7 +48,7 @@ type sessionBuffer struct {
 	wake    chan struct{} // holds one token when there may be something to send
 
 	mu       sync.Mutex
-	messages []*jupyter.Message // the unacknowledged messages, of which the first sent were sent
+	messages []*jupyter.Message // the unacknowledged messages; the first sent of them were sent
 	sent     int
 	first    uint64 // the number of messages[0]
 	bytes    int
