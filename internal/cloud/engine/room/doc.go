@@ -23,7 +23,7 @@
 // and addresses. If the machine has nothing to load, and until the zygote is warm, kernels
 // start cold.
 //
-// A warm sandbox has its first kernel before it has a user: the kernel waits for its
+// A warm sandbox has its first kernel before it has an owner: the kernel waits for its
 // variables, directory and standard files, which envd sends it at its first use. The kernel
 // is ended if it is not used within a minute of the sandbox's use, or if the file system of
 // the warm sandbox is replaced. While a caller waits for a sandbox, or if no code was run in
@@ -38,8 +38,8 @@
 // could not be ended, Close returns the error [engine.ErrProcessesLeft].
 //
 // A sandbox has a network namespace with only a loopback device. Its first stage makes every
-// address local to the sandbox, so that all packets of its programs arrive at two sockets in
-// the namespace, one for TCP and one for DNS queries over UDP. The first stage passes these
+// address local to the sandbox, so that its programs' traffic to any address arrives at two
+// sockets in the namespace, one for TCP and one for DNS queries over UDP. The first stage passes these
 // sockets to the server. Outside, only the hosts that [engine.SandboxOptions].Egress allows
 // can be reached. This is the only time that the server receives descriptors from a sandbox:
 // these sockets and its file system. None of the sandbox's code has run by then: the process
@@ -119,8 +119,9 @@
 // While a sandbox is warm, a process in it, the mounter, can still replace its file system:
 // it builds another one on the same tmpfs and makes that the root of all processes. Or it
 // mounts the files that make programs trust the sandbox's authority. The mounter has all
-// capabilities in the sandbox, and ends before the sandbox has a user. A sandbox with a
-// single id has no mounter, because what it could mount is reached only from the host's root.
+// capabilities in the sandbox, and ends before the sandbox has an owner. A sandbox with a
+// single id has no mounter, because the sources of its mounts can be reached only from the
+// host's root.
 //
 // The processes exchange JSON over SOCK_SEQPACKET Unix sockets, descriptor 3 of
 // each child. The server treats envd as hijacked: once envd runs, the

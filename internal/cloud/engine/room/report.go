@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
-// Report describes what the machine provides.
+// Report describes the isolation, the limits and the other promises of this room on this machine.
 func (r *Room) Report() engine.Report {
 	report := r.report
 	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)

@@ -56,7 +56,7 @@ type Options struct {
 	// the machine's limit, or of the limit of the server's user. The control groups of the server,
 	// such as that of a container, may allow fewer.
 	Processes int64
-	// Limits are the limits of the test sandbox, which are those of the cloud's sandboxes.
+	// Limits are the limits of the test sandbox. They must be the limits of the cloud's sandboxes.
 	Limits engine.Limits
 	// Warm are the limits of sandboxes that are kept ready in the background for the next
 	// [Room.NewSandbox] with these limits. WarmCount is their number; 0 means one. If Warm is nil
