@@ -20,8 +20,8 @@ func (e *Env) NoteUse() {
 var venvForm = lazyregexp.New(`^[0-9a-f]{12}-3\.\d+-[0-9a-f]{12}$`)
 
 // removeUnused removes the finished environments that nobody has used for a long time.
-// It leaves unfinished ones, which another process may be making. Errors are ignored: a
-// remaining environment only takes up space.
+// It leaves unfinished ones, which another process may be making. One
+// that cannot be removed only takes up space.
 func removeUnused(report *reporter) {
 	cache, err := cacheDirectory()
 	if err != nil {

@@ -164,7 +164,7 @@ type dockerView struct {
 	Program string `json:"program"`
 }
 
-// prepared writes the path of the program for which an engine was prepared.
+// prepared writes the program with which an engine was prepared: view with -o json, else path.
 func (o *setupOptions) prepared(view any, path string, err error) error {
 	if err != nil {
 		return err

@@ -118,7 +118,7 @@ func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	sb, err := conn.Connect(ctx, id, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // also connects to one that is paused when its lifetime is over
+	sb, err := conn.Connect(ctx, id, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // also keeps alive one that is paused when its lifetime is over
 	if err != nil {
 		return place{}, err
 	}
