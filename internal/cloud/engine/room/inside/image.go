@@ -251,7 +251,7 @@ func readInRoot(path string) (string, error) {
 	return string(text), err
 }
 
-// missing returns nil if the error means that a path does not exist.
+// missing returns nil if the error means that a path leads to no file.
 func missing(err error) error {
 	for _, nowhere := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, nowhere) {
