@@ -26,7 +26,7 @@ type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
 	Path    string            `json:"path"`             // PATH of login shells
 	Trees   []string          `json:"trees"`            // host directories to show
-	Mounted []bool            `json:"mounted"`          // reports for each of Trees whether it comes with a mount
+	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether it comes with a mount
 	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
 	Private bool              `json:"private"`          // the last file lists the files of Trees to hide
 	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
